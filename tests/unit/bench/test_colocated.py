@@ -8,7 +8,7 @@ from bench.colocated import TRAININGS, adapters, peak_gb, specs_of, start_s
 from tests.unit.bench.test_adaptation import SPEC
 from tests.unit.tunery.work.samples import EVENTS
 from tunery.plan.memory import CONTEXT_BYTES
-from tunery.work.events import Finished, Started, StepCompleted
+from tunery.work.events import AnyWorkEvent, Finished, Started, StepCompleted
 
 STARTED = next(event for event in EVENTS if isinstance(event, Started))
 STEP = next(event for event in EVENTS if isinstance(event, StepCompleted))
@@ -24,7 +24,7 @@ def test_the_trainings_differ_in_seed_and_folder_alone(tmp_path: Path) -> None:
 
 
 def test_figures_are_those_of_all_trainings_of_a_process() -> None:
-    events = [
+    events: list[AnyWorkEvent] = [
         replace(STARTED, elapsed_ms=1_500),
         replace(STARTED, elapsed_ms=2_500),
         replace(STEP, memory_bytes=3_000_000_000),
