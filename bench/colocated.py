@@ -48,8 +48,8 @@ def specs_of(spec: TrainSpec, folder: Path) -> dict[str, TrainSpec]:
 
 
 def start_s(events: Sequence[AnyWorkEvent]) -> float:
-    """Seconds until the last of its trainings could take its first step."""
-    return max(event.elapsed_ms for event in events if isinstance(event, Started)) / 1000
+    """Seconds until the first of its trainings could take a step: by then all are set up."""
+    return min(event.elapsed_ms for event in events if isinstance(event, Started)) / 1000
 
 
 def peak_gb(events: Sequence[AnyWorkEvent], *, on_gpu: bool) -> float:

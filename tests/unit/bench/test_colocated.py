@@ -32,7 +32,7 @@ def test_figures_are_those_of_all_trainings_of_a_process() -> None:
         replace(FINISHED, adapter_sha256="b"),
         replace(FINISHED, adapter_sha256="a"),
     ]
-    assert start_s(events) == 2.5
+    assert start_s(events) == 1.5
     assert peak_gb(events, on_gpu=False) == 3.0
     assert peak_gb(events, on_gpu=True) == 3.0 + CONTEXT_BYTES / 1e9
     assert adapters(events) == ["a", "b"]
