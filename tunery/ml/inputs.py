@@ -98,6 +98,9 @@ def _check_together(path: Path, specs: Mapping[str, TrainSpec]) -> None:
             )
             advice = 'Trainings that share a base have adaptation "lora" and one rank.'
             raise WorkError("user", message, advice)
+        if spec.hyper.offload:  # it moves the weights that all share
+            message = f"{where}: hyper.offload is true"
+            raise WorkError("user", message, "Set it to false, or train it by itself.")
         for field in ALIKE:
             if getattr(spec, field) != getattr(first, field):
                 message = f"{where}: {field} is not that of trainings.{first_name}"

@@ -119,6 +119,7 @@ def test_several_trainings_may_differ_in_what_they_learn(tmp_path: Path) -> None
         ({"threads": 2}, "trainings.b: threads is not that of trainings.a"),
         ({"hyper": {"adaptation": "qlora"}}, "trainings.b: its adaptation is 'qlora'"),
         ({"hyper": {"accumulation": 2}, "ranks": 2}, "trainings.b: its adaptation is 'lora', its"),
+        ({"hyper": {"offload": True}}, "trainings.b: hyper.offload is true"),
         ({"out_dir": "x/../a"}, "trainings.b: out_dir is that of trainings.a"),
         ({"unknown": 1}, "unknown"),
     ],
