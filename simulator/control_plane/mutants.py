@@ -364,7 +364,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "use after the last proof of life", closing, "end_of_lost", _to_the_end, "ledger", seed=3
     ),
-    Mutant("what no agent lists lives on", nodes, "_unlisted", _listed_or_not, "progress", seed=89),
+    Mutant("what no agent lists lives on", nodes, "_unlisted", _listed_or_not, "progress", seed=21),
     Mutant(
         "a job that the platform failed billed", steps, "job_refund", _job_pays, "refund", seed=79
     ),
@@ -382,7 +382,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "other holds ignored by terms", serving, "month_standing", _only_used, "limit", seed=140
     ),
     Mutant(
-        "a credit in the hour of the end", closing, "newest_hours", _in_the_newest, "ledger", seed=9
+        "a credit in the hour of the end", closing, "newest_hours", _in_the_newest, "ledger", seed=8
     ),
     Mutant(
         "each line of a bill rounded alone", lines, "line_micro", _line_alone, "invoice", seed=1
@@ -396,7 +396,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         seed=3,
     ),
     Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger", seed=2),
-    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=50),
+    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=3),
     Mutant("provisioning billed", pool_evolve, "_evolve_lease", _from_the_grant, "ledger", seed=2),
     Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=16),
     Mutant(
@@ -411,7 +411,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         seed=4,
     ),
     Mutant("use above the cap billed", closing, "slices", _uncapped, "ledger", seed=798),
-    Mutant("kept work credited too", closing, "lost_gpu_ms", _all_lost, "ledger", seed=7),
+    Mutant("kept work credited too", closing, "lost_gpu_ms", _all_lost, "ledger", seed=3),
     Mutant(
         "limit checked against use alone", admission, "month_standing", _only_used, "limit", seed=15
     ),
