@@ -77,7 +77,7 @@ async def test_a_first_node_that_cannot_listen_says_which_setting(tmp_path: Path
     machines = {"a": Machine(host="192.0.2.1"), "b": PLAIN}
     async with gang_nodes(tmp_path, machines) as nodes:
         await nodes.train(2)
-        await _is_bad_node(nodes, "a", "a cannot listen at 192.0.2.1", "TUNERY_NODE_GANG_HOST")
+        await assert_bad_node(nodes, "a", "a cannot listen at 192.0.2.1", "TUNERY_NODE_GANG_HOST")
 
 
 async def test_a_first_node_that_is_not_reached_as_it_says_is_named_with_the_address(
@@ -88,7 +88,7 @@ async def test_a_first_node_that_is_not_reached_as_it_says_is_named_with_the_add
     machines = {"a": Machine(reached_as="127.0.0.3"), "b": PLAIN}
     async with gang_nodes(tmp_path, machines) as nodes:
         await nodes.train(2)
-        await _is_bad_node(nodes, "b", "b does not reach a at 127.0.0.3:", "TUNERY_NODE_GANG_AS")
+        await assert_bad_node(nodes, "b", "b does not reach a at 127.0.0.3:", "TUNERY_NODE_GANG_AS")
 
 
 async def test_a_node_with_other_libraries_is_named_before_the_first_step(tmp_path: Path) -> None:
@@ -97,10 +97,10 @@ async def test_a_node_with_other_libraries_is_named_before_the_first_step(tmp_pa
     other = Machine(environment={"PYTHONPATH": f"{tmp_path / 'other'}:{Path.cwd()}"})
     async with gang_nodes(tmp_path, {"a": PLAIN, "b": other}) as nodes:
         await nodes.train(2)
-        await _is_bad_node(nodes, "b", "rank 1 of 2 has other inputs or libraries than rank 0")
+        await assert_bad_node(nodes, "b", "rank 1 of 2 has other inputs or libraries than rank 0")
 
 
-async def _is_bad_node(nodes: GangNodes, node_id: str, *words: str) -> None:
+async def assert_bad_node(nodes: GangNodes, node_id: str, *words: str) -> None:
     """Assert that the only attempt has failed for a node, before it began, with these words."""
     assert await nodes.end() == "failed"
     (end,) = nodes.ends()

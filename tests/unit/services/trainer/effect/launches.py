@@ -123,9 +123,9 @@ async def write() -> None:
     """Write what is given now. Compare it before it is kept."""
     for nodes in (1, 4):
         with TemporaryDirectory() as folder:
-            given = await launches(nodes, Path(folder))
+            launched = await launches(nodes, Path(folder))
         EXPECTED.mkdir(exist_ok=True)
-        lines = ",\n ".join(json.dumps(launch) for launch in given)
+        lines = ",\n ".join(json.dumps(launch) for launch in launched)
         expected(nodes).write_text(f"[{lines}]\n")
 
 

@@ -77,10 +77,10 @@ async def test_ranks_on_all_devices_of_nodes_are_given_what_is_written_down(
     tmp_path: Path, nodes: int
 ) -> None:
     """If it shall be something else: `python -m tests.unit.services.trainer.effect.launches`."""
-    given = json.loads(json.dumps(await launches(nodes, tmp_path)))
-    assert given == json.loads(expected(nodes).read_text())
-    specs = {launch["node"]: launch["spec"] for launch in given if "spec" in launch}
-    ranks = [launch for launch in given if "rank" in launch]
+    launched = json.loads(json.dumps(await launches(nodes, tmp_path)))
+    assert launched == json.loads(expected(nodes).read_text())
+    specs = {launch["node"]: launch["spec"] for launch in launched if "spec" in launch}
+    ranks = [launch for launch in launched if "rank" in launch]
     assert [rank["rank"] for rank in ranks] == list(range(nodes * DEVICES))
     for rank in ranks:  # it finds its own device in the spec, and sees no other one
         assert specs[rank["node"]]["devices"][rank["rank"]] == rank[VISIBLE]
