@@ -15,10 +15,10 @@ from tests.integration.services.trainer.gang_nodes import PLAIN, GangNodes, Mach
 pytestmark = [pytest.mark.train, pytest.mark.timeout(300)]
 
 LONG = 3_000  # epochs: it does not end before it is told to
-OTHER_TORCH = """
+OTHER_LIBRARY = """
 import importlib.metadata as metadata
 version = metadata.version
-metadata.version = lambda name: "0.0.1" if name == "torch" else version(name)
+metadata.version = lambda name: version(name) + ".post1" * (name == "safetensors")
 """
 
 
@@ -93,7 +93,7 @@ async def test_a_first_node_that_is_not_reached_as_it_says_is_named_with_the_add
 
 async def test_a_node_with_other_libraries_is_named_before_the_first_step(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "sitecustomize.py").write_text(OTHER_TORCH)
+    (tmp_path / "other" / "sitecustomize.py").write_text(OTHER_LIBRARY)
     other = Machine(environment={"PYTHONPATH": f"{tmp_path / 'other'}:{Path.cwd()}"})
     async with gang_nodes(tmp_path, {"a": PLAIN, "b": other}) as nodes:
         await nodes.train(2)
