@@ -48,13 +48,14 @@ from tests.unit.services.trainer.effect.machines import (
     running,
 )
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.work.spec import TrainSpec
 
 TENANT, JOB, TRAIN_BLOB = "acme", "ftjob-1", "t/acme/train"
-ROWS: Final = 4
+ROWS_PER_STEP: Final = 2
 WAIT_S_MAX: Final = 150  # a rank needs ten seconds of a core before it begins
 
 
@@ -129,7 +130,7 @@ class GangNodes:
         await self.send(DescribeWork(tenant=TENANT, description=described))
         await self.send(pool.RequestPlacement(placement=placement))
 
-    async def until(self, kind: type[Any], count: int = 1) -> Any:
+    async def until(self, kind: type[Any] | tuple[type[Any], ...], count: int = 1) -> Any:
         """The event of a kind that makes it so many."""
 
         def known() -> list[Any]:
@@ -138,6 +139,13 @@ class GangNodes:
         async with asyncio.timeout(WAIT_S_MAX), self.changed:
             await self.changed.wait_for(lambda: len(known()) >= count)
         return known()[count - 1]
+
+    async def started(self, attempt: int = 1) -> pool.LeaseStarted:
+        """The start of an attempt, which may not end before it."""
+        seen = (pool.LeaseStarted, pool.PlacementClosed)
+        first = await self.until(seen, 2 * attempt - 1)
+        assert isinstance(first, pool.LeaseStarted), self.said(first.end)
+        return first
 
     async def end(self, attempt: int = 1) -> training.AttemptOutcome:
         """How an attempt ended, once all its members are free."""
@@ -191,17 +199,17 @@ class GangNodes:
 
 @asynccontextmanager
 async def gang_nodes(
-    folder: Path, machines: Mapping[str, Machine], epochs: int = 1
+    folder: Path, machines: Mapping[str, Machine], steps: int = 2
 ) -> AsyncIterator[GangNodes]:
-    """Nodes with a slot each, and a training that is small but for its number of epochs."""
+    """Nodes with a slot each, and a training that is small but for its number of steps."""
     servers = await memory_servers()
     servers.keys.get(TENANT)  # the gateway makes it with the tenant
-    content = shard(folder / "train.safetensors", ROWS).read_bytes()
+    content = shard(folder / "train.safetensors", ROWS_PER_STEP * steps).read_bytes()
     await servers.blobs.put(TRAIN_BLOB, content)
-    nodes = GangNodes(servers, _work(content, epochs))
+    nodes = GangNodes(servers, _work(content))
     owner = servers.runtime("scheduler")
     agents = [_agent(servers, folder / name, name, machine) for name, machine in machines.items()]
-    hosts = (
+    hosts: tuple[Host, ...] = (
         AggregateHost(owner, POOLS, limits=LIMITS),
         Watcher(owner, TTL_MS, POLL_MS, 1_000 * IDLE_MS_MAX),
         *giving(servers),
@@ -216,7 +224,7 @@ async def gang_nodes(
         yield nodes
 
 
-def _work(content: bytes, epochs: int) -> training.TrainWork:
+def _work(content: bytes) -> training.TrainWork:
     tiny = tiny_base()
     prepared = replace(
         samples.PREPARED,
@@ -225,9 +233,9 @@ def _work(content: bytes, epochs: int) -> training.TrainWork:
         validation_rows=0,
     )
     hyper = training.HyperParameters(
-        n_epochs=epochs,
-        batch_size=2,
-        accumulation=2,
+        n_epochs=1,
+        batch_size=ROWS_PER_STEP,
+        accumulation=ROWS_PER_STEP,
         learning_rate_ppb=1_000_000,
         rank=4,
         alpha=8,

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from schemas import pool
 from schemas.node import DrainNode
 from services.trainer.effect.gang_link import SILENT_S_MAX
 from tests.integration.services.trainer.gang_nodes import PLAIN, GangNodes, Machine, gang_nodes
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(300)]
 
-LONG = 3_000  # epochs: it does not end before it is told to
+LONG = 3_000  # steps: it does not end before it is told to
 OTHER_LIBRARY = """
 import importlib.metadata as metadata
 version = metadata.version
@@ -25,17 +24,16 @@ metadata.version = lambda name: version(name) + ".post1" * (name == "safetensors
 async def test_a_member_that_drains_stops_all_after_one_step_and_they_go_on_from_it(
     tmp_path: Path,
 ) -> None:
-    async with gang_nodes(tmp_path, dict.fromkeys("abc", PLAIN), epochs=60) as nodes:
+    async with gang_nodes(tmp_path, dict.fromkeys("abc", PLAIN), steps=400) as nodes:
         await nodes.train(2)
-        await nodes.until(pool.LeaseStarted)
+        await nodes.started()
         await nodes.send(DrainNode(node_id="b"))
         assert await nodes.end() == "preempted"
         assert nodes.ends()[0].node_ids == ("a", "b")
         (saved,) = nodes.checkpoints()
         await nodes.train(2, attempt=2)
         assert await nodes.end(2) == "succeeded"
-        started: pool.LeaseStarted = await nodes.until(pool.LeaseStarted, 2)
-        assert started.start.loaded_step == saved.step > 0
+        assert (await nodes.started(2)).start.loaded_step == saved.step > 0
         assert nodes.ends()[1].node_ids == ("a", "c")
         assert nodes.ends()[0].lost_gpu_ms == 0
 
@@ -58,10 +56,10 @@ async def test_a_member_without_the_base_model_is_named_and_the_others_train(
 async def test_a_network_that_stands_still_ends_all_and_names_the_node(tmp_path: Path) -> None:
     """Nothing is refused and nothing ends: bytes are carried no more."""
     machines = {"a": Machine(reached_as="127.0.0.2"), "b": PLAIN}
-    async with gang_nodes(tmp_path, machines, epochs=LONG) as nodes:
+    async with gang_nodes(tmp_path, machines, steps=LONG) as nodes:
         await nodes.train(2)
         async with _carrying("127.0.0.2", await nodes.port()) as carries:
-            await nodes.until(pool.LeaseStarted)
+            await nodes.started()
             carries.clear()
             began_s = asyncio.get_running_loop().time()
             assert await nodes.end() == "failed"
