@@ -35,7 +35,8 @@ async def test_a_member_that_drains_stops_all_after_one_step_and_they_go_on_from
         assert await nodes.end(2) == "succeeded"
         assert (await nodes.started(2)).start.loaded_step == saved.step > 0
         assert nodes.ends()[1].node_ids == ("a", "c")
-        assert nodes.ends()[0].lost_gpu_ms == 0
+        drained = nodes.ends()[0]
+        assert drained.billable_gpu_ms - drained.lost_gpu_ms == 2 * saved.captured_ms
 
 
 async def test_a_member_without_the_base_model_is_named_and_the_others_train(
