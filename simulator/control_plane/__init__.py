@@ -7,6 +7,8 @@
 `hosts.py`               the hosts that the simulated processes run
 `tenants.py`             tenants, and stubs of the other services
 `agent.py`               a node agent and its attempts, as state and messages
+`attempts.py`            what runs under a lease, as tasks on virtual time
+`gangs.py`               what agents of a lease of several nodes tell each other
 `nodes.py`               machines, and their agents as tasks on virtual time
 `bills.py`               price books, and bills as production makes them and as they must be
 `books.py`               both independent accounts, kept together

@@ -120,6 +120,7 @@ class SimAttempt:
         cause: FailureCause | None = None,
         *,
         keyless: bool = False,
+        faulty_node: str | None = None,
     ) -> ReportExit:
         """The end of its process, with the time since it began."""
         self.diary.exited_ms = now_ms
@@ -133,6 +134,7 @@ class SimAttempt:
             cause=cause,
             result=result if outcome == "succeeded" else None,
             keyless=keyless,
+            faulty_node=faulty_node,
         )
 
     def free(self) -> ConfirmFreed:

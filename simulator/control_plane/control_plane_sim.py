@@ -29,6 +29,8 @@ from simulator.engine.faults import FaultTally
 from simulator.engine.virtual_loop import RUN_S_MAX, run_virtual
 
 SLOTS_MAX: Final = 3
+ALIKE: Final = ("g0", "g1")  # machines that together have the slots of a gang
+FRESH: Final = ("fresh", "fresh2")
 NEW_MONTH_MS: Final = 1_701_388_800_000  # 2023-12-01T00:00Z, a fortnight after the epoch of runs
 LATE_S: Final = 15  # records in flight when faults stop
 SETTLE_S: Final = 5
@@ -75,6 +77,8 @@ class ControlPlaneSim:
         self.machines = [
             SimMachine(context, f"n{number}", slots[number]) for number in range(size.nodes)
         ]
+        if context.plan.gangs:
+            self.machines += [SimMachine(context, name, SLOTS_MAX) for name in ALIKE]
         self.tenants = [
             SimTenant(context, name, urls.get(name, NO_TEXT)) for name in tenants(size.tenants)
         ]
@@ -175,11 +179,11 @@ class ControlPlaneSim:
         await act()
 
     def _heal(self) -> None:
-        """Faults stop. One machine is new to every job, whatever has failed under it elsewhere."""
+        """Faults stop. Some machine is new to every job, whatever has failed under it elsewhere."""
         self.cluster.heal()
-        fresh = SimMachine(self.context, "fresh", SLOTS_MAX)
-        self.machines.append(fresh)
-        fresh.boot()
+        for name in FRESH[: 2 if self.context.plan.gangs else 1]:
+            self.machines.append(SimMachine(self.context, name, SLOTS_MAX))
+            self.machines[-1].boot()
 
     async def _settled(self) -> bool:
         loop = asyncio.get_running_loop()

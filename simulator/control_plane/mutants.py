@@ -52,6 +52,8 @@ from simulator.event_core.mutants import Mutant
 from tunery.billing import lines
 from tunery.plan.price import usage_micro
 from tunery.plan.refunds import ATTEMPTS, Refund, attempt_refund
+from tunery.plan.scheduling.capacity import Capacity
+from tunery.plan.scheduling.requests import Seats
 from tunery.runtime.hosts.broker_time import BrokerTime
 
 _held_members = pool_state.held_members
@@ -60,6 +62,36 @@ _held_members = pool_state.held_members
 def _held_until_closed(lease: Lease) -> tuple[LeaseMember, ...]:
     """Slots are given again as soon as the money has ended, whatever still runs."""
     return () if lease.closed else _held_members(lease)
+
+
+def _held_until_one_is_free(lease: Lease) -> tuple[LeaseMember, ...]:
+    """With the first of its members all are free."""
+    return () if lease.freed else _held_members(lease)
+
+
+_whole_nodes = Capacity._whole_nodes
+
+
+def _without_a_rest(self: Capacity, *arguments: Any) -> Seats | None:
+    """A gang starts with its whole nodes; the rest of it does not."""
+    seats = _whole_nodes(self, *arguments)
+    return None if seats is None else seats[:1]
+
+
+def _any_proof(lease: Lease, known: Map[str, Node]) -> Ms:
+    """A lease has run as long as any of its members has."""
+    proofs = [
+        pool_evolve._proof(lease, node)
+        for member in lease.members
+        if (node := known.get(member.node_id)) is not None
+        and node.description.incarnation == member.incarnation
+    ]
+    return max(proofs, default=0)
+
+
+def _of_the_first(lease: Lease) -> int:
+    """Slots of its first member."""
+    return lease.members[0].slots
 
 
 _report = reports.decide_report
@@ -297,6 +329,24 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "slots",
         seed=19,
     ),
+    Mutant(
+        "one free member frees all",
+        planned_pool,
+        "held_members",
+        _held_until_one_is_free,
+        "slots",
+        seed=60,
+    ),
+    Mutant("a gang without its rest", Capacity, "_whole_nodes", _without_a_rest, "slots", seed=6),
+    Mutant(
+        "a gang lives as long as any member",
+        pool_evolve,
+        "_last_proof_of_all",
+        _any_proof,
+        "ledger",
+        seed=78,
+    ),
+    Mutant("one member billed", Lease, "slots", property(_of_the_first), "ledger", seed=6),
     Mutant("fencing tokens compared by order", *_REPORT, _by_order, "token", seed=19),
     Mutant(
         "keys of a lease that ended", lease_keys, "member_of", _although_it_ended, "keys", seed=2
@@ -314,7 +364,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "use after the last proof of life", closing, "end_of_lost", _to_the_end, "ledger", seed=3
     ),
-    Mutant("what no agent lists lives on", nodes, "_unlisted", _listed_or_not, "progress", seed=89),
+    Mutant("what no agent lists lives on", nodes, "_unlisted", _listed_or_not, "progress", seed=21),
     Mutant(
         "a job that the platform failed billed", steps, "job_refund", _job_pays, "refund", seed=79
     ),
@@ -332,7 +382,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "other holds ignored by terms", serving, "month_standing", _only_used, "limit", seed=140
     ),
     Mutant(
-        "a credit in the hour of the end", closing, "newest_hours", _in_the_newest, "ledger", seed=9
+        "a credit in the hour of the end", closing, "newest_hours", _in_the_newest, "ledger", seed=8
     ),
     Mutant(
         "each line of a bill rounded alone", lines, "line_micro", _line_alone, "invoice", seed=1
@@ -346,7 +396,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         seed=3,
     ),
     Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger", seed=2),
-    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=50),
+    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=3),
     Mutant("provisioning billed", pool_evolve, "_evolve_lease", _from_the_grant, "ledger", seed=2),
     Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=16),
     Mutant(
@@ -361,7 +411,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         seed=4,
     ),
     Mutant("use above the cap billed", closing, "slices", _uncapped, "ledger", seed=798),
-    Mutant("kept work credited too", closing, "lost_gpu_ms", _all_lost, "ledger", seed=7),
+    Mutant("kept work credited too", closing, "lost_gpu_ms", _all_lost, "ledger", seed=3),
     Mutant(
         "limit checked against use alone", admission, "month_standing", _only_used, "limit", seed=15
     ),

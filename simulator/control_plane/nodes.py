@@ -5,7 +5,6 @@ A machine outlives its agents and knows which attempts really run on it.
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from random import Random
 from typing import Final
 
@@ -14,16 +13,9 @@ import msgspec
 from schemas.envelope import Message
 from schemas.node import NodeDescription
 from schemas.topics import HEARTBEATS, NODE_PREFIX, POOL
-from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import Ms
-from services.trainer.domain.state import TargetState
-from simulator.control_plane.agent import (
-    STEPS,
-    STEPS_PER_CHECKPOINT,
-    LeaseDiaries,
-    SimAgent,
-    SimAttempt,
-)
+from simulator.control_plane.agent import LeaseDiaries, SimAgent
+from simulator.control_plane.attempts import AttemptTask, GangTask
 from simulator.control_plane.samples import POOL as POOL_NAME
 from simulator.control_plane.samples import SLOT_BYTES
 from simulator.control_plane.sim_context import POOL_PARTITION, READ_WAIT_MS, SimContext, insist
@@ -35,15 +27,6 @@ from tunery.runtime.journal.reader import START, JournalReader
 HEARTBEAT_MS: Final[Ms] = 7_500
 LEAVE_MS_MAX: Final[Ms] = 20_000
 NOTICES_MS: Final[tuple[Ms, ...]] = (30_000, 120_000)  # of Google, and of AWS
-SERVED_MS: Final = 7_000  # between two looks at what its process does
-READ_MS: Final[Ms] = 30_000  # of a slow disk, for something that its agent can see
-KEYS_MS_MAX: Final[Ms] = 30_000  # that an agent waits for the keys of a lease
-KEYS_LOOK_MS: Final[Ms] = 1_000
-STILL_MS_MAX: Final[Ms] = 600_000  # the limit, a step's share of the cap, and all that goes wrong
-CAUSES: Final[tuple[FailureCause, ...]] = (
-    *("oom", "divergence", "bad_data", "user"),
-    *("bad_node", "bad_node", "platform", "platform"),
-)
 
 
 # node → accelerator, and whether it is spot; others say nothing
@@ -271,177 +254,6 @@ class AgentTasks:
         for attempt in self.agent.reconcile(takes_new=not self._leaving):
             lease = attempt.grant.token.lease
             if lease not in self._attempts:
-                self._attempts[lease] = AttemptTask(self, attempt)
+                several = len(attempt.grant.members) > 1
+                self._attempts[lease] = (GangTask if several else AttemptTask)(self, attempt)
             self._attempts[lease].set_target(self.agent.target_of(attempt))
-
-
-class AttemptTask:
-    """An attempt on virtual time, from its grant to the report that its slots are free."""
-
-    def __init__(self, agent: AgentTasks, attempt: SimAttempt) -> None:
-        self.agent, self.attempt, self.rng = agent, attempt, agent.rng
-        self.machine = agent.machine
-        self.context = agent.machine.context
-        self.name = f"{agent.incarnation}/{attempt.grant.token.lease}"
-        self._noticed: TargetState = "run"
-        self._woken = asyncio.Event()
-        self._broken_off = False
-        self.task = asyncio.create_task(self._run())
-
-    def set_target(self, target: TargetState) -> None:
-        if self.attempt.harden(target):
-            self._woken.set()
-            if target == "kill" and self._broken_off:
-                self.task = asyncio.create_task(self._sweep())
-
-    @property
-    def is_running(self) -> bool:
-        """Its process runs, and its task waits for it."""
-        return self.name in self.machine.running and not self._broken_off
-
-    def break_off(self) -> None:
-        """Its task ends by a stray cancellation; the process runs on until the pool's kill."""
-        self.machine.note(f"{self.name} is cancelled by mistake")
-        self.task.cancel()
-        self.attempt.is_over = self._broken_off = True
-        if self._target == "kill":  # that order has come already
-            self.task = asyncio.create_task(self._sweep())
-
-    async def _sweep(self) -> None:
-        """Kill the process that nobody waits for, and free its slots."""
-        self.machine.stop(self.name)
-        await self.agent.fact(self.attempt.free())
-
-    @property
-    def _target(self) -> TargetState:
-        return self.attempt.target
-
-    async def _run(self) -> None:
-        agent, attempt = self.agent, self.attempt
-        await agent.port.sleep(self.rng.randint(200, 4_000))  # it fetches its inputs
-        has_keys = await self._await_keys()
-        await self._read_slowly()
-        outcome: AttemptOutcome = "not_started"
-        cause: FailureCause | None = None
-        if self._target == "run" and not has_keys:
-            outcome, cause = "failed", "platform"
-        elif self._target == "run":
-            self.machine.start(self.name, attempt.grant.slots)
-            outcome, cause = await self._work()
-            self.machine.stop(self.name)
-        ended_ms = agent.port.monotonic_ms()
-        if attempt.diary.began_ms is not None and self.context.happens(self.context.plan.unnoticed):
-            self.context.broker.tally.add("exit noticed late")
-            await agent.port.sleep(self.rng.randint(1_000, 20_000))
-        await agent.fact(attempt.exit(ended_ms, outcome, cause, keyless=not has_keys))
-        await agent.fact(attempt.free())
-        attempt.is_over = True
-
-    async def _await_keys(self) -> bool:
-        """Ask for the keys of the lease, and wait; whether they have come in time."""
-        await self.agent.fact(self.attempt.request_keys())
-        until_ms = self.agent.port.monotonic_ms() + KEYS_MS_MAX
-        while self._target == "run" and self.agent.port.monotonic_ms() < until_ms:
-            if self.agent.agent.has_keys(self.attempt):
-                return True
-            await self._until(self.agent.port.monotonic_ms() + KEYS_LOOK_MS)
-        return self.agent.agent.has_keys(self.attempt)
-
-    async def _read_slowly(self) -> None:
-        """The base model is large, or the disk is old: it may take twice the limit of a start."""
-        disk = self.context.chance(f"{self.name}/disk")
-        if disk.randrange(100) >= self.context.plan.slow_disks:
-            return
-        self.context.broker.tally.add("slow disk")
-        for _ in range(disk.randint(1, 40)):
-            await self._until(self.agent.port.monotonic_ms() + READ_MS)
-            self.attempt.prepared_bytes += 1
-            if self._target != "run":
-                return
-
-    async def _work(self) -> tuple[AttemptOutcome, FailureCause | None]:
-        """Run steps and checkpoints until the attempt succeeds, fails or is stopped."""
-        attempt = self.attempt
-        started = attempt.start(
-            self.agent.port.monotonic_ms,
-            lambda: self.context.happens(self.context.plan.rotten),
-        )
-        await self.agent.fact(started)
-        step_ms = self._step_ms()
-        listens = not self.context.happens(self.context.plan.stubborn)
-        fails_at = self.rng.randrange(STEPS) if self._fails() else STEPS
-        if self.context.plan.stuck and self.context.happens(self.context.plan.stuck):
-            await self._stand_still()
-            return "preempted", None
-        if attempt.grant.role == "serve":
-            return await self._serve(fails=fails_at < STEPS, listens=listens)
-        while attempt.step < min(STEPS, max(fails_at, attempt.step)):
-            await self._until(self.agent.port.monotonic_ms() + step_ms * STEPS_PER_CHECKPOINT)
-            if self._target == "kill":
-                await asyncio.sleep(self.rng.uniform(0, 3))  # a process takes its time to die
-                return "preempted", None
-            if self.machine.is_broken:
-                self.context.broker.tally.add("node failed by itself")
-                return "failed", self.context.chance(self.name).choice(("bad_node", "platform"))
-            drained = self._target == "drain" and listens
-            attempt.step = min(STEPS, attempt.step + (1 if drained else STEPS_PER_CHECKPOINT))
-            await self._checkpoint()
-            if drained:
-                return "preempted", None
-        if fails_at < STEPS:
-            return "failed", self.rng.choice(CAUSES)
-        return "succeeded", None
-
-    async def _serve(
-        self, *, fails: bool, listens: bool
-    ) -> tuple[AttemptOutcome, FailureCause | None]:
-        """Answer until told to end. Nothing of it is in a checkpoint."""
-        while not (self._target == "kill" or (self._target == "drain" and listens)):
-            await self._until(self.agent.port.monotonic_ms() + SERVED_MS)
-            if self.machine.is_broken:
-                return "failed", "bad_node"
-            if fails and self._target == "run":
-                return "failed", "platform"
-        return "preempted", None
-
-    async def _stand_still(self) -> None:
-        """Make no progress until killed; notices are ignored, too."""
-        since_ms = self.attempt.still_since_ms = self.agent.port.monotonic_ms()
-        self.context.broker.tally.add("process stuck")
-        while self._target != "kill":
-            await self._until(since_ms + 1e9)
-        still_ms = self.agent.port.monotonic_ms() - since_ms
-        if still_ms > STILL_MS_MAX:
-            self.context.violations.append(f"stuck: {self.name} stood still for {still_ms} ms")
-
-    def _step_ms(self) -> float:
-        """A job's own speed; an evaluation is short."""
-        grant = self.attempt.grant
-        rng = self.context.chance(grant.job_id)
-        long = self.context.plan.long and rng.random() < 0.5
-        whole_s = rng.uniform(400, 1_200) if long else rng.uniform(8, 50)
-        return (whole_s if grant.role == "train" else rng.uniform(3, 10)) * 1_000 / STEPS
-
-    def _fails(self) -> bool:
-        return self.context.happens(self.context.plan.failures)
-
-    async def _until(self, until_ms: float) -> None:
-        """Wait for a time or for another target state; a frozen agent notices neither."""
-        left_ms = until_ms - self.agent.port.monotonic_ms()
-        while self._target == self._noticed and left_ms > 0:
-            self._woken.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left_ms / 1_000):
-                    await self._woken.wait()
-            await self.agent.port.pass_through(0)
-            slept_ms = until_ms - self.agent.port.monotonic_ms()
-            left_ms = slept_ms if slept_ms >= 1 else 0  # clocks show whole milliseconds
-        await self.agent.port.pass_through(0)
-        self._noticed = self._target
-
-    async def _checkpoint(self) -> None:
-        report = self.attempt.capture(self.agent.port.monotonic_ms())
-        if report is None:
-            return
-        await self.agent.port.sleep(self.rng.randint(0, 2_000))  # the upload
-        await self.agent.fact(report)

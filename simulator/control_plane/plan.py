@@ -40,6 +40,7 @@ CONSEQUENCES: Final = (
         "answers priced",
     ),
     *("serving pool set", "serving term renewed", "serving pool removed"),
+    *("several nodes", "lost one of several nodes", "network between nodes cut"),
     *("tenant suspended", "tenant resumed", "submission of a suspended tenant"),
 )
 
@@ -72,6 +73,8 @@ class ControlPlanePlan(Struct, frozen=True):
     before they start; `keyless`: of leases that nobody gives keys.
     `serving`: changes of serving pools, the first of which creates one.
     `answers`: counts of tokens, where there are new prices: only these have some of answers.
+    `gangs`: how many of the jobs need more slots than any machine has; `cuts`: per cent of the
+    looks at a lease of several nodes at which the network between them is gone.
     """
 
     seed: int
@@ -94,6 +97,8 @@ class ControlPlanePlan(Struct, frozen=True):
     keyless: int = 0
     serving: int = 0
     answers: int = 0
+    gangs: int = 0
+    cuts: int = 0
 
 
 def draw(seed: int, size: Size) -> ControlPlanePlan:
@@ -108,6 +113,8 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
     long = rng.random() < 0.04
     terms = Random(f"{seed}/terms")
     new_prices = terms.choice((0, 0, 0, 1, 2))
+    several = Random(f"{seed}/gangs")
+    gangs = several.choice((0, 0, 0, 1, 2))
     return ControlPlanePlan(
         seed,
         draw_faults(rng, 1_000 * size.faulty_s - 3_000, KINDS),
@@ -129,4 +136,6 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
         keyless=Random(f"{seed}/keys").choice((0, 0, 0, 0, 20)),
         serving=Random(f"{seed}/serving").choice((0, 0, 0, 0, 0, 2, 4)),
         answers=Random(f"{seed}/answers").choice((0, 3, 6)) if new_prices else 0,
+        gangs=gangs,
+        cuts=several.choice((0, 20)) if gangs else 0,
     )

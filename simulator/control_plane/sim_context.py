@@ -10,6 +10,7 @@ from uuid import UUID
 from schemas.account import PRICES_PARTITION
 from schemas.envelope import Idempotency, Message
 from schemas.topics import ACCOUNT, JOB, POOL, STREAMS, Stream
+from simulator.control_plane.gangs import SimGang
 from simulator.control_plane.plan import ControlPlanePlan, Size
 from simulator.control_plane.samples import POOL as POOL_NAME
 from simulator.engine.broker import Broker
@@ -54,6 +55,7 @@ class SimContext:
             stream: [] for stream in ("account", "job", "pool")
         }
         self.readers: list[Reader] = []
+        self.gangs: dict[int, SimGang] = defaultdict(SimGang)  # by lease
         self._decided: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._answers: dict[str, tuple[Any, ...]] = {}
 

@@ -77,6 +77,7 @@ EVENT_TYPES: Final = tuple(
     f"fine_tuning.job.{outcome}" for outcome in ("succeeded", "failed", "cancelled")
 )
 TOKENS_PER_SLOT: Final = 26_000  # so that ten minutes of each are held for a training
+GANG_SLOTS: Final = 4  # more than any machine has
 RECORDS_MAX: Final = 1_000
 REPLICAS: Final = ((1, 60_000), (1, 1_500_000), (2, 90_000))  # slots, time of a term
 REPLICAS_MAX: Final = 3
@@ -210,6 +211,8 @@ class SimTenant:
         job_id = f"ftjob-{number}"
         drawn = 0 if late else self.rng.randrange(1_000, 60_000)
         slots = self.rng.randint(1, 2)
+        if number < self.context.plan.gangs:
+            slots = GANG_SLOTS
         count = None if late else drawn + slots * TOKENS_PER_SLOT
         body = submit(job_id, count, slots=slots, training_file=f"file-{number}")
         price = _price(self._plan)

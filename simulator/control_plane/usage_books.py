@@ -19,6 +19,7 @@ from schemas.pool import (
     LeaseDraining,
     LeaseGranted,
     LeaseKilled,
+    LeaseMember,
     LeaseStarted,
     MemberFreed,
     NodeRegistered,
@@ -75,24 +76,38 @@ class LedgerLine(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Granted:
-    """A lease of one member, with what its placement asked for."""
+    """A lease, with what its placement asked for. The first of its members reports for all."""
 
     token: Token
     job_id: str
     attempt: int
-    node_id: str
-    incarnation: str
+    members: tuple[LeaseMember, ...]
     slots: int
     max_gpu_ms: GpuMs
     checkpoints: tuple[Checkpoint, ...]
+
+    @property
+    def first(self) -> str:
+        """Incarnation of the agent of the first member."""
+        return self.members[0].incarnation
+
+    @property
+    def agents(self) -> tuple[Agent, ...]:
+        """Those of all members."""
+        return tuple((member.node_id, member.incarnation) for member in self.members)
+
+    def on(self, node_id: str) -> int:
+        """Slots that it has of a node."""
+        return sum(member.slots for member in self.members if member.node_id == node_id)
 
 
 @dataclass
 class LeaseBook:
     grant: Granted
     started_at: Ms | None = None
-    alive_at: Ms = 0  # started, and elapsed time that its agent has proved
-    seen_at: Ms = 0  # its node lived then
+    alive_at: Ms = 0  # started, and elapsed time that the agents of all members have proved
+    proofs: dict[Agent, Ms] = field(default_factory=dict)  # of each member
+    seen_at: dict[Agent, Ms] = field(default_factory=dict)  # the node of each lived then
     captured_ms: Ms = 0
     killed_at: Ms | None = None
     author: str | None = None  # of the first order to end it
@@ -101,7 +116,12 @@ class LeaseBook:
     credited: Counter[int] = field(default_factory=Counter)  # hour → given back
     corrected: Counter[int] = field(default_factory=Counter)  # hour → sliced, and did not run
     closed: bool = False
-    freed: bool = False
+    freed: set[str] = field(default_factory=set)  # nodes
+
+    @property
+    def is_free(self) -> bool:
+        """Whether all its members are."""
+        return self.freed >= {member.node_id for member in self.grant.members}
 
 
 @dataclass
@@ -156,7 +176,8 @@ class Meter:
         if not events or isinstance(events[0], Rejected):
             return
         lease, name = self.leases.get(number), f"{type(command).__name__} of lease {number}"
-        if lease is None or lease.closed or lease.grant.incarnation != command.incarnation:
+        agents = () if lease is None else [of for _, of in lease.grant.agents]
+        if lease is None or lease.closed or command.incarnation not in agents:
             self._say("token", f"{name} was accepted and is not of an open lease")
         elif changed - {number}:
             self._say("token", f"{name} changed lease {changed - {number}}")
@@ -182,7 +203,7 @@ class Meter:
             case UsageCredited():
                 self._credit(event)
             case MemberFreed():
-                self.leases[event.lease.token.lease].freed = True
+                self.leases[event.lease.token.lease].freed.add(event.node_id)
                 self._let_go(event.lease.token.lease)
             case LeaseStarted() | CheckpointAccepted() | LeaseDraining() | LeaseKilled():
                 self._follow(self.leases[event.lease.token.lease], event, at)
@@ -196,12 +217,15 @@ class Meter:
             if not self._is_proven(agent, seen.last_seen, None if seen.leases is None else elapsed):
                 self._say("proof", f"{seen} is not in any heartbeat")
             for lease in self.held.values():
-                here = (lease.grant.node_id, lease.grant.incarnation) == agent
-                if here and lease.started_at is not None:
+                if agent in lease.grant.agents and lease.started_at is not None:
                     # where broker time steps back, it lived when it was seen before all the same
-                    lease.seen_at = max(lease.seen_at, min(seen.last_seen, at))
+                    seen_at = max(lease.seen_at.get(agent, 0), min(seen.last_seen, at))
                     ran_until = lease.started_at + elapsed.get(lease.grant.token.lease, 0)
-                    lease.alive_at = max(lease.alive_at, min(ran_until, lease.seen_at))
+                    lease.seen_at[agent] = seen_at
+                    lease.proofs[agent] = min(ran_until, seen_at)
+                    held = [each for each in lease.grant.agents if each[0] not in lease.freed]
+                    proofs = (lease.proofs.get(each, 0) for each in held)
+                    lease.alive_at = max(lease.alive_at, min(proofs, default=0))
 
     def _is_proven(self, agent: Agent, last_seen: Ms, elapsed: Mapping[int, Ms] | None) -> bool:
         """The times are those of one heartbeat, and no heartbeat before it was seen later.
@@ -221,36 +245,40 @@ class Meter:
 
     def _grant(self, event: LeaseGranted) -> None:
         grant = self._granted(event)
-        number, node = grant.token.lease, self.nodes.get(grant.node_id)
+        number = grant.token.lease
         if number in self.leases:
             self._say("slots", f"lease {number} was granted twice")
         self.leases[number] = self.held[number] = LeaseBook(grant)
-        used = sum(
-            lease.grant.slots
-            for lease in self.held.values()
-            if lease.grant.node_id == grant.node_id and not lease.freed
-        )
-        if node is None or node.incarnation != grant.incarnation or used > node.slots:
-            self._say("slots", f"lease {number} makes it {used} slots in use of {node}")
+        for node_id, incarnation in grant.agents:
+            node = self.nodes.get(node_id)
+            used = sum(
+                lease.grant.on(node_id)
+                for lease in self.held.values()
+                if node_id not in lease.freed
+            )
+            if node is None or node.incarnation != incarnation or used > node.slots:
+                self._say("slots", f"lease {number} makes it {used} slots in use of {node}")
 
     def _let_go(self, number: int) -> None:
         lease = self.leases[number]
-        if lease.closed and lease.freed:
+        if lease.closed and lease.is_free:
             self.held.pop(number, None)
 
     def _granted(self, event: LeaseGranted) -> Granted:
         lease = event.lease
         placement = self.placements[lease.job_id, lease.attempt]
-        (member,) = event.members
-        if len(set(member.devices)) != member.slots or member.slots != placement.slots:
-            self._say("slots", f"{lease.token} has {member}, asked were {placement.slots} slots")
+        members = event.members
+        slots = {(member.node_id, device) for member in members for device in member.devices}
+        parts = [member.slots for member in members if member.slots == len({*member.devices})]
+        is_whole = sum(parts) == placement.slots == len(slots)
+        if not is_whole or len({member.node_id for member in members}) != len(members):
+            self._say("slots", f"{lease.token} has {members}, asked were {placement.slots} slots")
         return Granted(
             token=lease.token,
             job_id=lease.job_id,
             attempt=lease.attempt,
-            node_id=member.node_id,
-            incarnation=member.incarnation,
-            slots=member.slots,
+            members=members,
+            slots=placement.slots,
             max_gpu_ms=placement.max_gpu_ms,
             checkpoints=placement.checkpoints,
         )
@@ -283,7 +311,7 @@ class Meter:
         if lease.started_at is None:
             self._say("token", f"checkpoint of {lease.grant.token} before its start")
             return
-        diary = self.diaries[lease.grant.incarnation, lease.grant.token.lease]
+        diary = self.diaries[lease.grant.first, lease.grant.token.lease]
         said_ms = diary.captured.get(checkpoint.manifest_sha256)
         if said_ms is None:
             self._say("token", f"{lease.grant.token} has a checkpoint of another lease")
@@ -407,7 +435,7 @@ class Meter:
             return 0
         number = lease.grant.token.lease
         if isinstance(command, ReportExit) and command.token.lease == number:
-            diary = self.diaries[lease.grant.incarnation, number]
+            diary = self.diaries[command.incarnation, number]
             if (diary.began_ms, diary.exited_ms) == (None, None) or command.elapsed_ms != (
                 (diary.exited_ms or 0) - (diary.began_ms or 0)
             ):
@@ -420,6 +448,8 @@ class Meter:
     def _last_sign(self, lease: LeaseBook, command: Any) -> Ms:
         killed_at = lease.killed_at
         alone = type(command).__name__ == "Tick" or isinstance(command, ConfirmFreed)
-        if killed_at is not None and (alone or max(lease.alive_at, lease.seen_at) >= killed_at):
+        if killed_at is not None and (
+            alone or max((lease.alive_at, *lease.seen_at.values())) >= killed_at
+        ):
             return min(killed_at, lease.alive_at)
         return lease.alive_at

@@ -8,7 +8,7 @@ from schemas.training import Device
 from services.gateway.jobs.bodies import PlacementBody
 from services.gateway.jobs.requested import GRADER, RequestProblem
 from tunery.plan.scheduling.capacity import most_slots
-from tunery.plan.scheduling.requests import is_on_one_node
+from tunery.plan.scheduling.requests import whole_gib
 
 NAMES_SAID_MAX: Final = 16
 
@@ -60,16 +60,10 @@ class NodeChoice:
 
     @property
     def most_slots(self) -> int:
-        """Slots that a training could have at most: processors of several nodes, or one device's.
-
-        0: there is no such node.
-        """
-        suited = self.of_device
-        if is_on_one_node("train", self.device):
-            return max((node.slots for node in suited), default=0)
+        """Slots that a training could have at most, of several nodes; 0: there is no such node."""
         return most_slots(
-            ((node.memory_bytes, node.accelerator, node.spot, node.taints), node.slots)
-            for node in suited
+            ((whole_gib(node.memory_bytes), node.accelerator, node.spot, node.taints), node.slots)
+            for node in self.of_device
             for _ in range(node.nodes)
         )
 

@@ -135,9 +135,11 @@ def nodes_of(
 ) -> list[PlannedNodesResponse]:
     """The kinds of nodes of the pool, those that the job may run on first."""
     asked = spec.constraints or NodeConstraints()
+    has_several = spec.slots > max((kind.slots for kind in kinds), default=0)
+    slots = 1 if has_several else spec.slots
     responses = []
     for kind in kinds:
-        why_not = _why_not(kind, spec, asked, needed)
+        why_not = _why_not(kind, spec, asked, slots, needed)
         responses.append(
             PlannedNodesResponse(
                 device=kind.device,
@@ -156,8 +158,9 @@ def nodes_of(
 
 
 def _why_not(
-    kind: NodeKind, spec: JobSpec, asked: NodeConstraints, needed: Estimate | None
+    kind: NodeKind, spec: JobSpec, asked: NodeConstraints, slots: int, needed: Estimate | None
 ) -> str | None:
+    """Why a node of a kind cannot be one of the job's, which has so many slots of it at least."""
     missing = {*kind.taints} - {*asked.tolerations}
     if kind.device != spec.device:
         return f"the job is for {spec.device} devices"
@@ -169,10 +172,10 @@ def _why_not(
         return "the job is never on spot machines"
     if missing:
         return f"kept for jobs that tolerate {', '.join(sorted(missing))}"
-    if kind.slots < spec.slots:
-        return f"the job needs {spec.slots} slots of one node"
-    # several slots are of processors, which share the memory of their node
-    needed_bytes = 0 if needed is None else spec.slots * needed.memory_bytes
+    if kind.slots < slots:
+        return f"the job needs {slots} slots of one node"
+    sharing = min(kind.slots, spec.slots) if kind.device == "cpu" else 1
+    needed_bytes = 0 if needed is None else sharing * needed.memory_bytes
     if needed_bytes > kind.memory_bytes:
         return f"the job needs {needed_bytes / 1e9:.1f} GB of memory"
     return None if kind.is_alive else "not alive"

@@ -148,16 +148,16 @@ class ProcessGroups:
         elsewhere = access.elsewhere
         if access.ranks == 1 and elsewhere is None:
             return await self.start_one(argv, environment, folder, access)
-        count, first = access.ranks, 0
-        if elsewhere is not None:
-            count, first = elsewhere.count, elsewhere.here.start
+        here = range(access.ranks) if elsewhere is None else elsewhere.here
+        count = access.ranks if elsewhere is None else elsewhere.count
+        devices = access.devices[here.start : here.stop]
         ranks: list[ProcessGroup] = []
         try:
             with joined(count, keeper=elsewhere) as every:
-                for number, descriptors in enumerate(every, first):
+                for number, descriptors in zip(here, every, strict=True):
                     own = (*argv, str(number), *map(str, descriptors))
                     errors = f"{number}.{ERRORS}" if ranks else ERRORS
-                    sees = {VISIBLE: access.devices[number]} if access.devices else {}
+                    sees = {VISIBLE: access.devices[number]} if devices else {}
                     rank = await self.start_one(
                         *(own, {**environment, **sees}, folder, access),
                         errors=errors,
@@ -169,7 +169,7 @@ class ProcessGroups:
                 rank.signal(signal.SIGKILL)
                 await rank.wait()
             raise
-        return RankGroup(ranks, access.devices, first=first, count=count)
+        return RankGroup(ranks, devices, first=here.start, count=count)
 
     async def start_one(
         self,

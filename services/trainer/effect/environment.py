@@ -51,6 +51,23 @@ def devices_of(grant: Grant, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[device] for device in devices)
 
 
+def devices_of_ranks(grant: Grant, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of the accelerators of all ranks of a lease; none: it is one of processors.
+
+    names: as in `devices_of`, which says what is raised
+
+    Those of other nodes are told apart by node and number: no rank here sees one.
+    """
+    own = devices_of(grant, names)
+    if not own or len(grant.members) < 2:
+        return own
+    every: list[str] = []
+    for member in grant.members:
+        there = (f"{member.node_id}/{device}" for device in member.devices)
+        every += own if member.node_id == grant.node_id else there
+    return tuple(every)
+
+
 def environment_on(names: Sequence[str]) -> dict[str, str]:
     """The environment of a process: the devices of its lease, no secret, and no library that
     reaches for the network.

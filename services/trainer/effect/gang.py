@@ -42,7 +42,7 @@ class Gang(ABC):
 
     @abstractmethod
     async def open(self, folder: Path) -> None:
-        """Begin to meet the other members. Raises OSError."""
+        """Begin to meet the other members. Raises WorkError."""
 
     @abstractmethod
     async def carry(self, carried: Carried) -> None:

@@ -22,8 +22,10 @@ from services.trainer.settings import TrainerSettings
 from tunery.ranks.carrying import Carried, CarriedWrong, RankGone, RankPart
 from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.logs import log_event
+from tunery.work.exits import WorkError
 
 HELLO_S_MAX: Final = 10.0
+LATE_S: Final = 5.0  # beyond the time to join: a member that tried says first which address
 LOG: Final = logging.getLogger(__name__)
 
 
@@ -56,12 +58,17 @@ class LeadingGang(Gang):
         self._joining: asyncio.Task[None] | None = None
 
     async def open(self, folder: Path) -> None:
-        """Listen, and have the others told where. Raises OSError."""
+        """Listen, and have the others told where. Raises WorkError where it cannot listen."""
         clock, grant = self._runtime.clock, self.grant
         now = datetime.datetime.fromtimestamp(clock.now_ms() / 1_000, datetime.UTC)
         own, client = new_certificate("tunery gang", now), new_certificate("tunery member", now)
         context = server_context(folder, own, client.certificate)
-        self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=context)
+        try:
+            self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=context)
+        except OSError as error:
+            message = f"{grant.node_id} cannot listen at {self._host}: {error}"
+            advice = "Set TUNERY_NODE_GANG_HOST to an address of the machine, or to 0.0.0.0"
+            raise WorkError("bad_node", message, f"{advice} with TUNERY_NODE_GANG_AS.") from error
         port: int = self._server.sockets[0].getsockname()[1]
         meeting = Rendezvous(self._address, port, own.certificate, *client)
         text = msgspec.json.encode(meeting).decode()
@@ -102,7 +109,7 @@ class LeadingGang(Gang):
         await self.carrier.close()
 
     async def _give_up_joining(self) -> None:
-        await asyncio.sleep(JOIN_S_MAX)
+        await asyncio.sleep(JOIN_S_MAX + LATE_S)
         for node_id in self._others.keys() - self._links.keys():
             text = f"{node_id} did not join the other nodes within {JOIN_S_MAX:.0f} s"
             await self._lose(node_id, ProcessEnd("failed", "bad_node", text))

@@ -22,7 +22,7 @@ from schemas.training import (
 )
 from schemas.units import PPM, Ms
 from services.trainer.domain.state import Grant
-from services.trainer.effect.environment import accelerators, devices_of
+from services.trainer.effect.environment import accelerators, devices_of_ranks
 from services.trainer.effect.gang import Gang
 from services.trainer.effect.gang_following import FollowingGang
 from services.trainer.effect.gang_leading import LeadingGang
@@ -88,7 +88,7 @@ class Training(Program):
         if prepared.validation_rows:
             await self.fetch(prepared.validation_blob, valid, prepared.validation_sha256)
         candidate = await self._newest_checkpoint(folder)
-        devices = devices_of(self.grant, self.tools.device_names)
+        devices = devices_of_ranks(self.grant, self.tools.device_names)
         grader = self.open_json(work.grader)
         return TrainSpec(
             base_dir=work.base_path,

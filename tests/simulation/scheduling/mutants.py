@@ -208,7 +208,7 @@ OF_POOLS: Final[Sequence[Mutant]] = (
         "victims of any lane", plan_module, "find_eviction", _of_any_lane, Rule.FLAPPING, seed=6
     ),
     Mutant("expected in the past", explanation, "forecast", _yesterday, Rule.REASON),
-    Mutant("memory that is not there", Capacity, "has_memory", lambda *_: True, Rule.LEGAL, seed=2),
+    Mutant("memory that is not there", Capacity, "has_memory", lambda *_: True, Rule.LEGAL, seed=4),
     Mutant("saved work given back", closing, "lost_gpu_ms", _nothing_kept, Rule.PROGRESS),
     Mutant(
         "back on spot nodes at once", price_classes, "kept_off_until", _never, Rule.SPOT, seed=2

@@ -6,6 +6,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence, 
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from schemas.training import Device
 from tunery.plan.scheduling.requests import ANY_NODE, SPOT, Kind, PlanNode, RequestClass, Seats
 
 Domains: TypeAlias = dict[str, list[str]]
@@ -29,7 +30,7 @@ class Choice(NamedTuple):
 class Capacity:
     """Nodes and their free slots. For each kind of node there is a list of names by free slots."""
 
-    __slots__ = ("_buckets", "_free_memory", "_outside", "_sizes", "free", "nodes")
+    __slots__ = ("_buckets", "_free_memory", "_memory", "_outside", "_sizes", "free", "nodes")
 
     def __init__(self, nodes: Iterable[PlanNode] = ()) -> None:
         self.nodes: dict[str, PlanNode] = {}
@@ -38,6 +39,7 @@ class Capacity:
         self._buckets: dict[Kind, list[list[str]]] = {}
         self._outside: dict[str, frozenset[str]] = {}  # nodes that are not of a domain
         self._sizes: dict[Kind, list[int]] = {}  # slots of the nodes of each kind, ascending
+        self._memory: dict[Kind, list[int]] = {}  # bytes of memory of each, ascending
         for node in nodes:
             self.put(node)
 
@@ -45,6 +47,7 @@ class Capacity:
         """The same nodes with free slots of their own. No node may come or go afterwards."""
         twin = Capacity()
         twin.nodes, twin._sizes, twin._outside = self.nodes, self._sizes, self._outside
+        twin._memory = self._memory
         twin.free = self.free.copy()
         twin._free_memory = self._free_memory.copy()
         twin._buckets = {
@@ -62,6 +65,7 @@ class Capacity:
         if node.device == "cpu":
             self._free_memory[node.node_id] = node.memory_bytes
         insort(self._sizes.setdefault(kind, []), node.slots)
+        insort(self._memory.setdefault(kind, []), node.memory_bytes)
         buckets = self._buckets.setdefault(kind, [])
         while len(buckets) <= node.slots:
             buckets.append([])
@@ -74,13 +78,15 @@ class Capacity:
             return
         self._outside.clear()
         buckets, sizes = self._buckets[node.kind], self._sizes[node.kind]
+        memory = self._memory[node.kind]
         names = buckets[max(0, self.free.pop(node_id))]
         del names[bisect_left(names, node_id)]
         self._free_memory.pop(node_id, None)
         del sizes[bisect_left(sizes, node.slots)]
+        del memory[bisect_left(memory, node.memory_bytes)]
         del buckets[sizes[-1] + 1 if sizes else 0 :]
         if not sizes:
-            del self._buckets[node.kind], self._sizes[node.kind]
+            del self._buckets[node.kind], self._sizes[node.kind], self._memory[node.kind]
 
     def take(self, seats: Seats, memory_bytes: int) -> None:
         """These slots are used, with so much memory each. Nodes that are not here do not count."""
@@ -167,11 +173,11 @@ class Capacity:
     def suits(self, kind: Kind, needs: RequestClass) -> bool:
         """Whether such a node can be what a request needs, beside the others that are here."""
         is_avoided = needs.avoids_spot and kind.price == SPOT
-        return suits(kind, needs) and not (is_avoided and self._has_others(needs))
+        return self._suits(kind, needs) and not (is_avoided and self._has_others(needs))
 
     def could_hold(self, node: PlanNode, needs: RequestClass) -> bool:
         """Whether a node suits a request, and has memory enough when it is idle."""
-        return self.suits(node.kind, needs) and _has_memory_for(node.kind, node.slots, needs)
+        return self.suits(node.kind, needs) and _has_memory_for(node, needs)
 
     def excluded(self, needs: RequestClass) -> Set[str]:
         """Nodes of other domains than its own, and those that failed under this job.
@@ -222,12 +228,8 @@ class Capacity:
 
     def has_memory(self, node_id: str, needs: RequestClass, freed_bytes: int = 0) -> bool:
         """Whether the leases of a node leave enough of the memory that they share."""
-        left = self._free_memory.get(node_id)
-        if left is None:
-            return True
-        return (
-            left + freed_bytes >= min(needs.slots, self.nodes[node_id].slots) * needs.memory_bytes
-        )
+        slots = min(needs.slots, self.nodes[node_id].slots)
+        return self._has_free_memory(node_id, slots * needs.memory_bytes - freed_bytes)
 
     def domains(self, whole: Iterable[str]) -> Domains:
         """These nodes by their domain, each in order of their names."""
@@ -235,6 +237,10 @@ class Capacity:
         for node_id in whole:
             by_domain[self.nodes[node_id].domain].append(node_id)
         return by_domain
+
+    def _has_free_memory(self, node_id: str, memory_bytes: int) -> bool:
+        left = self._free_memory.get(node_id)
+        return left is None or left >= memory_bytes
 
     def _outside_of(self, domain: str) -> frozenset[str]:
         outside = self._outside.get(domain)
@@ -250,20 +256,24 @@ class Capacity:
             return any(
                 node.slots >= needs.slots
                 and node.kind.price != SPOT
-                and suits(node.kind, needs)
-                and _has_memory_for(node.kind, node.slots, needs)
+                and self._suits(node.kind, needs)
+                and _has_memory_for(node, needs)
                 for node_id, node in self.nodes.items()
                 if node_id not in outside
             )
-        suitable = [kind for kind in self._buckets if suits(kind, needs)]
+        suitable = [kind for kind in self._buckets if self._suits(kind, needs)]
         is_gang = all(self.largest_of(kind) < needs.slots for kind in suitable)
         slots_of = self.slots_of if is_gang else self.largest_of
         return any(
             kind.price != SPOT
             and slots_of(kind) >= needs.slots
-            and _has_memory_for(kind, self.largest_of(kind), needs)
+            and self._memory[kind][0] >= _memory_for(kind.device, self.largest_of(kind), needs)
             for kind in suitable
         )
+
+    def _suits(self, kind: Kind, needs: RequestClass) -> bool:
+        """Whether slots of every such node can be what a request needs."""
+        return suits(kind, self._memory[kind][0], needs)
 
     def _change(self, node_id: str, slots: int, memory_bytes: int) -> None:
         before, node = self.free[node_id], self.nodes[node_id]
@@ -281,7 +291,9 @@ class Capacity:
         """Whole nodes of one kind, from as few domains as can be, and a rest on one node more."""
         slots = len(buckets) - 1
         count, rest = divmod(needs.slots, slots)
-        whole = [name for name in buckets[slots] if name not in excluded]
+        whole = [
+            name for name in buckets[slots] if name not in excluded and self.has_memory(name, needs)
+        ]
         if len(whole) < count:
             return None
         chosen = list(pick(self.domains(whole), count))
@@ -294,6 +306,7 @@ class Capacity:
             for free, names in enumerate(buckets[rest:], start=rest)
             for node_id in names
             if node_id not in excluded and node_id not in chosen
+            if self._has_free_memory(node_id, rest * needs.memory_bytes)
         ]
         return (*seats, (min(rests)[2], rest)) if rests else None
 
@@ -320,9 +333,9 @@ def _most(nodes: Iterable[PlanNode]) -> int:
     return most_slots((node.kind, node.slots) for node in nodes)
 
 
-def suits(kind: Kind, needs: RequestClass) -> bool:
-    """Whether slots of such a node can be what a request needs."""
-    if kind.device != needs.device or kind.memory_bytes < needs.memory_bytes:
+def suits(kind: Kind, memory_bytes: int, needs: RequestClass) -> bool:
+    """Whether slots of such a node, which has so much memory, can be what a request needs."""
+    if kind.device != needs.device or memory_bytes < needs.memory_bytes:
         return False
     asked = needs.constraints
     if asked is ANY_NODE:
@@ -336,13 +349,18 @@ def suits(kind: Kind, needs: RequestClass) -> bool:
 
 def _order(spot_first: bool, kind: Kind) -> tuple[bool, bool, int, int, Kind]:
     price = -1 if spot_first and kind.price == SPOT else kind.price
-    return kind.warned, not kind.taints, kind.memory_bytes, price, kind
+    return kind.warned, not kind.taints, kind.memory_gib, price, kind
 
 
-def _has_memory_for(kind: Kind, slots: int, needs: RequestClass) -> bool:
-    """Whether an idle node with so many slots has the memory. Leases of a CPU node share it."""
-    sharing = min(needs.slots, slots) if kind.device == "cpu" else 1
-    return kind.memory_bytes >= sharing * needs.memory_bytes
+def _has_memory_for(node: PlanNode, needs: RequestClass) -> bool:
+    """Whether a node has the memory when it is idle."""
+    return node.memory_bytes >= _memory_for(node.device, node.slots, needs)
+
+
+def _memory_for(device: Device, slots: int, needs: RequestClass) -> int:
+    """What a node with so many slots has to have. Leases of a CPU node share it."""
+    sharing = min(needs.slots, slots) if device == "cpu" else 1
+    return sharing * needs.memory_bytes
 
 
 def pick(domains: Domains, count: int) -> Iterator[str]:

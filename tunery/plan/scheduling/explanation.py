@@ -21,7 +21,7 @@ from tunery.plan.scheduling.queue import in_order
 from tunery.plan.scheduling.requests import (
     LANES,
     PREMIUM,
-    Kind,
+    PlanNode,
     Request,
     RequestClass,
     demands,
@@ -202,27 +202,26 @@ class _Situation:
             return waiting("no_node_up")
         alike = [node for node in nodes.values() if self._free.suits(node.kind, needs)]
         if not alike:
-            return _unsuited([node.kind for node in nodes.values()], needs)
+            return _unsuited([*nodes.values()], needs)
         domain = needs.constraints.domain
         if domain:
             domains = _said(node.domain for node in alike)
             alike = [node for node in alike if node.domain == domain]
             if not alike:
                 return waiting("no_domain", domain=domain, domains=domains)
-        large = {node.node_id for node in alike if node.slots >= needs.slots}
-        most = most_slots((node.kind, node.slots) for node in alike)
-        if not large and (needs.on_one_node or most < needs.slots):
+        large = [node for node in alike if node.slots >= needs.slots]
+        if not large and (needs.on_one_node or _most(alike) < needs.slots):
             return waiting("gang_too_large", slots=needs.slots)
-        large = large or {node.node_id for node in alike}
-        large = {node_id for node_id in large if self._free.could_hold(nodes[node_id], needs)}
-        if not large:
+        able = [node for node in large or alike if self._free.could_hold(node, needs)]
+        if not able or (not large and _most(able) < needs.slots):
             return waiting("memory_short", slots=needs.slots, memory_bytes=needs.memory_bytes)
-        if large <= {*needs.barred}:
+        names = {node.node_id for node in able}
+        if names <= {*needs.barred}:
             return waiting("excluded_nodes", nodes=len(needs.barred))
         if self._free.find_seats(needs) is not None:
             return None
         free = {node.node_id: max(0, self._free.free[node.node_id]) for node in alike}
-        enough = [node_id for node_id in large if free[node_id] >= needs.slots]
+        enough = [node_id for node_id in names if free[node_id] >= needs.slots]
         if any(not self._free.has_memory(node_id, needs) for node_id in enough):
             return waiting("memory_taken", memory_bytes=needs.memory_bytes)
         if domain and self._free.find_seats(_in_any_domain(needs)) is not None:
@@ -235,24 +234,32 @@ class _Situation:
         return None
 
 
-def _unsuited(kinds: Sequence[Kind], needs: RequestClass) -> Reason:
-    """Why nodes of none of these kinds suit a class."""
+def _most(nodes: Iterable[PlanNode]) -> int:
+    return most_slots((node.kind, node.slots) for node in nodes)
+
+
+def _unsuited(nodes: Sequence[PlanNode], needs: RequestClass) -> Reason:
+    """Why none of these nodes suits a class."""
     constraints = needs.constraints
-    if constraints.spot is False and any(suits(kind, _on_spot_too(needs)) for kind in kinds):
+    if constraints.spot is False and _suited(nodes, _on_spot_too(needs)):
         return waiting("price_class")
-    tolerant = replace(needs, constraints=tolerating(constraints, _taints(kinds)))
-    taints = {taint for kind in kinds if suits(kind, tolerant) for taint in kind.taints}
+    tolerant = replace(needs, constraints=tolerating(constraints, _taints(nodes)))
+    taints = {taint for node in _suited(nodes, tolerant) for taint in node.taints}
     if taints:
         return waiting("tainted", taints=_said(taints))
     model = constraints.accelerator
-    models = {kind.accelerator for kind in kinds}
+    models = {node.accelerator for node in nodes}
     if model and model not in models:
         return waiting("no_accelerator", accelerator=model, accelerators=_said(models))
     return waiting("no_device", device=needs.device, memory_bytes=needs.memory_bytes)
 
 
-def _taints(kinds: Sequence[Kind]) -> tuple[str, ...]:
-    return tuple(sorted({taint for kind in kinds for taint in kind.taints}))
+def _suited(nodes: Sequence[PlanNode], needs: RequestClass) -> list[PlanNode]:
+    return [node for node in nodes if suits(node.kind, node.memory_bytes, needs)]
+
+
+def _taints(nodes: Sequence[PlanNode]) -> tuple[str, ...]:
+    return tuple(sorted({taint for node in nodes for taint in node.taints}))
 
 
 def _said(names: Iterable[str]) -> str:

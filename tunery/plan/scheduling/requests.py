@@ -22,18 +22,20 @@ PriceClass: TypeAlias = Literal["reserved", "on_demand", "spot"]
 PRICE_CLASSES: tuple[PriceClass, ...] = get_args(PriceClass)
 RESERVED, ON_DEMAND, SPOT = range(len(PRICE_CLASSES))
 ANY_NODE: Final = NodeConstraints()
+GIB: Final = 1 << 30
 
 
 class Kind(NamedTuple):
     """What requests choose nodes by: nodes of one kind are alike to all of them.
 
-    device, memory_bytes, accelerator: as in `PlanNode`.
+    device, accelerator: as in `PlanNode`.
+    memory_gib: to the nearest one: machines of one model differ by less. The least counts.
     price: index of its price class in `PRICE_CLASSES`.
     warned, taints: as in `PlanNode`.
     """
 
     device: Device
-    memory_bytes: int
+    memory_gib: int
     accelerator: str = ""
     price: int = ON_DEMAND
     warned: bool = False
@@ -128,6 +130,11 @@ class Running:
         return sum(slots for name, slots in self.seats if name == node_id)
 
 
+def whole_gib(memory_bytes: int) -> int:
+    """Memory by which nodes are alike. Kernels and drivers keep some MB, not always as many."""
+    return (memory_bytes + GIB // 2) // GIB
+
+
 def price_class_of(*, spot: bool, reserved: bool) -> PriceClass:
     """The price class of a node, as its agent describes it."""
     return "spot" if spot else "reserved" if reserved else "on_demand"
@@ -152,9 +159,9 @@ def avoids_spot(asked: NodeConstraints | None, decided: bool | None) -> bool:
     return asked is not None and asked.spot is True and decided is False
 
 
-def is_on_one_node(role: str, device: Device) -> bool:
-    """Whether work of a role has all its slots on one node: trainings on processors need not."""
-    return role != "train" or device != "cpu"
+def is_on_one_node(role: str) -> bool:
+    """Whether work of a role has all its slots on one node: trainings need not."""
+    return role != "train"
 
 
 def tolerating(asked: NodeConstraints, taints: tuple[str, ...]) -> NodeConstraints:
@@ -207,7 +214,6 @@ class PlanNode:
 
     def __post_init__(self) -> None:
         price = PRICE_CLASSES.index(self.price_class)
-        kind = Kind(
-            self.device, self.memory_bytes, self.accelerator, price, self.warned, self.taints
-        )
+        memory_gib = whole_gib(self.memory_bytes)
+        kind = Kind(self.device, memory_gib, self.accelerator, price, self.warned, self.taints)
         object.__setattr__(self, "kind", kind)

@@ -1,7 +1,7 @@
 """Closes a lease for billing: last usage slices, credits, one `PlacementClosed`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from schemas.envelope import Reason
@@ -107,17 +107,24 @@ def end_of_stuck(lease: Lease, at: Ms) -> LeaseEnd:
     return LeaseEnd(end_ms, "failed", "node", ending("no_progress"), "bad_node")
 
 
-def end_of_broken(lease: Lease, fault: DeviceFault, at: Ms) -> LeaseEnd:
-    """One of its devices is broken: its job goes on from its last checkpoint on another one."""
+def end_of_broken(lease: Lease, node_id: str, fault: DeviceFault, at: Ms) -> LeaseEnd:
+    """A device of a node is broken: its job goes on from its last checkpoint on another one."""
     end_ms = elapsed_ms(lease, lease.proven_ms, at)
     failed = ending("device_failed", device=fault.device, fault=fault.reason.code)
-    return LeaseEnd(end_ms, "failed", "node", failed, "bad_node")
+    faulty_node = _of_several(lease, node_id)
+    return LeaseEnd(end_ms, "failed", "node", failed, "bad_node", faulty_node=faulty_node)
 
 
-def end_of_unlisted(lease: Lease, at: Ms) -> LeaseEnd:
-    """Its agent lives and does not list it: what ran under it is gone."""
+def end_of_unlisted(lease: Lease, at: Ms, node_id: str | None = None) -> LeaseEnd:
+    """An agent lives and does not list it: what ran under it there is gone."""
     end_ms = elapsed_ms(lease, lease.proven_ms, at)
-    return LeaseEnd(end_ms, "failed", "node", ending("exit_missing"), "platform")
+    end = LeaseEnd(end_ms, "failed", "node", ending("exit_missing"), "platform")
+    return replace(end, faulty_node=_of_several(lease, node_id))
+
+
+def _of_several(lease: Lease, node_id: str | None) -> str | None:
+    """The node that an end speaks against alone, where its lease has others."""
+    return node_id if len(lease.members) > 1 else None
 
 
 def end_of_unstarted(at_fault: EndCode = "start_timeout") -> LeaseEnd:

@@ -76,7 +76,7 @@ from services.scheduler.domain.pool.state import (
 )
 from services.scheduler.domain.pool.usage import notice_ms
 from tunery.plan.scheduling.capacity import most_slots
-from tunery.plan.scheduling.requests import is_on_one_node
+from tunery.plan.scheduling.requests import is_on_one_node, whole_gib
 from tunery.runtime.journal.senders import refuse_withdrawn
 
 # Grants of one record, beside facts and notices; the next tick goes on with the others.
@@ -237,10 +237,13 @@ def _most_slots(pool: Pool, placement: Placement) -> int:
         and asked.accelerator in ("", node.accelerator)
         and domain in ("", node.domain)
     )
-    if is_on_one_node(placement.role, placement.device):
+    if is_on_one_node(placement.role):
         return max((node.slots for node in suited), default=0)
     return most_slots(
-        ((node.memory_bytes, node.accelerator, node.spot, node.reserved, node.taints), node.slots)
+        (
+            (whole_gib(node.memory_bytes), node.accelerator, node.spot, node.reserved, node.taints),
+            node.slots,
+        )
         for node in suited
     )
 

@@ -151,7 +151,7 @@ def decide_faults(pool: Pool, command: ReportDeviceFaults, ctx: Context) -> tupl
     for lease in leases_on(pool, command.node_id):
         broken = broken_device(lease, command.node_id, command.faults)
         if broken is not None and not lease.closed and lease.killed_at is None:
-            end = closing.end_of_broken(lease, broken, ctx.at)
+            end = closing.end_of_broken(lease, command.node_id, broken, ctx.at)
             events.append(closing.kill(lease, end.ended_by, end.reason))
             events += closing.close(lease, end)
     return tuple(events)
@@ -394,7 +394,7 @@ def _unlisted(pool: Pool, seen: NodeSeen, leases: tuple[Lease, ...], ctx: Contex
         if lease.started_at is None or lease.number in listed:
             continue
         if seen.last_seen - lease.started_at >= UNLISTED_MS_MIN:
-            end = closing.end_of_unlisted(lease, ctx.at)
+            end = closing.end_of_unlisted(lease, ctx.at, seen.node_id)
             if lease.killed_at is None:
                 events.append(closing.kill(lease, end.ended_by, end.reason))
             events += closing.close(lease, end)

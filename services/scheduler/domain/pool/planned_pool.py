@@ -167,7 +167,7 @@ def _needs(queued: Queued) -> RequestClass:
         barred=queued.barred,
         constraints=demands(placement.constraints, any_domain=queued.waiting.any_domain),
         avoids_spot=avoids_spot(placement.constraints, queued.waiting.spot),
-        on_one_node=is_on_one_node(placement.role, placement.device),
+        on_one_node=is_on_one_node(placement.role),
     )
 
 

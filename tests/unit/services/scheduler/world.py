@@ -255,7 +255,7 @@ class World:
         return [
             number
             for number, lease in leases
-            if not lease.freed and lease.grant.node_id not in dead
+            if not lease.is_free and not {node for node, _ in lease.grant.agents} <= dead
         ]
 
     # --- people -----------------------------------------------------------------------------------

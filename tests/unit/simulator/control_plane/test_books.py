@@ -8,6 +8,7 @@ from schemas.envelope import Tick
 from schemas.job import HoldTaken, JobSubmitted, LimitsSet
 from schemas.node import LeaseSeen, NodeSeen
 from schemas.pool import (
+    LeaseMember,
     NodesObserved,
     Token,
     UsageCredited,
@@ -106,8 +107,7 @@ def test_a_node_lived_when_it_was_seen_before_broker_time_stepped_back() -> None
         token=Token(pool=POOL, lease=2),
         job_id="ftjob-1",
         attempt=1,
-        node_id="n1",
-        incarnation="n1.1",
+        members=(LeaseMember(node_id="n1", incarnation="n1.1", slots=1, devices=(0,)),),
         slots=1,
         max_gpu_ms=HOUR_MS,
         checkpoints=(),

@@ -40,6 +40,8 @@ def test_machines_fail_in_ways_that_services_do_not() -> None:
         ("new prices", lambda plan: plan.new_prices > 0, range(80, 160)),
         ("suspensions", lambda plan: plan.suspensions > 0, range(60, 140)),
         ("exits that are noticed late", lambda plan: plan.unnoticed > 0, range(40, 115)),
+        ("jobs of several nodes", lambda plan: plan.gangs > 0, range(80, 160)),
+        ("networks between them that fail", lambda plan: plan.cuts > 0, range(30, 90)),
         ("long trainings", lambda plan: plan.long, range(3, 30)),
     ],
 )
@@ -52,6 +54,13 @@ def test_each_difficulty_comes_in_some_runs_and_not_in_all(
 def test_numbers_stay_within_what_they_mean() -> None:
     for plan in PLANS:
         assert 2 <= plan.jobs <= 5
-        for share in (plan.failures, plan.rotten, plan.stubborn, plan.stuck, plan.unnoticed):
+        for share in (
+            plan.failures,
+            plan.rotten,
+            plan.stubborn,
+            plan.stuck,
+            plan.unnoticed,
+            plan.cuts,
+        ):
             assert 0 <= share <= 100
         assert not plan.long or plan.stubborn in (0, 100)

@@ -6,6 +6,7 @@ from typing import Any
 from services.gateway.jobs.bodies import PlacementBody
 from services.gateway.jobs.node_choice import NodeKind, choose_nodes
 from services.gateway.jobs.requested import RequestProblem
+from tunery.plan.scheduling.requests import GIB
 
 GPU = NodeKind(is_alive=True, device="cuda", accelerator="", slots=1, memory_bytes=80)
 A100, H200 = replace(GPU, accelerator="a100"), replace(GPU, accelerator="h200")
@@ -103,3 +104,10 @@ def test_models_that_score_are_asked_by_every_node_that_the_job_may_get() -> Non
     assert problem_of(asks, replace(silent, is_alive=False)) is None
     assert problem_of(asks, CPU) is None, "it gets nodes of the better device alone"
     assert choose_nodes(PlacementBody(), (silent,)).problem is None
+
+
+def test_a_training_has_slots_of_several_nodes_of_one_kind() -> None:
+    """Their memory differs by some MB."""
+    eight = replace(GPU, slots=8, memory_bytes=80 * GIB)
+    nodes = [replace(eight, nodes=3), replace(eight, memory_bytes=80 * GIB - 10**7), GPU]
+    assert choose_nodes(PlacementBody(), nodes).most_slots == 32

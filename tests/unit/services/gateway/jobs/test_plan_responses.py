@@ -64,16 +64,31 @@ def test_a_node_that_does_not_fit_says_why(
     assert (row.why_not or "").startswith(why_not or "")
 
 
-def test_slots_of_one_job_are_on_one_node_and_share_its_memory() -> None:
-    """Here they need 6 GB each."""
-    needed = msgspec.structs.replace(estimate(spec(), tokens(1_000)), memory_bytes=6 * 10**9)
-    for slots, why_not in (
-        (1, None),
-        (2, "the job needs 12.0 GB of memory"),
-        (5, "the job needs 5 slots of one node"),
-    ):
-        (row,) = nodes_of([KIND], spec(slots=slots), needed)
-        assert row.why_not == why_not
+@pytest.mark.parametrize(
+    ("gigabytes", "slots", "small", "large"),
+    [
+        (6, 1, None, None),
+        (6, 2, "the job needs 2 slots of one node", "the job needs 12.0 GB of memory"),
+        (2, 5, None, None),
+        (6, 5, None, "the job needs 24.0 GB of memory"),
+    ],
+)
+def test_slots_of_one_job_share_the_memory_of_a_node_and_are_of_several_where_none_has_so_many(
+    gigabytes: int, slots: int, small: str | None, large: str | None
+) -> None:
+    estimated = estimate(spec(), tokens(1_000))
+    needed = msgspec.structs.replace(estimated, memory_bytes=gigabytes * 10**9)
+    kinds = [replace(KIND, slots=1), KIND]
+    rows = {row.slots: row for row in nodes_of(kinds, spec(slots=slots), needed)}
+    assert (rows[1].why_not, rows[4].why_not) == (small, large)
+
+
+def test_each_device_has_memory_of_its_own() -> None:
+    estimated = estimate(spec(), tokens(1_000))
+    needed = msgspec.structs.replace(estimated, memory_bytes=6 * 10**9)
+    asked = msgspec.structs.replace(spec(slots=4), device="cuda")
+    (row,) = nodes_of([replace(KIND, device="cuda")], asked, needed)
+    assert row.fits
 
 
 def test_training_m5_what_does_not_fit_is_computed_again_or_streamed_with_the_reason() -> None:

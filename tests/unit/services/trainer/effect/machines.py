@@ -214,13 +214,13 @@ async def node(
     owner = AggregateHost(owner_runtime, POOLS, limits=limits)
     watcher = Watcher(owner_runtime, TTL_MS, POLL_MS, IDLE_MS_MAX)
     async with AsyncExitStack() as stack:
-        for host in (owner, watcher, agent, *(_giving(world) if gives_keys else ())):
+        for host in (owner, watcher, agent, *(giving(world) if gives_keys else ())):
             await stack.enter_async_context(running(host.run))
         await asyncio.wait_for(agent.ready(), WAIT_S_MAX)
         yield Node(runtime, agent, folder)
 
 
-def _giving(world: MemoryServers) -> tuple[Projector, EffectHost]:
+def giving(world: MemoryServers) -> tuple[Projector, EffectHost]:
     """The part of billing that gives leases their keys."""
     billing = world.runtime("billing")
     return Projector(billing, LEASE_KEYS), EffectHost(billing, (give_keys(billing.seal),))

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import accelerators, process_environment
 from tests.unit.services.trainer.domain.test_evolve import grant
+from tests.unit.services.trainer.effect.launches import DEVICES, expected, launches
 from tunery.ranks.joining import VISIBLE
 
 NAMES = tuple(f"GPU-{number}" for number in range(8))
@@ -68,6 +70,23 @@ def test_training_m7_a_device_that_the_node_does_not_have_is_a_fault_of_the_node
     with pytest.raises(OSError, match="device 8 of the lease is none of the node's 8") as caught:
         process_environment(on_devices(7, 8), NAMES)
     assert caught.value.errno == errno.ENODEV
+
+
+@pytest.mark.parametrize("nodes", [1, 4])
+async def test_ranks_on_all_devices_of_nodes_are_given_what_is_written_down(
+    tmp_path: Path, nodes: int
+) -> None:
+    """If it shall be something else: `python -m tests.unit.services.trainer.effect.launches`."""
+    launched = json.loads(json.dumps(await launches(nodes, tmp_path)))
+    assert launched == json.loads(expected(nodes).read_text())
+    specs = {launch["node"]: launch["spec"] for launch in launched if "spec" in launch}
+    ranks = [launch for launch in launched if "rank" in launch]
+    assert [rank["rank"] for rank in ranks] == list(range(nodes * DEVICES))
+    for rank in ranks:  # it finds its own device in the spec, and sees no other one
+        assert specs[rank["node"]]["devices"][rank["rank"]] == rank[VISIBLE]
+        assert rank["connections"] == nodes * DEVICES - 1
+    assert len({rank[VISIBLE] for rank in ranks}) == nodes * DEVICES
+    assert all(len({*spec["devices"]}) == spec["ranks"] for spec in specs.values())
 
 
 def test_a_process_knows_no_secret_of_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:

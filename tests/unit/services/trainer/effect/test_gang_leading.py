@@ -86,6 +86,7 @@ async def test_a_member_that_does_not_join_is_named_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gang_leading, "JOIN_S_MAX", 0.1)
+    monkeypatch.setattr(gang_leading, "LATE_S", 0)
     world = await members(tmp_path)
     await world.open()
     async with asyncio.timeout(5):

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from tests.unit.tunery.plan.scheduling.clusters import GB, needs, nodes
 from tunery.plan.scheduling.capacity import Capacity
-from tunery.plan.scheduling.requests import Kind, PlanNode
+from tunery.plan.scheduling.requests import GIB, PlanNode
+
+MIB = 1 << 20
 
 
 def test_the_node_that_is_left_fullest_is_taken_and_ties_go_to_the_first_name() -> None:
@@ -77,7 +79,7 @@ def test_a_copy_has_free_slots_of_its_own() -> None:
 def test_nodes_come_and_go() -> None:
     free = Capacity(nodes(4, 8))
     free.take((("b", 1),), 0)
-    assert (free.largest(needs(1)), free.largest_of(Kind("cuda", 24 * GB))) == (8, 8)
+    assert (free.largest(needs(1)), free.largest_of(nodes(8)[0].kind)) == (8, 8)
     free.put(PlanNode("b", 2, "cuda", 24 * GB))
     assert (free.free, free.largest(needs(1))) == ({"a": 4, "b": 2}, 4)
     free.remove("a")
@@ -99,3 +101,27 @@ def test_a_gang_gets_a_node_that_failed_under_it_where_the_others_are_too_few() 
     assert Capacity(nodes(4, 4)).find_seats(needs(6, "cuda", GB, "b")) == (("a", 4), ("b", 2))
     seats = Capacity(nodes(4, 4, 4)).find_seats(needs(6, "cuda", GB, "b"))
     assert seats == (("a", 4), ("c", 2))
+
+
+def test_nodes_that_differ_by_some_mb_of_memory_are_alike_and_the_least_counts() -> None:
+    """Kernels and drivers keep a part of it, and not on all machines as much."""
+    least = 64 * GIB - 300 * MIB
+    sizes = (64 * GIB + 200 * MIB, least, 64 * GIB - 4096)
+    free = Capacity(
+        PlanNode(name, 4, "cuda", size) for name, size in zip("abc", sizes, strict=True)
+    )
+    assert free.most(needs(9)) == 12
+    assert free.find_seats(needs(9, "cuda", least)) == (("a", 4), ("b", 4), ("c", 1))
+    assert free.find_seats(needs(9, "cuda", least + 1)) is None
+    free.remove("b")
+    assert free.find_seats(needs(6, "cuda", least + 1)) == (("a", 4), ("c", 2))
+    free.put(PlanNode("b", 4, "cuda", 65 * GIB))
+    assert free.most(needs(9)) == 8
+
+
+def test_a_gang_gets_no_rest_of_a_machine_whose_memory_others_use() -> None:
+    free = Capacity(PlanNode(name, 4, "cpu", 8 * GIB) for name in "abc")
+    free.take((("b", 1),), 7 * GIB)
+    assert free.find_seats(needs(6, "cpu", 2 * GIB)) == (("a", 4), ("c", 2))
+    assert free.find_seats(needs(10, "cpu", 2 * GIB)) is None
+    assert free.find_seats(needs(6, "cpu", 3 * GIB)) is None, "not four on any"

@@ -9,10 +9,10 @@ from tests.unit.tunery.plan.scheduling.clusters import (
     request,
 )
 from tunery.plan.scheduling.draft import Draft
-from tunery.plan.scheduling.requests import Kind
+from tunery.plan.scheduling.requests import PlanNode
 
 AT = 10 * HOUR
-KIND = Kind("cuda", 24 * GB)
+KIND = PlanNode("a", 4, "cuda", 24 * GB).kind
 
 
 def test_a_draft_knows_what_has_started_and_who_is_stopped() -> None:

@@ -12,10 +12,10 @@ from tests.unit.tunery.plan.scheduling.clusters import (
 )
 from tunery.plan.scheduling.outlook import ClusterOutlook, foresee
 from tunery.plan.scheduling.policy import PRODUCT
-from tunery.plan.scheduling.requests import Kind
+from tunery.plan.scheduling.requests import PlanNode
 
 AT = 10 * HOUR
-KIND = Kind("cuda", 24 * GB)
+KIND = PlanNode("a", 4, "cuda", 24 * GB).kind
 
 
 def test_a_node_has_its_slots_as_leases_end_and_could_free_those_of_victims() -> None:

@@ -111,7 +111,8 @@ class Walk:
         for start in planned.starts:
             assert sum(slots for _, slots in start.seats) == start.request.needs.slots, "a gang"
             for node_id, slots in start.seats:
-                assert suits(by_name[node_id].kind, start.request.needs), "device and memory"
+                node = by_name[node_id]
+                assert suits(node.kind, node.memory_bytes, start.request.needs), "and has memory"
                 free[node_id] -= slots
         assert min(free.values()) >= 0, "a node has more leases than slots"
         for preemption in planned.preemptions:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.tunery.plan.scheduling.clusters import (
+    GB,
     HOUR,
     cluster,
     needs,
@@ -96,7 +97,7 @@ def test_slots_of_premium_come_and_go_with_leases_and_nodes() -> None:
     assert state.premium == {kind: 9}
     state.remove_node("a")
     assert state.premium == {kind: 1}
-    larger = PlanNode("a", 8, "cuda", kind.memory_bytes * 2)
+    larger = PlanNode("a", 8, "cuda", 48 * GB)
     state.put_node(larger)
     state.put_node(larger)
     assert state.premium == {kind: 1, larger.kind: 8}

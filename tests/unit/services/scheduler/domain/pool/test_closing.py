@@ -3,7 +3,7 @@
 from immutables import Map
 from msgspec.structs import replace
 
-from schemas.node import NodeSeen
+from schemas.node import DeviceFault, NodeSeen, ReportDeviceFaults
 from schemas.pool import (
     ConfirmFreed,
     Event,
@@ -14,7 +14,7 @@ from schemas.pool import (
     UsageCredited,
     UsageSliced,
 )
-from schemas.reasons import skipping
+from schemas.reasons import device_fault, skipping
 from schemas.training import SkippedCheckpoint
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.state import Pool
@@ -232,3 +232,20 @@ def test_a_whole_refund_has_one_line_for_each_lease_and_hour() -> None:
         (8, 2 * MINUTE, 0),
         (7, MINUTE, 40_000),
     ]
+
+
+def test_a_broken_device_of_one_member_speaks_against_that_node_alone() -> None:
+    decider = gang()
+    decider.at += MINUTE
+    listed = (DeviceFault(device=0, reason=device_fault("xid")),)
+    fault = ReportDeviceFaults(node_id="b", incarnation="b-1", faults=listed)
+    end = end_of(decider.when(fault))
+    assert (end.cause, end.node_ids, end.nodes_at_fault) == ("bad_node", ("a", "b"), ("b",))
+
+
+def test_a_member_that_its_agent_does_not_list_speaks_against_that_node_alone() -> None:
+    decider = gang()
+    decider.at += MINUTE
+    sight = NodeSeen(node_id="b", incarnation="b-1", last_seen=T0 + MINUTE, silent=False, leases=())
+    end = end_of(decider.when(ObserveNodes(seen=(sight,))))
+    assert (end.cause, end.nodes_at_fault) == ("platform", ("b",))

@@ -29,6 +29,7 @@ from tests.unit.services.scheduler.domain.pool.test_decide import pool as empty
 from tests.unit.services.scheduler.domain.pool.test_state import GANG, PLACEMENT, node, pool
 from tests.unit.services.scheduler.fold import names, of
 from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.requests import GIB
 
 AT = 1_000
 GB = 1_000_000_000
@@ -208,3 +209,13 @@ def test_sched_c15_a_gang_waits_while_no_such_node_has_joined_or_the_large_one_i
     away = empty().accept(register("a", "a-1", 2), register("b", "b-1", 8))
     away.accept(RetireNode(node_id="b", incarnation="b-1"))
     assert names(away.when(request(slots=5))) == ["PlacementQueued"]
+
+
+def test_a_training_on_gpus_gets_devices_of_several_nodes_and_nothing_else_does() -> None:
+    """Their memory differs by some MB."""
+    a, b = described(node("a", 4), memory_bytes=GIB), described(node("b", 4), memory_bytes=GIB - 1)
+    (grant,) = plan_pool(queued((a, b), wanted(1, 6)), AT).grants
+    held = [(member.node_id, member.devices) for member in grant.members]
+    assert held == [("a", (0, 1, 2, 3)), ("b", (0, 1))]
+    for role in ("eval", "serve"):
+        assert granted(queued((a, b), wanted(1, 6, role=role))) == {}
