@@ -12,7 +12,7 @@ machine, the parent has the other end, and carries parts of the memory and words
 
 import mmap
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
@@ -51,18 +51,28 @@ class Exchange:
         for connection in self._others.values():
             connection.settimeout(SAID_AFTER_S)
 
+    def own_part(self) -> Tensor:
+        """The bytes of memory that this rank writes in the next round."""
+        return self._parts(self._round)[self.number]
+
+    def meet(self, written: Sequence[int]) -> list[Tensor]:
+        """What each rank has written, in their order; it stays until the round after the next.
+
+        written: bytes of each rank, `part_bytes` at most: all know them. Raises RankLost.
+        """
+        parts = self._parts(self._round)
+        self._round += 1
+        self._wait_for_all([word_of(length) for length in written])
+        return [part[:length] for part, length in zip(parts, written, strict=True)]
+
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """What each rank has, in their order; it stays until the round after the next.
 
         tensor: of `part_bytes` at most, in all ranks of the same shape. Raises RankLost.
         """
         content = tensor.contiguous().reshape(-1).view(torch.uint8)
-        half = self._round % HALVES * self.count
-        self._round += 1
-        begins = [(half + number) * self.part_bytes for number in range(self.count)]
-        parts = [self._memory[begin : begin + len(content)] for begin in begins]
-        parts[self.number].copy_(content)
-        self._meet(word_of(len(content)))
+        self.own_part()[: len(content)].copy_(content)
+        parts = self.meet([len(content)] * self.count)
         return [part.view(tensor.dtype).view(tensor.shape) for part in parts]
 
     def close(self) -> None:
@@ -70,19 +80,21 @@ class Exchange:
         for connection in self._others.values():
             connection.close()
 
-    def _meet(self, word: bytes) -> None:
-        """Wait until all ranks are here, and have written as much. Raises RankLost."""
+    def _parts(self, at: int) -> list[Tensor]:
+        """The memory of each rank in a round."""
+        first = at % HALVES * self.count
+        begins = [(first + number) * self.part_bytes for number in range(self.count)]
+        return [self._memory[begin : begin + self.part_bytes] for begin in begins]
+
+    def _wait_for_all(self, words: Sequence[bytes]) -> None:
+        """Wait until all ranks are here, and each has written as much. Raises RankLost."""
         try:
             for connection in self._others.values():
-                connection.sendall(word)
+                connection.sendall(words[self.number])
             for other, connection in self._others.items():
-                if (word_of_other := self._hear(other, connection)) != word:
-                    wrote = (
-                        f"rank {other} wrote {word_of_other.hex()} bytes, and this one {word.hex()}"
-                    )
-                    raise RankLost(
-                        wrote if word_of_other else f"the connection to rank {other} has ended"
-                    )
+                if (word := self._hear(other, connection)) != words[other]:
+                    wrote = f"rank {other} wrote {word.hex()} bytes, and not {words[other].hex()}"
+                    raise RankLost(wrote if word else f"the connection to rank {other} has ended")
         except OSError as error:
             raise RankLost(str(error)) from error
 

@@ -27,6 +27,7 @@ from trl import SFTConfig, SFTTrainer
 
 from schemas.units import Ms
 from tunery.ml import state
+from tunery.ml.adamw import AdapterAdamW
 from tunery.ml.attention import document_bounds, join_rows
 from tunery.ml.boundary import Boundary
 from tunery.ml.device import peak_memory_bytes
@@ -69,12 +70,13 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
 
     def __init__(self, run: TrainingRun, model: Any, tokenizer: Any) -> None:
         self.run = run
-        self.adamw = state.AdapterAdamW(
+        self.adamw = AdapterAdamW(
             state.trainable(model),
             rate=run.hyper.learning_rate,
             weight_decay=run.hyper.weight_decay,
             ratio=run.hyper.lora_plus,
             whole=is_whole(model),
+            ranks=run.ranks,
         )
         self.saver = Saver(run, self.adamw)
         self.objective = objective_of(
@@ -193,7 +195,6 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         return loss
 
     def _clip_grad_norm(self, model: Any) -> Tensor:
-        self.run.ranks.add_gradients(self.adamw.masters.values())
         norm = self.adamw.clip(self.run.hyper.grad_norm_max or math.inf)
         self._check_finite(float(norm), "the gradient norm")
         return norm
@@ -322,8 +323,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
 
     # --- checkpoints: see `saving`
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        if self.run.ranks.is_first:
-            self.saver.save(self.model, self.lr_scheduler, self.state)
+        self.saver.save(self.model, self.lr_scheduler, self.state)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         self.saver.load(Path(resume_from_checkpoint), self.model)
@@ -339,7 +339,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         """No gradient scaler: bf16 and fp32 need none."""
 
 
-def _schedule(run: TrainingRun, adamw: state.AdapterAdamW) -> LambdaLR:
+def _schedule(run: TrainingRun, adamw: AdapterAdamW) -> LambdaLR:
     hyper, total = run.hyper, run.plan.total_steps
     warmup = round(hyper.warmup * total)
     factor = partial(rate_factor, hyper.scheduler, warmup=warmup, total=total)
