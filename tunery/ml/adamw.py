@@ -173,7 +173,10 @@ class AdapterAdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def gather(self, shapes: Mapping[str, torch.Size]) -> Iterator[Piece]:
-        """The tensors of `elsewhere`, in pieces. All ranks have to take them. Raises RankLost."""
+        """The tensors of `elsewhere`, in pieces, for the first rank. All have to go on to the end.
+
+        Raises RankLost.
+        """
         names, tensors = list(shapes), self.tensors()
         owners = [self._owners[name.rpartition(".")[0]] for name in names]
         own = {
@@ -182,7 +185,7 @@ class AdapterAdamW(torch.optim.AdamW):
             if owner == self._ranks.number
         }
         sizes = [torch.float32.itemsize * shape.numel() for shape in shapes.values()]
-        for number, part, content in self._ranks.tell(own, sizes, owners):
+        for number, part, content in self._ranks.tell(own, sizes, owners, first_only=True):
             yield names[number], part, content
 
     def give(self) -> None:

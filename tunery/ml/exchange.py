@@ -2,8 +2,8 @@
 
 Each writes into its own part of it, and then waits until all have written. What says so is a word
 over the connection to each other rank, which also ends when that rank does: how many bytes it has
-written. The memory has two halves that are used in turn: who is a round ahead has been waited for
-by all that read the last.
+written, and which of them the other one reads. The memory has two halves that are used in turn: who
+is a round ahead has been waited for by all that read the last.
 
 There is no network in it, nothing to listen at, and no path: the parent of the ranks gives them
 the memory and the connections open (`joined` of `tunery.ranks`). Where a rank is on another
@@ -18,7 +18,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from tunery.ranks.joining import HALVES, WORD_BYTES, Descriptors, word_of
+from tunery.ranks.joining import HALVES, WORD_BYTES, Descriptors, Word, decoded_word
 
 # The others wait while the first answers prompts; the node agent ends processes that are silent.
 WAIT_S_MAX: Final = 3_600.0
@@ -55,14 +55,18 @@ class Exchange:
         """The bytes of memory that this rank writes in the next round."""
         return self._parts(self._round)[self.number]
 
-    def meet(self, written: Sequence[int]) -> list[Tensor]:
+    def meet(self, written: Sequence[int], reads: Sequence[slice] | None = None) -> list[Tensor]:
         """What each rank has written, in their order; it stays until the round after the next.
 
-        written: bytes of each rank, `part_bytes` at most: all know them. Raises RankLost.
+        written: bytes of each rank, `part_bytes` at most: all know them
+        reads: which of this one's each rank reads; None: each reads all
+
+        Raises RankLost.
         """
         parts = self._parts(self._round)
         self._round += 1
-        self._wait_for_all([word_of(length) for length in written])
+        whole = slice(0, written[self.number])
+        self._wait_for_all(written, reads or [whole] * self.count)
         return [part[:length] for part, length in zip(parts, written, strict=True)]
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
@@ -86,15 +90,18 @@ class Exchange:
         begins = [(first + number) * self.part_bytes for number in range(self.count)]
         return [self._memory[begin : begin + self.part_bytes] for begin in begins]
 
-    def _wait_for_all(self, words: Sequence[bytes]) -> None:
+    def _wait_for_all(self, written: Sequence[int], reads: Sequence[slice]) -> None:
         """Wait until all ranks are here, and each has written as much. Raises RankLost."""
         try:
-            for connection in self._others.values():
-                connection.sendall(words[self.number])
             for other, connection in self._others.items():
-                if (word := self._hear(other, connection)) != words[other]:
-                    wrote = f"rank {other} wrote {word.hex()} bytes, and not {words[other].hex()}"
-                    raise RankLost(wrote if word else f"the connection to rank {other} has ended")
+                read = reads[other]
+                connection.sendall(Word(written[self.number], read.start, read.stop).encoded())
+            for other, connection in self._others.items():
+                word = decoded_word(self._hear(other, connection))
+                if word is None:
+                    raise RankLost(f"the connection to rank {other} has ended")
+                if word.written != written[other]:
+                    raise RankLost(f"rank {other} wrote {word.written} bytes, not {written[other]}")
         except OSError as error:
             raise RankLost(str(error)) from error
 

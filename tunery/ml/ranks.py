@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from hashlib import blake2b
+from itertools import accumulate, pairwise
 from typing import Final
 
 import torch
@@ -22,6 +23,8 @@ from torch import Tensor
 from tunery.ml.exchange import Exchange
 from tunery.ml.shares import Share, length_of
 from tunery.work.exits import WorkError
+
+TOLD_VERSION: Final = "2"  # of what ranks tell each other in a step: nodes may differ
 
 
 class Ranks:
@@ -80,23 +83,29 @@ class Ranks:
         most = self._part_bytes // (width * self.count)
         for at in range(0, max(share.size for share in shares), most):
             stretches = [share.between(at, at + most) for share in shares]
-            written = self._write(
-                [flat[number][part] for each in stretches for number, part in each]
-            )
-            begin = width * sum(map(length_of, stretches[: self.number]))
-            mine = slice(begin, begin + width * length_of(stretches[self.number]))
-            parts = [part[mine].view(torch.float32) for part in self._meet([written] * self.count)]
+            pieces = [flat[number][part] for each in stretches for number, part in each]
+            written = [self._write(pieces)] * self.count
+            ends = accumulate((width * length_of(each) for each in stretches), initial=0)
+            reads = [slice(*each) for each in pairwise(ends)]
+            own = reads[self.number]
+            parts = [part[own].view(torch.float32) for part in self._meet(written, reads)]
             self._add_up(parts, [flat[number][part] for number, part in stretches[self.number]])
 
     def tell(
-        self, own: Mapping[int, Tensor], sizes: Sequence[int], owners: Sequence[int]
+        self,
+        own: Mapping[int, Tensor],
+        sizes: Sequence[int],
+        owners: Sequence[int],
+        *,
+        first_only: bool = False,
     ) -> Iterator[tuple[int, slice, Tensor]]:
         """What each rank has, in pieces: the number of a tensor, which bytes of it, and these.
 
-        All ranks have to take all pieces; each stays until the one after the next.
+        All ranks have to go on to the end; a piece stays until the one after the next.
         own: contiguous tensors of this rank, by their number
         sizes: bytes of each tensor
         owners: the rank that has it
+        first_only: no other rank gets anything
 
         Raises RankLost.
         """
@@ -104,10 +113,14 @@ class Ranks:
         shares = self._shares(sizes, owners)
         for at in range(0, max(share.size for share in shares), self._part_bytes or 1):
             stretches = [share.between(at, at + self._part_bytes) for share in shares]
+            written = list(map(length_of, stretches))
             self._write([flat[number][part] for number, part in stretches[self.number]])
-            for stretch, content in zip(
-                stretches, self._meet(list(map(length_of, stretches))), strict=True
-            ):
+            whole, nothing = slice(0, written[self.number]), slice(0, 0)
+            others = nothing if first_only else whole
+            parts = self._meet(written, [whole, *[others] * (self.count - 1)])
+            if first_only and not self.is_first:
+                continue
+            for stretch, content in zip(stretches, parts, strict=True):
                 begin = 0
                 for number, part in stretch:
                     end = begin + part.stop - part.start
@@ -198,10 +211,10 @@ class Ranks:
         first = begin * tensor.itemsize
         return self._staging[first : first + tensor.nbytes].view(tensor.dtype)
 
-    def _meet(self, written: Sequence[int]) -> list[Tensor]:
+    def _meet(self, written: Sequence[int], reads: Sequence[slice]) -> list[Tensor]:
         """What each rank has written, in their order. Raises RankLost."""
         assert self._exchange is not None, "several ranks"  # noqa: S101  # each caller knows it
-        return self._exchange.meet(written)
+        return self._exchange.meet(written, reads)
 
     @property
     def _part_bytes(self) -> int:

@@ -514,10 +514,10 @@ def _fitted(
     if suitable:
         slot_bytes = max(node.slot_bytes for node in suitable)
         most_bytes = max(node.memory_bytes for node in suitable)
-        smaller = fitted(base, hyper, device, tokens, slot_bytes, asked)
+        smaller = fitted(base, hyper, device, tokens, slot_bytes, asked, ranks=slots)
         on_node = min(slots, max(node.slots for node in suitable))
         sharing = on_node if device == "cpu" else 1  # each accelerator has memory of its own
-        needed = sharing * memory_bytes(base, smaller, device, tokens)
+        needed = sharing * memory_bytes(base, smaller, device, tokens, slots)
         if needed > most_bytes:
             each = "" if on_node == 1 else f" on each of {on_node} slots"
             text = (

@@ -282,6 +282,8 @@ def test_every_rank_is_told_what_each_has() -> None:
         received = [torch.zeros(size, dtype=torch.uint8) for size in sizes]
         for at, part, piece in ranks.tell(own, sizes, owners):
             received[at][part].copy_(piece)
+        told = ranks.tell(own, sizes, owners, first_only=True)
+        assert sum(len(piece) for *_, piece in told) == (sum(sizes) if ranks.is_first else 0)
         assert list(ranks.tell({}, [], [])) == []
         return [tensor.tolist() for tensor in received]
 
@@ -306,7 +308,7 @@ def test_ranks_with_shares_train_to_the_bytes_of_one_process(
     """One micro-batch each: a process that has all of them adds them in the same order. It has the
     gradients, the optimizer, the checkpoints and the weights of ranks that had no shares.
     """
-    hyper = replace(ranks_spec.hyper, accumulation=count, dropout=0.0, **changes)
+    hyper = replace(ranks_spec.hyper, accumulation=count, dropout=0.0, n_epochs=1, **changes)
     spec = replace(ranks_spec, hyper=hyper, precision=precision)
     _, (alone,) = go_ranks(resumed(replace(spec, ranks=1), out="alone"))
     codes, ranks = go_ranks(resumed(replace(spec, ranks=count), out="ranks"))
@@ -315,7 +317,7 @@ def test_ranks_with_shares_train_to_the_bytes_of_one_process(
     norms = [[step["grad_norm"] for step in of(each, "step")] for each in (alone, ranks[0])]
     assert norms[0] == norms[1]
     kept = [of(each, "checkpoint") for each in (alone, ranks[0])]
-    assert len(kept[0]) == len(kept[1]) > 4
+    assert len(kept[0]) == len(kept[1]) > 2
     for ours, theirs in zip(*kept, strict=True):
         files = [
             {file["name"]: file["sha256"] for file in each["files"]} for each in (ours, theirs)
@@ -356,7 +358,7 @@ def test_a_rank_that_is_killed_while_it_tells_its_share_leaves_no_half_checkpoin
     ranks_spec: TrainSpec, adaptation: Adaptation
 ) -> None:
     """The last whole one is gone on from: by as many ranks to the byte, and by twice as many."""
-    hyper = replace(ranks_spec.hyper, adaptation=adaptation)
+    hyper = replace(ranks_spec.hyper, adaptation=adaptation, n_epochs=1)
     spec, small = replace(ranks_spec, hyper=hyper), partial(joined, part_bytes=1 << 14)
     _, whole = go_ranks(resumed(spec, out="whole"))
     codes, killed = go_ranks(resumed(spec, out="killed"), {1: KillAfter(3, 9)}, join=small)
