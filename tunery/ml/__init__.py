@@ -14,8 +14,8 @@
   answers), `attention` (of packed rows), `preferences` (of pairs), `rewards` (of reward models),
   `judgements` (of answers with labels), `reinforcement` (of graded answers, which `rollouts`
   writes), `model_scores` (what models say of them), `reference` (likelihoods before the training)
-* checkpoints: `saving` (of one attempt), `state` (what one holds), `tensor_files` (in parts), `checkpoints` (written whole,
-  verified), `cadence` (when), `free_memory` (whether a copy fits)
+* checkpoints: `saving` (of one attempt), `state` (what one holds), `tensor_files` (in parts),
+  `checkpoints` (written whole, verified), `cadence` (when), `free_memory` (whether a copy fits)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
   `reward_scoring` (of reward models), `sides` (both read at once), `generation` (greedy answers),
   `base_scores` (kept on the node), `measured` (rows of the tenant, by its measures),

@@ -47,6 +47,8 @@ from tunery.work.events import Evaluated, LossSpiked, Noted, StepCompleted
 
 VALID_ROWS_MAX: Final = 32  # of the validation split, at each evaluation
 ACCURACY: Final = "mean_token_accuracy"
+OF_PAIRS: Final = ("reward_accuracy", "reward_margin", "reward_chosen", "reward_rejected")
+FIGURES_OF_RANKS: Final = (ACCURACY, *OF_PAIRS)  # each has those of its own micro-batches
 
 
 class EpochOrder(torch.utils.data.Sampler[int]):
@@ -239,9 +241,12 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             took_s = run.micro_batches_s
             mean_ms = 1_000 * sum(took_s) / len(took_s) if took_s else 0.0
             rank_ms = tuple(map(math.ceil, run.ranks.each(mean_ms)))
-            accuracies = values.get(ACCURACY, [])
-            sums = run.ranks.add([run.loss, sum(accuracies), len(accuracies)])
-            run.loss, figures[ACCURACY] = sums[0], sums[1] / max(1.0, sums[2])
+            own = [values.get(name, []) for name in FIGURES_OF_RANKS]
+            sums = run.ranks.add([run.loss, *map(sum, own), *map(len, own)])
+            run.loss, totals, counts = sums[0], sums[1 : 1 + len(own)], sums[1 + len(own) :]
+            for name, total, count in zip(FIGURES_OF_RANKS, totals, counts, strict=True):
+                if count:
+                    figures[name] = total / count
         run.window = run.window.add(run.loss)
         run.events.emit(
             StepCompleted(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from schemas.training import Adaptation
+from schemas.training import Adaptation, MethodName
 from services.trainer.adapters.processes import ProcessGroups, Walls
 from services.trainer.effect.environment import environment_on
 from services.trainer.ports import Access
@@ -325,6 +325,24 @@ def test_ranks_with_shares_train_to_the_bytes_of_one_process(
         assert files[0].keys() == files[1].keys()
         for name in ("optimizer.safetensors", weights_file(hyper.adaptation)):
             assert files[0][name] == files[1][name]
+
+
+@pytest.mark.parametrize("method", ["dpo", "orpo", "reward"])
+def test_ranks_learn_from_pairs_with_the_losses_of_one_process(
+    pairs_spec: TrainSpec, method: MethodName
+) -> None:
+    """Log-probabilities under the base are computed once, by one rank each, and told."""
+    hyper = replace(pairs_spec.hyper, method=method, n_epochs=1)
+    spec = replace(pairs_spec, hyper=hyper, train_shards=pairs_spec.train_shards)
+    _, (alone,) = go_ranks(resumed(spec, out="alone"))
+    codes, ranks = go_ranks(resumed(replace(spec, ranks=2), out="ranks"))
+    assert codes == [ExitCode.FINISHED] * 2
+    assert are_close(of(ranks[0], "step"), of(alone, "step"))
+    names = ("reward_accuracy", "reward_margin", "reward_chosen", "mean_token_accuracy")
+    for ours, theirs in zip(of(ranks[0], "step"), of(alone, "step"), strict=True):
+        for name in names:
+            assert ours[name] == pytest.approx(theirs[name], abs=1e-4), name
+    assert ranks[0][-1]["adapter_sha256"] == alone[-1]["adapter_sha256"]
 
 
 class KillAfter(StopAfter):

@@ -349,9 +349,9 @@ def test_every_form_of_a_hyper_parameter_is_the_same_request() -> None:
     [
         ({}, [of_model("h100")], "together have 1 for it; it is 4"),
         (
-            {"method": {"type": "dpo"}, "training_file": "pairs"},
+            {"method": {"type": "kto"}, "training_file": "pairs"},
             [],
-            "a training with the method dpo uses one slot; set it to 1; it is 4",
+            "a training with the method kto uses one slot; set it to 1; it is 4",
         ),
         ({}, [of_memory(64, 2), of_memory(9, 1)], "together have 2 for it; it is 4"),
         ({}, [of_memory(64, 2), of_memory(64, 1)], "together have 3 for it; it is 4"),
