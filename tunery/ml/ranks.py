@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from tunery.ml.exchange import Exchange
-from tunery.ml.shares import Share, length_of
+from tunery.ml.shares import RankShare, length_of
 from tunery.work.exits import WorkError
 
-TOLD_VERSION: Final = "2"  # of what ranks tell each other in a step: nodes may differ
+EXCHANGE_VERSION: Final = "2"  # of what ranks tell each other in a step: nodes may differ
 
 
 class Ranks:
@@ -118,8 +118,8 @@ class Ranks:
             stretches = [share.between(at, at + self._part_bytes) for share in shares]
             written = list(map(length_of, stretches))
             self._write([flat[number][part] for number, part in stretches[self.number]])
-            whole, nothing = slice(0, written[self.number]), slice(0, 0)
-            others = nothing if first_only else whole
+            whole, empty = slice(0, written[self.number]), slice(0, 0)
+            others = empty if first_only else whole
             parts = self._meet(written, [whole, *[others] * (self.count - 1)])
             if first_only and not self.is_first:
                 continue
@@ -165,8 +165,8 @@ class Ranks:
             advice = "Run all ranks with the same files and libraries on processors of one kind."
             raise WorkError("platform", message, advice, rank=others[0])
 
-    def _shares(self, sizes: Sequence[int], owners: Sequence[int]) -> list[Share]:
-        return [Share(rank, sizes, owners) for rank in range(self.count)]
+    def _shares(self, sizes: Sequence[int], owners: Sequence[int]) -> list[RankShare]:
+        return [RankShare(rank, sizes, owners) for rank in range(self.count)]
 
     def _add_up(self, parts: Sequence[Tensor], totals: Sequence[Tensor]) -> None:
         """Add what each rank has of tensors that are one after the other."""

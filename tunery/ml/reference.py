@@ -152,8 +152,8 @@ def with_reference(
     logps = [torch.empty(count) for count in references]
     owners = [part % ranks.count for part in range(len(parts))]
     sizes = [each.nbytes for each in logps]
-    for part, place, content in ranks.tell(own, sizes, owners):
-        bytes_of(logps[part])[place].copy_(content)
+    for part, span, content in ranks.tell(own, sizes, owners):
+        bytes_of(logps[part])[span].copy_(content)
     return rows.with_reference(torch.cat(logps))
 
 

@@ -18,7 +18,7 @@ def deal(sizes: Sequence[int], count: int) -> list[int]:
     return owners
 
 
-class Share:
+class RankShare:
     """The tensors of a rank, one after the other.
 
     numbers: of these among all tensors

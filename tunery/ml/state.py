@@ -128,7 +128,7 @@ class Copies:
         for tensor in kept:
             self._kept.setdefault((tensor.dtype, tensor.shape), []).append(tensor)
         self._by_memory: dict[tuple[object, ...], Tensor] = {}
-        self._made: list[Tensor] = []
+        self._copies: list[Tensor] = []
 
     def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Contiguous copies, by sorted name."""
@@ -145,7 +145,7 @@ class Copies:
 
     def all(self) -> list[Tensor]:
         """Every copy that was made, in order."""
-        return self._made
+        return self._copies
 
     def _copy(self, tensor: Tensor) -> Tensor:
         if self.in_place and tensor.device.type == "cpu":
@@ -159,7 +159,7 @@ class Copies:
     def _memory(self, dtype: torch.dtype, shape: torch.Size) -> Tensor:
         fitting = self._kept.get((dtype, shape))
         target = fitting.pop(0) if fitting else torch.empty(shape, dtype=dtype, device="cpu")
-        self._made.append(target)
+        self._copies.append(target)
         return target
 
 

@@ -77,22 +77,24 @@ def test_missing_state_is_an_error() -> None:
 def some_weights(dtype: torch.dtype) -> dict[str, Parameter]:
     """Of several sizes; one is not contiguous, as it may be where files are converted."""
     dice = torch.Generator().manual_seed(1)
-    made = {f"m.{name}.weight": torch.randn(size, generator=dice) for name, size in SIZES.items()}
-    made["m.table.weight"] = made["m.table.weight"].T.contiguous().T
-    return {name: Parameter(tensor.to(dtype)) for name, tensor in made.items()}
+    tensors = {
+        f"m.{name}.weight": torch.randn(size, generator=dice) for name, size in SIZES.items()
+    }
+    tensors["m.table.weight"] = tensors["m.table.weight"].T.contiguous().T
+    return {name: Parameter(tensor.to(dtype)) for name, tensor in tensors.items()}
 
 
 def gradients(step: int, number: int) -> dict[str, list[Tensor]]:
     """Of each micro-batch of a rank, in bf16; one weight has none in rank 1, another nowhere."""
     dice = torch.Generator().manual_seed(10 * step + number)
-    made = {
+    tensors = {
         f"m.{name}.weight": [
             torch.randn(size, generator=dice).bfloat16() for _ in range(MICRO_BATCHES)
         ]
         for name, size in SIZES.items()
     }
-    del made["m.x.weight"]
-    return {name: each for name, each in made.items() if (name, number) != ("m.norm.weight", 1)}
+    del tensors["m.x.weight"]
+    return {name: each for name, each in tensors.items() if (name, number) != ("m.norm.weight", 1)}
 
 
 def optimizer_of(kind: str, dtype: torch.dtype, ranks: Ranks = ALONE) -> AdapterAdamW:

@@ -282,8 +282,8 @@ def test_every_rank_is_told_what_each_has() -> None:
         received = [torch.zeros(size, dtype=torch.uint8) for size in sizes]
         for at, part, piece in ranks.tell(own, sizes, owners):
             received[at][part].copy_(piece)
-        told = ranks.tell(own, sizes, owners, first_only=True)
-        assert sum(len(piece) for *_, piece in told) == (sum(sizes) if ranks.is_first else 0)
+        pieces = ranks.tell(own, sizes, owners, first_only=True)
+        assert sum(len(piece) for *_, piece in pieces) == (sum(sizes) if ranks.is_first else 0)
         assert list(ranks.tell({}, [], [])) == []
         return [tensor.tolist() for tensor in received]
 

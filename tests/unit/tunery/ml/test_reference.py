@@ -147,8 +147,8 @@ def test_ranks_compute_parts_in_turn_and_tell_each_other(
             report=lambda done, kept: said.append((done, kept)),
             ranks=ranks,
         )
-        told = torch.cat([whole.batch([row])["reference"] for row in range(len(rows))])
-        return said, torch.equal(told, torch.cat(expected))
+        logps = torch.cat([whole.batch([row])["reference"] for row in range(len(rows))])
+        return said, torch.equal(logps, torch.cat(expected))
 
     for kept in (0, 6):
         computed.clear()

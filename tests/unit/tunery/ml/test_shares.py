@@ -1,4 +1,4 @@
-from tunery.ml.shares import Share, deal, length_of
+from tunery.ml.shares import RankShare, deal, length_of
 
 
 def test_tensors_are_dealt_by_their_size() -> None:
@@ -15,10 +15,10 @@ def test_tensors_are_dealt_by_their_size() -> None:
 
 
 def test_what_lies_between_two_places_of_a_share() -> None:
-    share = Share(1, [5, 9, 0, 4, 2], [1, 0, 1, 1, 1])
+    share = RankShare(1, [5, 9, 0, 4, 2], [1, 0, 1, 1, 1])
     assert (share.numbers, share.size) == ([0, 2, 3, 4], 11)
     assert share.between(0, 3) == [(0, slice(0, 3))]
     assert share.between(3, 10) == [(0, slice(3, 5)), (3, slice(0, 4)), (4, slice(0, 1))]
     assert share.between(10, 99) == [(4, slice(1, 2))]
     assert length_of(share.between(3, 10)) == 7
-    assert Share(2, [5], [0]).between(0, 9) == share.between(11, 20) == []
+    assert RankShare(2, [5], [0]).between(0, 9) == share.between(11, 20) == []

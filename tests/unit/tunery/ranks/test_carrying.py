@@ -50,8 +50,8 @@ async def test_of_what_a_rank_has_written_another_machine_gets_what_its_ranks_re
                 [16 * number + 3 * rank.number + value for value in range(3)]
                 for number in range(COUNT)
             ]
-            nothing = rank.meet(range(COUNT), [slice(0, 0)] * COUNT)
-            assert [len(part) for part in nothing] == list(range(COUNT))
+            unread = rank.meet(range(COUNT), [slice(0, 0)] * COUNT)
+            assert [len(part) for part in unread] == list(range(COUNT))
         rank.close()
 
     pair = await run_to_end(be_rank)
