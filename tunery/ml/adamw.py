@@ -92,7 +92,8 @@ class AdapterAdamW(torch.optim.AdamW):
         here = dict(zip(own, _norms([self.masters[name] for name in own]), strict=True))
         every = self._ranks.add([here.get(name, 0.0) for name in names])
         device = next(iter(self.live.values())).device
-        norm = torch.linalg.vector_norm(torch.tensor(every, dtype=torch.float32, device=device))
+        norms = torch.tensor(every, dtype=torch.float32, device=device)
+        norm: Tensor = torch.linalg.vector_norm(norms)
         torch.nn.utils.clip_grads_with_norm_(list(self.masters.values()), norm_max, norm)
         return norm
 

@@ -72,7 +72,7 @@ class TensorFile:
 
     def write(self, name: str, tensor: Tensor, begin: int = 0) -> None:
         """Write a tensor, or a part of it that begins at a byte. Raises OSError."""
-        content = bytes_of(tensor.contiguous().cpu()).numpy()
+        content: Any = bytes_of(tensor.contiguous().cpu()).numpy()
         self._put(memoryview(content), self._data_begins + self._begins[name] + begin)
 
     def _put(self, content: bytes | memoryview, at: int) -> None:
