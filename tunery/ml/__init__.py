@@ -5,17 +5,18 @@
   checked), `events` (their output), `stop` (signals), `imports` (of large libraries)
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
   `adapter_products` (what adapters add to layers), `offload` (a base whose layers pass through the
-  device), `sft` (TRL's trainer on packed rows), `ranks` (processes that share a step), `exchange`
-  (what they tell each other), `colocated` (several trainings on one base), `turns` (which of them
-  works), `boundary` (what happens between two steps), `order` (which rows each step sees),
+  device), `sft` (TRL's trainer on packed rows), `adamw` (masters, moments, steps), `ranks`
+  (processes that share a step), `shares` (what each of them adds and steps), `exchange` (what they
+  tell each other), `colocated` (several trainings on one base), `turns` (which of them works),
+  `boundary` (what happens between two steps), `order` (which rows each step sees),
   `schedule` (learning rate), `packed` (rows and batches), `suspects` (rows with the highest
   losses), `evaluations` (which was the best), `samples` (answers meanwhile)
 * what is learnt: `objectives` (of a batch), `methods` (each one's objective), `loss` (of labels and
   answers), `attention` (of packed rows), `preferences` (of pairs), `rewards` (of reward models),
   `judgements` (of answers with labels), `reinforcement` (of graded answers, which `rollouts`
   writes), `model_scores` (what models say of them), `reference` (likelihoods before the training)
-* checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,
-  verified), `cadence` (when), `free_memory` (whether a copy fits)
+* checkpoints: `saving` (of one attempt), `state` (what one holds), `tensor_files` (in parts),
+  `checkpoints` (written whole, verified), `cadence` (when), `free_memory` (whether a copy fits)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
   `reward_scoring` (of reward models), `sides` (both read at once), `generation` (greedy answers),
   `base_scores` (kept on the node), `measured` (rows of the tenant, by its measures),

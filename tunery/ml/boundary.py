@@ -39,17 +39,16 @@ class Boundary(TrainerCallback):  # type: ignore[misc]  # transformers is untype
         tells = run.ranks.is_first and run.spec.prompts and sampled
         if tells and step % sampled == 0 and not stop:
             tell_samples(run, kwargs["model"], kwargs["processing_class"], step)
-        control.should_save = (
-            stop
-            or last
-            or (epoch_ends and run.spec.checkpoint_each_epoch)
-            or is_due(
-                step,
-                unsaved_s=time.monotonic() - run.saved_at_s,
-                cost_s=run.save_s,
-                every_steps=run.spec.checkpoint_every_steps,
-                every_s=run.spec.checkpoint_every_ms / 1000,
-                share_max=run.spec.checkpoint_share,
-            )
+        due = is_due(
+            step,
+            unsaved_s=time.monotonic() - run.saved_at_s,
+            cost_s=run.save_s,
+            every_steps=run.spec.checkpoint_every_steps,
+            every_s=run.spec.checkpoint_every_ms / 1000,
+            share_max=run.spec.checkpoint_share,
         )
+        # each rank has a clock of its own, and the first one needs what all have
+        due = run.ranks.any(due and run.ranks.is_first)
+        at_end_of_epoch = epoch_ends and run.spec.checkpoint_each_epoch
+        control.should_save = stop or last or at_end_of_epoch or due
         control.should_training_stop = control.should_training_stop or stop

@@ -2,8 +2,8 @@
 
 Each writes into its own part of it, and then waits until all have written. What says so is a word
 over the connection to each other rank, which also ends when that rank does: how many bytes it has
-written. The memory has two halves that are used in turn: who is a round ahead has been waited for
-by all that read the last.
+written, and which of them the other one reads. The memory has two halves that are used in turn: who
+is a round ahead has been waited for by all that read the last.
 
 There is no network in it, nothing to listen at, and no path: the parent of the ranks gives them
 the memory and the connections open (`joined` of `tunery.ranks`). Where a rank is on another
@@ -12,13 +12,13 @@ machine, the parent has the other end, and carries parts of the memory and words
 
 import mmap
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from tunery.ranks.joining import HALVES, WORD_BYTES, Descriptors, word_of
+from tunery.ranks.joining import HALVES, WORD_BYTES, Descriptors, Word, decoded_word
 
 # The others wait while the first answers prompts; the node agent ends processes that are silent.
 WAIT_S_MAX: Final = 3_600.0
@@ -51,18 +51,32 @@ class Exchange:
         for connection in self._others.values():
             connection.settimeout(SAID_AFTER_S)
 
+    def own_part(self) -> Tensor:
+        """The bytes of memory that this rank writes in the next round."""
+        return self._parts(self._round)[self.number]
+
+    def meet(self, written: Sequence[int], reads: Sequence[slice] | None = None) -> list[Tensor]:
+        """What each rank has written, in their order; it stays until the round after the next.
+
+        written: bytes of each rank, `part_bytes` at most: all know them
+        reads: which of this one's each rank reads; None: each reads all
+
+        Raises RankLost.
+        """
+        parts = self._parts(self._round)
+        self._round += 1
+        whole = slice(0, written[self.number])
+        self._wait_for_all(written, reads or [whole] * self.count)
+        return [part[:length] for part, length in zip(parts, written, strict=True)]
+
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """What each rank has, in their order; it stays until the round after the next.
 
         tensor: of `part_bytes` at most, in all ranks of the same shape. Raises RankLost.
         """
         content = tensor.contiguous().reshape(-1).view(torch.uint8)
-        half = self._round % HALVES * self.count
-        self._round += 1
-        begins = [(half + number) * self.part_bytes for number in range(self.count)]
-        parts = [self._memory[begin : begin + len(content)] for begin in begins]
-        parts[self.number].copy_(content)
-        self._meet(word_of(len(content)))
+        self.own_part()[: len(content)].copy_(content)
+        parts = self.meet([len(content)] * self.count)
         return [part.view(tensor.dtype).view(tensor.shape) for part in parts]
 
     def close(self) -> None:
@@ -70,19 +84,24 @@ class Exchange:
         for connection in self._others.values():
             connection.close()
 
-    def _meet(self, word: bytes) -> None:
-        """Wait until all ranks are here, and have written as much. Raises RankLost."""
+    def _parts(self, at: int) -> list[Tensor]:
+        """The memory of each rank in a round."""
+        first = at % HALVES * self.count
+        begins = [(first + number) * self.part_bytes for number in range(self.count)]
+        return [self._memory[begin : begin + self.part_bytes] for begin in begins]
+
+    def _wait_for_all(self, written: Sequence[int], reads: Sequence[slice]) -> None:
+        """Wait until all ranks are here, and each has written as much. Raises RankLost."""
         try:
-            for connection in self._others.values():
-                connection.sendall(word)
             for other, connection in self._others.items():
-                if (word_of_other := self._hear(other, connection)) != word:
-                    wrote = (
-                        f"rank {other} wrote {word_of_other.hex()} bytes, and this one {word.hex()}"
-                    )
-                    raise RankLost(
-                        wrote if word_of_other else f"the connection to rank {other} has ended"
-                    )
+                read = reads[other]
+                connection.sendall(Word(written[self.number], read.start, read.stop).encoded())
+            for other, connection in self._others.items():
+                word = decoded_word(self._hear(other, connection))
+                if word is None:
+                    raise RankLost(f"the connection to rank {other} has ended")
+                if word.written != written[other]:
+                    raise RankLost(f"rank {other} wrote {word.written} bytes, not {written[other]}")
         except OSError as error:
             raise RankLost(str(error)) from error
 

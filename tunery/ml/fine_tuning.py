@@ -20,7 +20,7 @@ from tunery.ml.model_scores import model_scores_of
 from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.proofs import Proofs
-from tunery.ml.ranks import ALONE, Ranks, digest_of
+from tunery.ml.ranks import ALONE, EXCHANGE_VERSION, Ranks, digest_of
 from tunery.ml.sft import VALID_ROWS_MAX, PackedSFT
 from tunery.ml.training_run import TrainingRun
 from tunery.runtime.blobs.base_files import default_cache, matches
@@ -109,7 +109,11 @@ def fine_tune(
 def _check_ranks(run: TrainingRun, loaded: Loaded | None) -> None:
     """Raises WorkError("platform") where ranks have read, or compute with, different things."""
     begins_with = loaded[0].manifest_sha256 if loaded else ""
-    facts = [run.fingerprint, run.environment, {"begins_with": begins_with}]
+    facts = [
+        run.fingerprint,
+        run.environment,
+        {"begins_with": begins_with, "exchange": EXCHANGE_VERSION},
+    ]
     content = checkpoints.canonical_json(facts).encode()
     run.ranks.check_same("inputs or libraries", hashlib.sha256(content).digest())
 

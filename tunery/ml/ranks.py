@@ -2,25 +2,29 @@
 
 A step sees the same rows in the same micro-batches as with one rank; rank r of n computes the
 micro-batches r, r + n, … of it. Each divides by the items of the whole step, so that the sum of
-all gradients is the gradient of the step. They are gathered and added in the order of the ranks,
-once a step, and every rank then takes the same step of its optimizer. torch's
-DistributedDataParallel would add them in an order that its buckets and the transport choose, and
-would know nothing of the masters in fp32.
+all gradients is the gradient of the step. Once a step each rank adds those of its share of the
+weights, in the order of the ranks, and takes their step (`adamw`); all get the new weights.
+torch's DistributedDataParallel, FSDP and DeepSpeed would add them in an order that their buckets
+and the transport choose (docs/decisions/0035-shares-by-our-own-exchange.md).
 
 They are no group of torch's: libraries that see one divide batches and wrap models by themselves.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from hashlib import blake2b
+from itertools import accumulate, pairwise
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from tunery.ml.exchange import Exchange
+from tunery.ml.shares import RankShare, length_of
 from tunery.work.exits import WorkError
+
+EXCHANGE_VERSION: Final = "2"  # of what ranks tell each other in a step: nodes may differ
 
 
 class Ranks:
@@ -62,29 +66,69 @@ class Ranks:
             facts = f"{seed}:{step}:{micro_batch}".encode()
             torch.manual_seed(int.from_bytes(blake2b(facts, digest_size=7).digest(), "big"))
 
-    def add_gradients(self, weights: Iterable[Tensor]) -> None:
-        """Give each weight the sum of its gradients in all ranks, in fp32 as the masters are.
+    def add_to_owners(self, gradients: Sequence[Tensor], owners: Sequence[int]) -> None:
+        """Put the sum of a gradient over all ranks in its place, in the rank that owns it.
 
-        A weight without a gradient in any rank stays without. Raises RankLost.
+        gradients: contiguous and in fp32, in all ranks of the same shapes
+        owners: the rank of each
+
+        Processors add them in the memory of the machine, in the order of the ranks: no device has
+        to reach another one. Raises RankLost.
         """
         if self.count == 1:
             return
-        every = list(weights)
-        has_gradient = torch.tensor(
-            [weight.grad is not None for weight in every], dtype=torch.uint8
-        )
-        wanted = reduce(torch.maximum, self._gather(has_gradient)).tolist()
-        most = self._part_bytes // torch.float32.itemsize
-        summed = (weight for weight, is_so in zip(every, wanted, strict=True) if is_so)
-        for part in _parts(summed, most):
-            gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in part]
-            flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-            for begin in range(0, len(flat), most):
-                self._add_up(flat[begin : begin + most])
-            begin = 0
-            for weight in part:
-                weight.grad = flat[begin : begin + weight.numel()].view_as(weight)
-                begin += weight.numel()
+        flat = [gradient.view(-1) for gradient in gradients]
+        width = torch.float32.itemsize
+        shares = self._shares([len(each) for each in flat], owners)
+        most = self._part_bytes // (width * self.count)
+        for at in range(0, max(share.size for share in shares), most):
+            stretches = [share.between(at, at + most) for share in shares]
+            pieces = [flat[number][part] for each in stretches for number, part in each]
+            written = [self._write(pieces)] * self.count
+            ends = accumulate((width * length_of(each) for each in stretches), initial=0)
+            reads = [slice(*each) for each in pairwise(ends)]
+            own = reads[self.number]
+            parts = [part[own].view(torch.float32) for part in self._meet(written, reads)]
+            self._add_up(parts, [flat[number][part] for number, part in stretches[self.number]])
+
+    def tell(
+        self,
+        own: Mapping[int, Tensor],
+        sizes: Sequence[int],
+        owners: Sequence[int],
+        *,
+        first_only: bool = False,
+    ) -> Iterator[tuple[int, slice, Tensor]]:
+        """What each rank has, in pieces: the number of a tensor, which bytes of it, and these.
+
+        All ranks have to go on to the end; a piece stays until the one after the next.
+        own: contiguous tensors of this rank, by their number
+        sizes: bytes of each tensor
+        owners: the rank that has it
+        first_only: no other rank gets anything
+
+        Raises RankLost.
+        """
+        flat = {number: bytes_of(tensor) for number, tensor in own.items()}
+        if self.count == 1:
+            yield from ((number, slice(0, len(each)), each) for number, each in flat.items())
+            return
+        shares = self._shares(sizes, owners)
+        for at in range(0, max(share.size for share in shares), self._part_bytes or 1):
+            stretches = [share.between(at, at + self._part_bytes) for share in shares]
+            written = list(map(length_of, stretches))
+            self._write([flat[number][part] for number, part in stretches[self.number]])
+            whole, empty = slice(0, written[self.number]), slice(0, 0)
+            others = empty if first_only else whole
+            parts = self._meet(written, [whole, *[others] * (self.count - 1)])
+            if first_only and not self.is_first:
+                continue
+            for stretch, content in zip(stretches, parts, strict=True):
+                begin = 0
+                for number, part in stretch:
+                    end = begin + part.stop - part.start
+                    yield number, part, content[begin:end]
+                    begin = end
 
     def add(self, values: Sequence[float]) -> list[float]:
         """The sum of each value over all ranks. Raises RankLost."""
@@ -100,7 +144,11 @@ class Ranks:
 
     def any(self, is_so: bool) -> bool:
         """Whether it is so in any rank: all get the same answer. Raises RankLost."""
-        return is_so if self.count == 1 else self.add([float(is_so)])[0] > 0
+        return self.any_of_each([is_so])[0]
+
+    def any_of_each(self, are_so: Sequence[bool]) -> list[bool]:
+        """The same of several. Raises RankLost."""
+        return [total > 0 for total in self.add(list(map(float, are_so)))]
 
     def of_first(self, value: float) -> float:
         """The value that the first rank has. Raises RankLost."""
@@ -117,32 +165,59 @@ class Ranks:
             advice = "Run all ranks with the same files and libraries on processors of one kind."
             raise WorkError("platform", message, advice, rank=others[0])
 
-    def _add_up(self, piece: Tensor) -> None:
-        """Put the sum over all ranks in the place of what this one has.
+    def _shares(self, sizes: Sequence[int], owners: Sequence[int]) -> list[RankShare]:
+        return [RankShare(rank, sizes, owners) for rank in range(self.count)]
 
-        Processors add it in the memory of the machine, in the order of the ranks: all get the same
-        bits, and no device has to reach another one.
+    def _add_up(self, parts: Sequence[Tensor], totals: Sequence[Tensor]) -> None:
+        """Add what each rank has of tensors that are one after the other."""
+        begin = 0
+        for total in totals:
+            first, second, *others = (part[begin : begin + len(total)] for part in parts)
+            out = total if total.device.type == "cpu" else self._staging_of(total, begin)
+            torch.add(first, second, out=out)
+            for other in others:
+                out.add_(other)
+            if out is not total:
+                total.copy_(out, non_blocking=True)
+            begin += len(total)
+
+    def _write(self, pieces: Sequence[Tensor]) -> int:
+        """Put tensors into this rank's part of the memory, one after the other; how many bytes.
+
+        What is on a device goes by pinned memory, which is the fastest to copy to.
         """
-        own = piece if piece.device.type == "cpu" else self._staged(piece)
-        gathered = self._gather(own)
-        torch.add(gathered[0], gathered[1], out=own)
-        for other in gathered[2:]:
-            own.add_(other)
-        if own is not piece:
-            piece.copy_(own, non_blocking=True)
+        assert self._exchange is not None, "several ranks"  # noqa: S101  # each caller knows it
+        part, begin = self._exchange.own_part(), 0
+        on_devices: list[tuple[Tensor, Tensor]] = []
+        for piece in pieces:
+            content = piece.view(torch.uint8)
+            target = part[begin : begin + len(content)]
+            if content.device.type == "cpu":
+                target.copy_(content)
+            else:
+                on_devices.append((target, self._staging_of(content, begin)))
+                on_devices[-1][1].copy_(content, non_blocking=True)
+            begin += len(content)
+        if on_devices:
+            torch.cuda.current_stream().synchronize()
+        for target, staged in on_devices:
+            target.copy_(staged)
+        return begin
 
-    def _staged(self, piece: Tensor) -> Tensor:
-        """A copy of what is on a device in pinned memory, which is the fastest to copy to and from.
+    def _staging_of(self, tensor: Tensor, begin: int) -> Tensor:
+        """Pinned memory for what begins there in a part.
 
         There is one such memory, and each copy follows the last one on the device's stream.
         """
         if not len(self._staging):
-            elements = self._part_bytes // piece.itemsize
-            self._staging = torch.empty(elements, dtype=piece.dtype, pin_memory=True)
-        own = self._staging[: len(piece)]
-        own.copy_(piece, non_blocking=True)
-        torch.cuda.current_stream(piece.device).synchronize()
-        return own
+            self._staging = torch.empty(self._part_bytes, dtype=torch.uint8, pin_memory=True)
+        first = begin * tensor.itemsize
+        return self._staging[first : first + tensor.nbytes].view(tensor.dtype)
+
+    def _meet(self, written: Sequence[int], reads: Sequence[slice]) -> list[Tensor]:
+        """What each rank has written, in their order. Raises RankLost."""
+        assert self._exchange is not None, "several ranks"  # noqa: S101  # each caller knows it
+        return self._exchange.meet(written, reads)
 
     @property
     def _part_bytes(self) -> int:
@@ -166,16 +241,6 @@ def digest_of(tensors: Mapping[str, Tensor]) -> bytes:
     return digest.digest()
 
 
-def _parts(weights: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
-    """Weights in their order, so many at a time that gradients of a part are gathered at once.
-
-    most: elements of a part; a larger weight is one by itself
-    """
-    part: list[Tensor] = []
-    for weight in weights:
-        if part and sum(other.numel() for other in part) + weight.numel() > most:
-            yield part
-            part = []
-        part.append(weight)
-    if part:
-        yield part
+def bytes_of(tensor: Tensor) -> Tensor:
+    """The same memory. Raises RuntimeError where it is not contiguous."""
+    return tensor.detach().view(-1).view(torch.uint8)

@@ -4,6 +4,8 @@ They are kept in parts, each written whole and verified when it is read:
 
     <key>/part-00000.safetensors    of 32 packed rows: `logps`, with its SHA-256 in the header
 
+Of several ranks each computes some of the parts, and tells the others.
+
 The key is a hash of what they follow from, so that a training that is stopped or killed, or another
 one of the same rows, goes on with the parts that are there.
 """
@@ -11,6 +13,7 @@ one of the same rows, goes on with the parts that are there.
 import hashlib
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +26,7 @@ from tunery.ml.checkpoints import canonical_json
 from tunery.ml.durable import PARTIAL_PREFIX, fsync
 from tunery.ml.loss import answer_scores
 from tunery.ml.packed import PackedRows, mismatched
+from tunery.ml.ranks import ALONE, Ranks, bytes_of
 from tunery.ml.training_run import TrainingRun
 from tunery.work.events import Noted
 
@@ -70,9 +74,10 @@ class ReferenceCache:
     def drop_others(self) -> None:
         """Delete the oldest sets of the folder."""
         others = (path for path in self.folder.parent.iterdir() if path != self.folder)
-        by_age = sorted(others, key=lambda path: path.stat().st_mtime_ns)
-        for path in by_age[: 1 - KEPT_MAX]:
-            shutil.rmtree(path, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process has deleted one
+            by_age = sorted(others, key=lambda path: path.stat().st_mtime_ns)
+            for path in by_age[: 1 - KEPT_MAX]:
+                shutil.rmtree(path, ignore_errors=True)
 
     def _path(self, part: int) -> Path:
         return self.folder / f"part-{part:05d}.safetensors"
@@ -97,7 +102,9 @@ def compute_references(run: TrainingRun, model: Any, device: torch.device, step:
     facts |= {f"environment.{name}": around[name] for name in around.keys() - NOT_OF_ROWS}
     packing = run.hyper.packing
     cache = ReferenceCache(folder, facts | {"packing": str(packing)})
-    run.rows = with_reference(model, run.rows, device, packing=packing, cache=cache, report=report)
+    run.rows = with_reference(
+        model, run.rows, device, packing=packing, cache=cache, report=report, ranks=run.ranks
+    )
     if run.valid is not None:  # few rows
         logps = [
             row_logps(model, run.valid, index, device, packing) for index in range(len(run.valid))
@@ -113,25 +120,40 @@ def with_reference(
     packing: bool,
     cache: ReferenceCache,
     report: Callable[[int, int], None] = lambda done, kept: None,
+    ranks: Ranks = ALONE,
 ) -> PackedRows:
     """The rows with the log-probabilities of their answers under the model as it is.
 
-    report: called after each part with the rows that are done, and how many of them were kept from
-        before; what it raises ends the stage
+    report: called after each part of each rank with the rows that are done, and how many of them
+        were kept from before; what it raises ends the stage
+
+    Raises RankLost.
     """
-    logps: list[Tensor] = []
+    starts = range(0, len(rows), PART_ROWS)
+    parts = [range(start, min(start + PART_ROWS, len(rows))) for start in starts]
+    references = [sum(rows.rows[index].references for index in chosen) for chosen in parts]
+    own: dict[int, Tensor] = {}
     kept = 0
-    for part, start in enumerate(range(0, len(rows), PART_ROWS)):
-        chosen = range(start, min(start + PART_ROWS, len(rows)))
-        known = cache.load(part, sum(rows.rows[index].references for index in chosen))
-        if known is None:
-            known = torch.cat([row_logps(model, rows, index, device, packing) for index in chosen])
-            cache.save(part, known)
-        else:
-            kept += len(chosen)
-        logps.append(known)
-        report(chosen.stop, kept)
-    cache.drop_others()
+    for first in range(0, len(parts), ranks.count):
+        kept_here, part = 0, first + ranks.number
+        if part < len(parts):
+            known = cache.load(part, references[part])
+            if known is None:
+                scored = [row_logps(model, rows, row, device, packing) for row in parts[part]]
+                known = torch.cat(scored)
+                cache.save(part, known)
+            else:
+                kept_here = len(parts[part])
+            own[part] = known
+        kept += int(ranks.add([kept_here])[0])
+        report(parts[min(first + ranks.count, len(parts)) - 1].stop, kept)
+    if own:
+        cache.drop_others()
+    logps = [torch.empty(count) for count in references]
+    owners = [part % ranks.count for part in range(len(parts))]
+    sizes = [each.nbytes for each in logps]
+    for part, span, content in ranks.tell(own, sizes, owners):
+        bytes_of(logps[part])[span].copy_(content)
     return rows.with_reference(torch.cat(logps))
 
 

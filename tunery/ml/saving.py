@@ -5,6 +5,9 @@ writes, hashes, syncs, renames, reads back and reports the copy while the traini
 one copy at a time, all in the same memory: the next one waits until the last is on disk. Where
 memory does not suffice for a copy, and always where every weight is trained, the training waits for
 all of it.
+
+Of several ranks the first writes. Each other one tells it what it has of the optimizer, in pieces
+that go into the copy, or to the file, and then trains on.
 """
 
 import time
@@ -20,6 +23,7 @@ from transformers import TrainerState
 
 from schemas.units import Ms
 from tunery.ml import checkpoints, state
+from tunery.ml.adamw import AdapterAdamW
 from tunery.ml.checkpoints import canonical_json
 from tunery.ml.device import settle
 from tunery.ml.evaluations import Evaluations
@@ -55,7 +59,7 @@ class Saver:
     Its block ends once the last one is on disk, and raises what writing it failed with.
     """
 
-    def __init__(self, run: TrainingRun, adamw: state.AdapterAdamW) -> None:
+    def __init__(self, run: TrainingRun, adamw: AdapterAdamW) -> None:
         self.run, self.adamw = run, adamw
         self._thread = ThreadPoolExecutor(1, "checkpoints")
         self._pending: Future[None] | None = None
@@ -77,7 +81,13 @@ class Saver:
             self.check()
 
     def save(self, model: Any, scheduler: Any, position: TrainerState) -> None:
-        """Copy the state after a step, and have it written. Raises as `check` does."""
+        """Copy the state after a step, and have it written. Raises as `check` does, RankLost.
+
+        All ranks do it after the same step.
+        """
+        if not self.run.ranks.is_first:
+            self.adamw.give()
+            return
         settle()  # the step itself is no stall
         run, began_s = self.run, time.monotonic()
         self._wait()  # two copies would need their memory twice
@@ -112,8 +122,7 @@ class Saver:
         self.trained(model)
         if self.run.hyper.adaptation == "full":
             return
-        moments_and_masters = 3 * sum(master.nbytes for master in self.adamw.masters.values())
-        if moments_and_masters <= COPY_SHARE * free_bytes():
+        if self.adamw.state_bytes <= COPY_SHARE * free_bytes():
             self._copied = state.memory_for_copies(self.adamw)
 
     def trained(self, model: Any) -> Mapping[str, Tensor]:
@@ -139,8 +148,7 @@ class Saver:
         """
         if self.run.hyper.adaptation == "full":
             return False
-        needed = sum(tensor.nbytes for tensor in self.adamw.tensors().values())
-        needed -= sum(tensor.nbytes for tensor in self._copied)
+        needed = self.adamw.state_bytes - sum(tensor.nbytes for tensor in self._copied)
         return needed <= COPY_SHARE * free_bytes()
 
     def check(self) -> None:

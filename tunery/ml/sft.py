@@ -27,6 +27,7 @@ from trl import SFTConfig, SFTTrainer
 
 from schemas.units import Ms
 from tunery.ml import state
+from tunery.ml.adamw import AdapterAdamW
 from tunery.ml.attention import document_bounds, join_rows
 from tunery.ml.boundary import Boundary
 from tunery.ml.device import peak_memory_bytes
@@ -46,6 +47,8 @@ from tunery.work.events import Evaluated, LossSpiked, Noted, StepCompleted
 
 VALID_ROWS_MAX: Final = 32  # of the validation split, at each evaluation
 ACCURACY: Final = "mean_token_accuracy"
+OF_PAIRS: Final = ("reward_accuracy", "reward_margin", "reward_chosen", "reward_rejected")
+FIGURES_OF_RANKS: Final = (ACCURACY, *OF_PAIRS)  # each has those of its own micro-batches
 
 
 class EpochOrder(torch.utils.data.Sampler[int]):
@@ -69,12 +72,13 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
 
     def __init__(self, run: TrainingRun, model: Any, tokenizer: Any) -> None:
         self.run = run
-        self.adamw = state.AdapterAdamW(
+        self.adamw = AdapterAdamW(
             state.trainable(model),
             rate=run.hyper.learning_rate,
             weight_decay=run.hyper.weight_decay,
             ratio=run.hyper.lora_plus,
             whole=is_whole(model),
+            ranks=run.ranks,
         )
         self.saver = Saver(run, self.adamw)
         self.objective = objective_of(
@@ -193,7 +197,6 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         return loss
 
     def _clip_grad_norm(self, model: Any) -> Tensor:
-        self.run.ranks.add_gradients(self.adamw.masters.values())
         norm = self.adamw.clip(self.run.hyper.grad_norm_max or math.inf)
         self._check_finite(float(norm), "the gradient norm")
         return norm
@@ -238,9 +241,12 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             took_s = run.micro_batches_s
             mean_ms = 1_000 * sum(took_s) / len(took_s) if took_s else 0.0
             rank_ms = tuple(map(math.ceil, run.ranks.each(mean_ms)))
-            accuracies = values.get(ACCURACY, [])
-            sums = run.ranks.add([run.loss, sum(accuracies), len(accuracies)])
-            run.loss, figures[ACCURACY] = sums[0], sums[1] / max(1.0, sums[2])
+            own = [values.get(name, []) for name in FIGURES_OF_RANKS]
+            sums = run.ranks.add([run.loss, *map(sum, own), *map(len, own)])
+            run.loss, totals, counts = sums[0], sums[1 : 1 + len(own)], sums[1 + len(own) :]
+            for name, total, count in zip(FIGURES_OF_RANKS, totals, counts, strict=True):
+                if count:
+                    figures[name] = total / count
         run.window = run.window.add(run.loss)
         run.events.emit(
             StepCompleted(
@@ -322,8 +328,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
 
     # --- checkpoints: see `saving`
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        if self.run.ranks.is_first:
-            self.saver.save(self.model, self.lr_scheduler, self.state)
+        self.saver.save(self.model, self.lr_scheduler, self.state)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         self.saver.load(Path(resume_from_checkpoint), self.model)
@@ -339,7 +344,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         """No gradient scaler: bf16 and fp32 need none."""
 
 
-def _schedule(run: TrainingRun, adamw: state.AdapterAdamW) -> LambdaLR:
+def _schedule(run: TrainingRun, adamw: AdapterAdamW) -> LambdaLR:
     hyper, total = run.hyper, run.plan.total_steps
     warmup = round(hyper.warmup * total)
     factor = partial(rate_factor, hyper.scheduler, warmup=warmup, total=total)

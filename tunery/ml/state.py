@@ -2,22 +2,24 @@
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import Parameter
 
+from tunery.ml.adamw import AdapterAdamW
 from tunery.ml.adapters import WEIGHTS, adapter_tensors
 from tunery.ml.checkpoints import canonical_json
 from tunery.ml.device import settle
+from tunery.ml.ranks import bytes_of
+from tunery.ml.tensor_files import LazyTensors, TensorFile
 from tunery.ml.trained import configuration, files_of, is_whole
 from tunery.runtime.blobs.base_files import WEIGHTS as WHOLE_WEIGHTS
 
@@ -26,154 +28,6 @@ RNG = "rng.safetensors"
 RNG_REST = "rng.json"  # values that are not tensors
 PROGRESS = "progress.json"
 BEST = "best_adapter.safetensors"  # weights with the lowest validation loss, where they are wanted
-MOMENTS = ("exp_avg", "exp_avg_sq", "step")
-
-
-class AdapterAdamW(torch.optim.AdamW):
-    """AdamW that keeps an fp32 master copy of every weight that is narrower.
-
-    An update of 1e-4 on a weight of 1e-2 is close to the resolution of bf16: added to the weight
-    itself most updates would be lost. So would gradients of micro-batches that are added in bf16:
-    each goes to its master when it is computed, and is added and clipped there.
-    """
-
-    def __init__(
-        self,
-        weights: Mapping[str, Parameter],
-        *,
-        rate: float,
-        weight_decay: float,
-        ratio: float = 1.0,
-        whole: bool = False,
-    ) -> None:
-        """`ratio`: rate of the matrices B of LoRA by that of all other weights (LoRA+).
-
-        whole: of a model whose every weight is trained; its norms and biases do not decay
-        """
-        self.is_whole = whole
-        self.live = dict(weights)
-        self.masters = {name: _master(weight) for name, weight in self.live.items()}
-        groups = _whole(self.masters) if whole else _groups(self.masters, rate, ratio)
-        super().__init__(groups, lr=rate, weight_decay=weight_decay)
-        for name, live in self.live.items():
-            if self.masters[name] is not live:
-                hook = partial(_hand_over, self.masters[name])
-                live.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]  # torch
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no closure, no loss
-        for name, live in self.live.items():
-            if self.masters[name] is not live:
-                _hand_over(self.masters[name], live)
-        super().step()
-        self.drop_gradients()
-        self.publish()
-
-    def clip(self, norm_max: float) -> Tensor:
-        """Scale the gradients down to a norm; the norm that they had."""
-        return torch.nn.utils.clip_grad_norm_(list(self.masters.values()), norm_max)
-
-    @torch.no_grad()
-    def rehearse(self) -> None:
-        """Take a step that changes nothing: it needs the memory that every later one needs."""
-        for name, master in self.masters.items():
-            if master is not self.live[name]:
-                _hand_over(master, self.live[name])
-            if master.grad is not None:
-                master.grad.zero_()
-        decays = [group["weight_decay"] for group in self.param_groups]
-        for group in self.param_groups:
-            group["weight_decay"] = 0.0
-        super().step()  # by gradients of zero: no weight moves
-        for group, decay in zip(self.param_groups, decays, strict=True):
-            group["weight_decay"] = decay
-        self.state.clear()
-        self.drop_gradients()
-
-    def drop_gradients(self) -> None:
-        """Forget all gradients."""
-        for master in self.masters.values():
-            master.grad = None
-
-    @torch.no_grad()
-    def publish(self) -> None:
-        """Copy the masters into the weights the model computes with."""
-        for name, live in self.live.items():
-            if self.masters[name] is not live:
-                live.copy_(self.masters[name])
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Masters and moments, named `<weight>.master`, `<weight>.exp_avg`, …"""
-        tensors: dict[str, Tensor] = {}
-        for name, master in self.masters.items():
-            tensors[f"{name}.master"] = master.detach()
-            for moment, value in self.state.get(master, {}).items():
-                tensors[f"{name}.{moment}"] = value
-        return tensors
-
-    @torch.no_grad()
-    def restore_weights(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the weights alone. Raises `KeyError` when one is missing."""
-        for name, master in self.masters.items():
-            master.copy_(tensors[f"{name}.master"])
-        self.publish()
-
-    @torch.no_grad()
-    def restore(self, tensors: Mapping[str, Tensor], groups: list[dict[str, Any]]) -> None:
-        """Undo `tensors()`. Raises `KeyError` when a weight's state is missing.
-
-        The masters of a whole model were restored as its weights.
-        """
-        if not self.is_whole:
-            self.restore_weights(tensors)
-        for name, master in self.masters.items():
-            state = {moment: tensors[f"{name}.{moment}"].clone() for moment in MOMENTS}
-            device = master.device
-            self.state[master] = {
-                key: value if key == "step" else value.to(device) for key, value in state.items()
-            }
-        for group, saved in zip(self.param_groups, groups, strict=True):
-            group.update({**saved, "betas": tuple(saved["betas"])})
-
-    def groups(self) -> list[dict[str, Any]]:
-        """Settings of the parameter groups, the scheduled rate among them."""
-        return [
-            {name: value for name, value in group.items() if name != "params"}
-            for group in self.param_groups
-        ]
-
-
-def _groups(masters: Mapping[str, Tensor], rate: float, ratio: float) -> list[dict[str, Any]]:
-    """Parameter groups. The first has the rate that is reported."""
-    if ratio == 1.0:
-        return [{"params": list(masters.values())}]
-    slow = [master for name, master in masters.items() if ".lora_B." not in name]
-    fast = [master for name, master in masters.items() if ".lora_B." in name]
-    return [{"params": slow}, {"params": fast, "lr": ratio * rate}]
-
-
-def _whole(masters: Mapping[str, Tensor]) -> list[dict[str, Any]]:
-    """Parameter groups of a whole model, as transformers has them: norms and biases apart."""
-    weights = [master for master in masters.values() if master.dim() > 1]
-    others = [master for master in masters.values() if master.dim() <= 1]
-    groups: list[dict[str, Any]] = [{"params": weights}, {"params": others, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
-
-
-def _master(weight: Parameter) -> Tensor:
-    if weight.dtype == torch.float32:
-        return weight
-    return weight.detach().float().clone().requires_grad_()
-
-
-@torch.no_grad()
-def _hand_over(master: Tensor, live: Tensor) -> None:
-    """Add the gradient of a weight to its master's, where the sum of micro-batches is kept."""
-    if live.grad is None:
-        return
-    wide = live.grad.float()
-    master.grad = wide if master.grad is None else master.grad.add_(wide)
-    live.grad = None
 
 
 def trainable(model: Any) -> dict[str, Parameter]:
@@ -186,13 +40,17 @@ class Snapshot:
 
     tensors: by name of file
     texts: by name of file
+    uncopied: what writes a file of what was not copied, by its name
     """
 
     tensors: Mapping[str, Mapping[str, Tensor]]
     texts: Mapping[str, str]
+    uncopied: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
 
     def write(self, directory: Path) -> None:
-        """Write all files. Raises OSError."""
+        """Write all files. Raises OSError, RankLost."""
+        for name, write_file in self.uncopied.items():
+            write_file(directory / name)
         for name, tensors in self.tensors.items():
             metadata = {"format": "pt"} if name in (WEIGHTS, WHOLE_WEIGHTS) else None
             save_file(dict(tensors), directory / name, metadata=metadata)
@@ -214,6 +72,8 @@ def take(
 ) -> Snapshot:
     """Copy what is trained, optimizer, schedule, random generators and `progress`.
 
+    Of several ranks the first takes it, and all others `give` what they have. Raises RankLost.
+
     best: adapter with the lowest validation loss, which nothing changes; empty: there is none
     texts: files beside these, by name
     copies: makes them, for this time alone
@@ -221,11 +81,12 @@ def take(
     """
     rng, rng_rest = take_rng()
     weights, config = files_of(model)
-    tensors = {
-        weights: copies.of(trained),
-        OPTIMIZER: copies.of(optimizer.tensors()),
-        RNG: rng,
-    }
+    tensors = {weights: copies.of(trained), RNG: rng}
+    uncopied: dict[str, Callable[[Path], None]] = {}
+    if copies.in_place:
+        uncopied[OPTIMIZER] = partial(write_optimizer, optimizer)
+    else:
+        tensors[OPTIMIZER] = copies.of_all_ranks(optimizer)
     if best:
         tensors[BEST] = {name: best[name].contiguous() for name in sorted(best)}
     settle()
@@ -236,7 +97,21 @@ def take(
         RNG_REST: rng_rest,
         PROGRESS: canonical_json(written),
     }
-    return Snapshot(tensors, all_texts)
+    return Snapshot(tensors, all_texts, uncopied)
+
+
+def write_optimizer(optimizer: AdapterAdamW, path: Path) -> None:
+    """Write what all ranks have of an optimizer, tensor by tensor: no memory is needed for it.
+
+    Raises OSError, RankLost.
+    """
+    own, elsewhere = optimizer.tensors(), optimizer.elsewhere()
+    shapes = {name: tensor.shape for name, tensor in own.items()} | elsewhere
+    with TensorFile(path, shapes) as file:
+        for name, tensor in own.items():
+            file.write(name, tensor)
+        for name, part, content in optimizer.gather(elsewhere):
+            file.write(name, content, part.start)
 
 
 class Copies:
@@ -248,33 +123,44 @@ class Copies:
     """
 
     def __init__(self, *, in_place: bool = False, kept: Iterable[Tensor] = ()) -> None:
-        self._in_place = in_place
+        self.in_place = in_place
         self._kept: dict[tuple[object, ...], list[Tensor]] = {}
         for tensor in kept:
             self._kept.setdefault((tensor.dtype, tensor.shape), []).append(tensor)
         self._by_memory: dict[tuple[object, ...], Tensor] = {}
+        self._copies: list[Tensor] = []
 
     def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Contiguous copies, by sorted name."""
         return {name: self._copy(tensors[name].detach()) for name in sorted(tensors)}
 
+    def of_all_ranks(self, optimizer: AdapterAdamW) -> dict[str, Tensor]:
+        """Contiguous copies of what each has of an optimizer, by sorted name. Raises RankLost."""
+        copies, elsewhere = self.of(optimizer.tensors()), optimizer.elsewhere()
+        for name, shape in elsewhere.items():
+            copies[name] = self._memory(torch.float32, shape)
+        for name, part, content in optimizer.gather(elsewhere):
+            bytes_of(copies[name])[part].copy_(content)
+        return {name: copies[name] for name in sorted(copies)}
+
     def all(self) -> list[Tensor]:
         """Every copy that was made, in order."""
-        return list(self._by_memory.values())
+        return self._copies
 
     def _copy(self, tensor: Tensor) -> Tensor:
-        if self._in_place and tensor.device.type == "cpu":
+        if self.in_place and tensor.device.type == "cpu":
             return tensor.contiguous()
         memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if memory not in self._by_memory:
-            fitting = self._kept.get((tensor.dtype, tensor.shape))
-            target = (
-                fitting.pop(0)
-                if fitting
-                else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
-            )
+            target = self._memory(tensor.dtype, tensor.shape)
             self._by_memory[memory] = target.copy_(tensor, non_blocking=target.is_pinned())
         return self._by_memory[memory]
+
+    def _memory(self, dtype: torch.dtype, shape: torch.Size) -> Tensor:
+        fitting = self._kept.get((dtype, shape))
+        target = fitting.pop(0) if fitting else torch.empty(shape, dtype=dtype, device="cpu")
+        self._copies.append(target)
+        return target
 
 
 def memory_for_copies(optimizer: AdapterAdamW) -> list[Tensor]:
@@ -282,17 +168,15 @@ def memory_for_copies(optimizer: AdapterAdamW) -> list[Tensor]:
 
     Those of an accelerator's tensors stay in place, which lets it copy all of them by itself.
     """
-    tensors: list[Tensor] = []
-    for name, master in optimizer.masters.items():
-        tensors += [master] * 3  # itself and two moments
-        if optimizer.live[name] is not master:
-            tensors.append(optimizer.live[name])
-    return [
-        torch.empty(
-            tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda
-        ).fill_(0)
-        for tensor in tensors
-    ]
+    copies: list[Tensor] = []
+    for live in optimizer.live.values():
+        dtypes = [torch.float32] * 3  # the master and two moments
+        if live.dtype != torch.float32:
+            dtypes.append(live.dtype)
+        for dtype in dtypes:
+            empty = torch.empty(live.shape, dtype=dtype, device="cpu", pin_memory=live.is_cuda)
+            copies.append(empty.fill_(0))
+    return copies
 
 
 def load_progress(directory: Path) -> dict[str, Any]:
@@ -309,26 +193,6 @@ def load_adapter(directory: Path, model: Any) -> None:
     if missing:
         raise RuntimeError(f"adapter tensors differ: {sorted(missing)[:3]}")
     set_peft_model_state_dict(model, tensors)
-
-
-class LazyTensors(Mapping[str, Tensor]):
-    """The tensors of a file, each read when it is asked for: all at once may not fit."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = cast("Any", safe_open(path, framework="pt"))
-        self._names: set[str] = set(self._file.keys())
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self._names:
-            raise KeyError(name)
-        tensor: Tensor = self._file.get_tensor(name)
-        return tensor
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 def load_weights(directory: Path, model: Any, optimizer: AdapterAdamW) -> None:

@@ -95,7 +95,7 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         train_gpu_ms=train,
         eval_gpu_ms=evaluate,
         hold_gpu_ms=hold,
-        memory_bytes=memory_bytes(base, hyper, device, tokens),
+        memory_bytes=memory_bytes(base, hyper, device, tokens, slots),
         price_micro=_expected_micro(spec, train, evaluate, trained),
         price_max_micro=price_micro(price, hold * dearest_micro(price, device), trained),
         currency=price.currency,

@@ -55,16 +55,18 @@ def fitted(
     tokens: BaseTokens | None,
     limit_bytes: int,
     asked: Collection[str] = PLANNED,
+    ranks: int = 1,
 ) -> HyperParameters:
     """The same step as it fits; where it never does, one row at a time in the least memory.
 
     asked: knobs of `PLANNED` that the request sets
+    ranks: that share the optimizer
     """
     smallest = hyper
     for way in _ways(base, hyper, device, asked):
         for rows in range(rows_at_once(hyper), 0, -1):
             smallest = with_rows_at_once(way, rows)
-            if memory_bytes(base, smallest, device, tokens) <= limit_bytes:
+            if memory_bytes(base, smallest, device, tokens, ranks) <= limit_bytes:
                 return smallest
     return smallest
 
@@ -79,7 +81,7 @@ def memory_reason(spec: JobSpec) -> str | None:
     asked = [name for name in PLANNED if name not in chosen]
     needs = []
     for way in _ways(base, before, spec.device, asked):
-        size = memory_bytes(base, with_rows_at_once(way, 1), spec.device)
+        size = memory_bytes(base, with_rows_at_once(way, 1), spec.device, ranks=spec.slots)
         with_what = "offload" if way.offload else "recompute" if way.recompute else "neither"
         needs.append(f"{size / 1e9:.1f} GB with {with_what}")
         if (way.recompute, way.offload) == (hyper.recompute, hyper.offload):

@@ -19,6 +19,7 @@ from tunery.plan.micro_batches import rows_at_once
 # LoRA on all linear layers has about 1.6 × parameters / hidden size parameters per rank
 # (measured 1.3 for SmolLM2-135M, 1.34 for Llama-3.1-8B with their embeddings counted).
 LORA_TENTHS: Final = 16
+GRADIENT_BYTES: Final = 4  # fp32, as the masters are
 LORA_BYTES: Final = 16  # fp32 master, gradient, two Adam moments; the adapter itself comes on top
 # Of a weight, where all are trained: gradient, two moments; master, unless the weight is fp32.
 FULL_BYTES: Final[Mapping[str, int]] = {"bf16": 16, "fp32": 12}
@@ -103,13 +104,18 @@ def replica_bytes(base: Base) -> int:
 
 
 def memory_bytes(
-    base: Base, hyper: HyperParameters, device: Device, tokens: BaseTokens | None = None
+    base: Base,
+    hyper: HyperParameters,
+    device: Device,
+    tokens: BaseTokens | None = None,
+    ranks: int = 1,
 ) -> int:
     """Peak memory of one slot: weights, optimizer, one micro-batch, rows, process.
 
     tokens: of the training file; None: rows are as long as they may be, the file is not counted
+    ranks: that share the optimizer
     """
-    precision = AUTO_PRECISION[device] if hyper.precision == "auto" else hyper.precision
+    precision = precision_of(hyper, device)
     width = WIDTH[precision]
     in_file = 0 if tokens is None else tokens.tokens
     row = hyper.max_length if tokens is None else min(hyper.max_length, max(1, in_file))
@@ -122,11 +128,34 @@ def memory_bytes(
         trained = (FULL_BYTES[precision] + STEP_BYTES[device]) * base.parameters
         if hyper.best_checkpoint:
             trained += width * base.parameters
+    trained -= _bytes_of_others(base, hyper, device, ranks)
     besides = OVERHEAD_BYTES[device]
     if device == "cpu":
         besides += SHARD_BYTES * in_file
         besides += QUANTISING_BYTES if hyper.adaptation == "qlora" else 0
     return base_bytes(base, hyper, device) + trained + at_once + besides
+
+
+def precision_of(hyper: HyperParameters, device: Device) -> str:
+    """The type of weights, as far as a plan knows it."""
+    return AUTO_PRECISION[device] if hyper.precision == "auto" else hyper.precision
+
+
+def _bytes_of_others(base: Base, hyper: HyperParameters, device: Device, ranks: int) -> int:
+    """Of masters and moments that other ranks have: each has those of its share of the weights.
+
+    Whole tensors are dealt, and none is larger than the table of tokens. Gradients are summed once
+    a step: until then each rank has its own of all weights.
+    """
+    weights = trained_weights(base, hyper)
+    largest = 0
+    if hyper.adaptation == "full" or hyper.modules_to_save:
+        largest = (base.vocabulary or VOCABULARY) * base.hidden_size
+    share = min(weights, max(largest, divide_up(weights, ranks)))
+    each = FULL_BYTES[precision_of(hyper, device)] - GRADIENT_BYTES
+    if hyper.adaptation == "full":
+        each += STEP_BYTES[device]
+    return each * (weights - share)
 
 
 def trained_weights(base: Base, hyper: HyperParameters) -> int:
@@ -177,7 +206,7 @@ def layers_weights(base: Base) -> int:
 
 def _width(hyper: HyperParameters, device: Device) -> int:
     """Bytes of a weight."""
-    return WIDTH[AUTO_PRECISION[device] if hyper.precision == "auto" else hyper.precision]
+    return WIDTH[precision_of(hyper, device)]
 
 
 def _layers(base: Base) -> int:

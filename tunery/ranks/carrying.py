@@ -1,9 +1,9 @@
 """Carries what ranks of this machine tell those of other machines, and back.
 
-A rank writes its part of the memory and tells each other rank how much that is. Where the other one
-is elsewhere, the word ends here: the part is sent once to wherever ranks are, written there into
-the same place, and the word goes on to every rank of that machine. So each rank sees what it would
-see if all were here, and adds in the same order.
+A rank writes its part of the memory and tells each other rank how much that is, and what of it the
+other one reads. Where that is elsewhere, the word ends here: what ranks elsewhere read is sent once
+to wherever they are, written there into the same place, and the word goes on to every rank of that
+machine. So each rank sees what it would see if all were here, and adds in the same order.
 
 The memory is read and written by calls, and not mapped: a rank that shortens it harms itself alone.
 """
@@ -17,15 +17,22 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from tunery.ranks.joining import HALVES, WORD_BYTES, word_of
+from tunery.ranks.joining import HALVES, WORD_BYTES, Word, decoded_word
 
 
 class RankPart(Struct, frozen=True, tag="part", array_like=True):
-    """What a rank has written in a round. rank, round: counted from 0."""
+    """What ranks of other machines read of what a rank has written in a round.
+
+    rank, round: counted from 0
+    begin: where in its part the content begins
+    written: bytes of its part
+    """
 
     rank: int
     round: int
     content: bytes
+    begin: int = 0
+    written: int = 0
 
 
 class RankGone(Struct, frozen=True, tag="gone", array_like=True):
@@ -113,13 +120,16 @@ class Carrier:
         if isinstance(carried, RankGone):
             self._end(number)
             return
-        if carried.round != self._rounds[number] or len(carried.content) > self._part_bytes:
+        end = carried.begin + len(carried.content)
+        is_within = 0 <= carried.begin <= end <= carried.written <= self._part_bytes
+        if carried.round != self._rounds[number] or not is_within:
             raise CarriedWrong(f"rank {number} told something in round {carried.round}")
         if self._memory is None:  # closed
             return
         self._rounds[number] += 1
-        os.pwrite(self._memory, carried.content, self._offset(number, carried.round))
-        word = word_of(len(carried.content))
+        at = self._offset(number, carried.round) + carried.begin
+        os.pwrite(self._memory, carried.content, at)
+        word = Word(carried.written, carried.begin, end).encoded()
         for here in self.here:
             with suppress(OSError):  # it has ended: its process says so
                 await asyncio.get_running_loop().sock_sendall(self._ends[here, number], word)
@@ -128,23 +138,31 @@ class Carrier:
         """Send every part of a rank, until that ends."""
         at = 0
         with suppress(OSError):
-            while (written := await self._hear(number)) is not None:
+            while (word := await self._hear(number)) is not None:
                 assert self._memory is not None, "begun"  # noqa: S101  # set before it listens
-                content = os.pread(self._memory, written, self._offset(number, at))
-                await self._send(RankPart(number, at, content))
+                begins = self._offset(number, at) + word.begin
+                content = os.pread(self._memory, word.end - word.begin, begins)
+                await self._send(RankPart(number, at, content, word.begin, word.written))
                 at += 1
         await self._send(RankGone(number))
 
-    async def _hear(self, number: int) -> int | None:
-        """How much a rank has written; None: it has ended, or says what it cannot have written."""
-        words = set[bytes]()
+    async def _hear(self, number: int) -> Word | None:
+        """How much a rank has written, and what of it others read, from the first byte to the last.
+
+        None: it has ended, or says what it cannot have written.
+        """
+        words: list[Word] = []
         for away in self._away:
             end = self._ends[number, away]
-            words.add(await asyncio.get_running_loop().sock_recv(end, WORD_BYTES))
-        word = words.pop()
-        written = int.from_bytes(word, "big")
-        is_whole = not words and len(word) == WORD_BYTES and written <= self._part_bytes
-        return written if is_whole else None
+            content = await asyncio.get_running_loop().sock_recv(end, WORD_BYTES)
+            if (word := decoded_word(content)) is None:
+                return None
+            words.append(word)
+        written = {word.written for word in words}
+        read = [word for word in words if word.begin < word.end] or [Word(0, 0, 0)]
+        first, last = min(word.begin for word in read), max(word.end for word in read)
+        is_within = len(written) == 1 and last <= max(written) <= self._part_bytes
+        return Word(max(written), first, last) if is_within else None
 
     def _offset(self, number: int, at: int) -> int:
         """Where in the memory the part of a rank is in a round."""

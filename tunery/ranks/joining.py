@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Protocol, TypeAlias
 
@@ -11,13 +12,34 @@ RANK_MODULE: Final = "tunery.ml.rank_processes"  # arguments: spec, number, desc
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # numbers or names of devices, separated by commas
 PART_BYTES: Final = 1 << 23  # that each rank tells the others at once
 HALVES: Final = 2  # of the shared memory: one is read while the other is written
-WORD_BYTES: Final = 4  # of what a rank tells each other one in a round: how much it has written
+NUMBER_BYTES: Final = 4
+WORD_BYTES: Final = 3 * NUMBER_BYTES  # of what a rank tells each other one in a round
 Descriptors: TypeAlias = tuple[int, ...]
 
 
-def word_of(written: int) -> bytes:
-    """What says that a rank has written so many bytes."""
-    return written.to_bytes(WORD_BYTES, "big")
+@dataclass(frozen=True)
+class Word:
+    """What a rank tells another one in a round.
+
+    written: bytes of its part
+    begin, end: of those that the other one reads: where it is elsewhere, no others are carried
+    """
+
+    written: int
+    begin: int
+    end: int
+
+    def encoded(self) -> bytes:
+        numbers = self.written, self.begin, self.end
+        return b"".join(number.to_bytes(NUMBER_BYTES, "big") for number in numbers)
+
+
+def decoded_word(content: bytes) -> Word | None:
+    """None: it is cut off, since who tells it has ended."""
+    if len(content) != WORD_BYTES:
+        return None
+    numbers = range(0, WORD_BYTES, NUMBER_BYTES)
+    return Word(*(int.from_bytes(content[at : at + NUMBER_BYTES], "big") for at in numbers))
 
 
 class Keeper(Protocol):

@@ -53,9 +53,15 @@ from tunery.gate.looks import planned_looks
 from tunery.graders.grader import asks_models, parse
 from tunery.plan import hyperparameters
 from tunery.plan.fitting import PLANNED, fitted
-from tunery.plan.hyperparameters import SUPERVISED
 from tunery.plan.memory import memory_bytes
-from tunery.plan.methods import REWARD, ROW_WORDS, can_learn, methods_of_rows, rows_of_dialect
+from tunery.plan.methods import (
+    REWARD,
+    ROW_WORDS,
+    SHARED_BY_RANKS,
+    can_learn,
+    methods_of_rows,
+    rows_of_dialect,
+)
 from tunery.plan.micro_batches import shared_among
 from tunery.plan.packing import mixed
 from tunery.plan.price import lane_price
@@ -318,7 +324,7 @@ def _slots_problem(settings: RequestedSettings, choice: NodeChoice) -> RequestPr
     slots, most = settings.slots, choice.most_slots
     if slots == 1:
         return None
-    if settings.method != SUPERVISED:
+    if settings.method not in SHARED_BY_RANKS:
         text = f"a training with the method {settings.method} uses one slot; set it to 1"
     elif 0 < most < slots:
         text = f"the nodes that the job may have together have {most} for it"
@@ -514,10 +520,10 @@ def _fitted(
     if suitable:
         slot_bytes = max(node.slot_bytes for node in suitable)
         most_bytes = max(node.memory_bytes for node in suitable)
-        smaller = fitted(base, hyper, device, tokens, slot_bytes, asked)
+        smaller = fitted(base, hyper, device, tokens, slot_bytes, asked, ranks=slots)
         on_node = min(slots, max(node.slots for node in suitable))
         sharing = on_node if device == "cpu" else 1  # each accelerator has memory of its own
-        needed = sharing * memory_bytes(base, smaller, device, tokens)
+        needed = sharing * memory_bytes(base, smaller, device, tokens, slots)
         if needed > most_bytes:
             each = "" if on_node == 1 else f" on each of {on_node} slots"
             text = (

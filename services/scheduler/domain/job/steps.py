@@ -130,7 +130,7 @@ def _memory_bytes(job: OpenJob, hold: Estimate) -> int:
     spec = job.spec
     if job.hyper == spec.hyper:
         return hold.memory_bytes
-    return min(hold.memory_bytes, memory_bytes(spec.base, job.hyper, spec.device))
+    return min(hold.memory_bytes, memory_bytes(spec.base, job.hyper, spec.device, ranks=spec.slots))
 
 
 def after_change(job: OpenJob) -> tuple[Event, ...]:

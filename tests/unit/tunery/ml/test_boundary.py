@@ -17,9 +17,9 @@ def after(run: Any, step: int) -> tuple[bool, bool, bool]:
     """Whether it evaluates, saves and stops after a step."""
     from transformers import TrainerControl
 
+    from tunery.ml.adamw import AdapterAdamW
     from tunery.ml.boundary import Boundary
     from tunery.ml.saving import Saver
-    from tunery.ml.state import AdapterAdamW
 
     weights = {"a": Parameter(torch.ones(1))}
     saver = Saver(run, AdapterAdamW(weights, rate=1.0, weight_decay=0.0))

@@ -8,23 +8,27 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from schemas.training import Adaptation, MethodName
 from services.trainer.adapters.processes import ProcessGroups, Walls
 from services.trainer.effect.environment import environment_on
 from services.trainer.ports import Access
+from tests.unit.tunery.ml.optimizers import with_ranks
 from tests.unit.tunery.ml.rank_trainings import StopAfter, go_ranks
 from tests.unit.tunery.ml.trainings import Event, figures, of, resumed
 from tests.unit.tunery.ranks.carriers import two_machines
 from tunery.confinement.confined import Confinement
+from tunery.ml.trained import weights_file
 from tunery.ranks.joining import RANK_MODULE, VISIBLE, joined
 from tunery.work.codec import encode_spec
 from tunery.work.exits import ExitCode, WorkError
-from tunery.work.spec import TrainSpec
+from tunery.work.spec import Precision, TrainSpec
 
 pytestmark = pytest.mark.train
 
@@ -237,47 +241,163 @@ def test_ranks_whose_device_is_not_there_do_not_begin(
     assert re.match(r"rank [01] of 2 on GPU-none-[01]: the lease has 1 acc", failed["message"])
 
 
-def test_ranks_add_what_each_has_in_their_order() -> None:
-    """Here they are threads. Some weights have a gradient in some ranks only, or in none; some are
-    larger than what is gathered at once.
-    """
+def test_each_rank_adds_what_all_have_of_its_share_in_their_order() -> None:
+    """In pieces: some weights are larger than what is gathered at once."""
     import torch
 
-    from tunery.ml.exchange import Exchange
     from tunery.ml.ranks import Ranks
 
-    sizes = [(3,), (4, 5), (2, 2), (7,), (1,)]
-    gradients: list[list[torch.Tensor | None]] = [
-        [torch.full(size, 10.0**number) for size in sizes] for number in range(3)
-    ]
-    gradients[1][0] = gradients[0][3] = gradients[1][3] = gradients[2][3] = None
+    sizes, owners = [(3,), (4, 5), (2, 2), (7,), (1,)], [2, 0, 1, 1, 2]
 
-    def be_thread(number: int) -> list[torch.Tensor | None]:
-        exchange = Exchange(number, 3, own[number])
-        ranks = Ranks(exchange)
-        weights = [torch.zeros(size) for size in sizes]
-        for weight, gradient in zip(weights, gradients[number], strict=True):
-            weight.grad = gradient
-        ranks.add_gradients(weights)
-        assert ranks.add([number, 1.0]) == [3.0, 3.0]
-        assert (ranks.any(number == 2), ranks.any(False)) == (True, False)
-        assert ranks.of_first(number + 5.0) == 5.0
+    def be_rank(ranks: Ranks) -> list[set[float]]:
+        gradients = [torch.full(size, 10.0**ranks.number) for size in sizes]
+        ranks.add_to_owners(gradients, owners)
+        assert ranks.add([ranks.number, 1.0]) == [3.0, 3.0]
+        assert (ranks.any(ranks.number == 2), ranks.any(False)) == (True, False)
+        assert ranks.any_of_each([ranks.number == 1, False]) == [True, False]
+        assert ranks.of_first(ranks.number + 5.0) == 5.0
         ranks.check_same("data", b"alike")
         with pytest.raises(WorkError, match="rank 2 of 3 has other data than rank 0"):
-            ranks.check_same("data", b"other" if number == 2 else b"alike")
-        exchange.close()
-        return [weight.grad for weight in weights]
+            ranks.check_same("data", b"other" if ranks.number == 2 else b"alike")
+        return [set(gradient.flatten().tolist()) for gradient in gradients]
 
-    with joined(3, part_bytes=40) as descriptors:
-        own = [tuple(map(os.dup, each)) for each in descriptors]
-    with ThreadPoolExecutor(3) as threads:
-        for sums in threads.map(be_thread, range(3)):
-            values = [
-                total if total is None else sorted(set(total.flatten().tolist())) for total in sums
-            ]
-            assert values == [[101.0], [111.0], [111.0], None, [111.0]]
-            shapes = [total if total is None else tuple(total.shape) for total in sums]
-            assert shapes == [None if size == (7,) else size for size in sizes]
+    for number, values in enumerate(with_ranks(3, be_rank, part_bytes=40)):
+        own = [10.0**number]
+        assert values == [{111.0} if owner == number else set(own) for owner in owners]
+
+
+def test_every_rank_is_told_what_each_has() -> None:
+    """Of one tensor only a part at once; a rank that has nothing tells nothing."""
+    import torch
+
+    from tunery.ml.ranks import Ranks
+
+    sizes, owners = [5, 90, 0, 31], [1, 2, 0, 1]
+
+    def be_rank(ranks: Ranks) -> list[list[int]]:
+        content = [
+            torch.full((size,), number, dtype=torch.uint8) for number, size in enumerate(sizes)
+        ]
+        own = {at: content[at] for at, owner in enumerate(owners) if owner == ranks.number}
+        received = [torch.zeros(size, dtype=torch.uint8) for size in sizes]
+        for at, part, piece in ranks.tell(own, sizes, owners):
+            received[at][part].copy_(piece)
+        pieces = ranks.tell(own, sizes, owners, first_only=True)
+        assert sum(len(piece) for *_, piece in pieces) == (sum(sizes) if ranks.is_first else 0)
+        assert list(ranks.tell({}, [], [])) == []
+        return [tensor.tolist() for tensor in received]
+
+    expected = [[number] * size for number, size in enumerate(sizes)]
+    assert with_ranks(3, be_rank, part_bytes=24) == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    ("count", "precision", "changes"),
+    [
+        (4, "fp32", {}),
+        (4, "bf16", {"lora_plus": 16.0}),
+        (4, "fp32", {"adaptation": "full", "weight_decay": 0.1}),
+        (4, "bf16", {"adaptation": "full", "weight_decay": 0.1}),
+        (2, "fp32", {"lora_plus": 16.0}),
+        (2, "bf16", {"adaptation": "full"}),
+    ],
+)
+def test_ranks_with_shares_train_to_the_bytes_of_one_process(
+    ranks_spec: TrainSpec, count: int, precision: Precision, changes: dict[str, Any]
+) -> None:
+    """One micro-batch each: a process that has all of them adds them in the same order. It has the
+    gradients, the optimizer, the checkpoints and the weights of ranks that had no shares.
+    """
+    hyper = replace(ranks_spec.hyper, accumulation=count, dropout=0.0, n_epochs=1, **changes)
+    spec = replace(ranks_spec, hyper=hyper, precision=precision)
+    _, (alone,) = go_ranks(resumed(replace(spec, ranks=1), out="alone"))
+    codes, ranks = go_ranks(resumed(replace(spec, ranks=count), out="ranks"))
+    assert codes == [ExitCode.FINISHED] * count
+    assert ranks[0][-1]["adapter_sha256"] == alone[-1]["adapter_sha256"]
+    norms = [[step["grad_norm"] for step in of(each, "step")] for each in (alone, ranks[0])]
+    assert norms[0] == norms[1]
+    kept = [of(each, "checkpoint") for each in (alone, ranks[0])]
+    assert len(kept[0]) == len(kept[1]) > 2
+    for ours, theirs in zip(*kept, strict=True):
+        files = [
+            {file["name"]: file["sha256"] for file in each["files"]} for each in (ours, theirs)
+        ]
+        assert files[0].keys() == files[1].keys()
+        for name in ("optimizer.safetensors", weights_file(hyper.adaptation)):
+            assert files[0][name] == files[1][name]
+
+
+@pytest.mark.parametrize("method", ["dpo", "orpo", "reward"])
+def test_ranks_learn_from_pairs_with_the_losses_of_one_process(
+    pairs_spec: TrainSpec, method: MethodName
+) -> None:
+    """Log-probabilities under the base are computed once, by one rank each, and told."""
+    hyper = replace(pairs_spec.hyper, method=method, n_epochs=1)
+    spec = replace(pairs_spec, hyper=hyper, train_shards=pairs_spec.train_shards)
+    _, (alone,) = go_ranks(resumed(spec, out="alone"))
+    codes, ranks = go_ranks(resumed(replace(spec, ranks=2), out="ranks"))
+    assert codes == [ExitCode.FINISHED] * 2
+    assert are_close(of(ranks[0], "step"), of(alone, "step"))
+    names = ("reward_accuracy", "reward_margin", "reward_chosen", "mean_token_accuracy")
+    for ours, theirs in zip(of(ranks[0], "step"), of(alone, "step"), strict=True):
+        for name in names:
+            assert ours[name] == pytest.approx(theirs[name], abs=1e-4), name
+    assert ranks[0][-1]["adapter_sha256"] == alone[-1]["adapter_sha256"]
+
+
+class KillAfter(StopAfter):
+    """Kills the process, once it has told some pieces of what it has for a checkpoint.
+
+    Asked once before the first step, and once after each.
+    """
+
+    def __init__(self, steps: int, pieces: int) -> None:
+        super().__init__(steps)
+        self.pieces = pieces
+
+    def __call__(self) -> bool:
+        from tunery.ml.adamw import AdapterAdamW
+        from tunery.ml.exchange import Exchange
+
+        give, meet = AdapterAdamW.give, Exchange.meet
+
+        def kill_or_meet(*args: Any) -> Any:
+            self.pieces -= 1
+            if self.pieces < -1:  # before the pieces ranks say what there is
+                os.kill(os.getpid(), signal.SIGKILL)
+            return meet(*args)
+
+        def give_some(adamw: AdapterAdamW) -> None:
+            Exchange.meet = kill_or_meet  # type: ignore[method-assign]  # in a child
+            give(adamw)
+
+        if super().__call__():
+            AdapterAdamW.give = give_some  # type: ignore[method-assign]  # in a child
+        return False
+
+
+@pytest.mark.parametrize("adaptation", ["lora", "full"])
+def test_a_rank_that_is_killed_while_it_tells_its_share_leaves_no_half_checkpoint(
+    ranks_spec: TrainSpec, adaptation: Adaptation
+) -> None:
+    """The last whole one is gone on from: by as many ranks to the byte, and by twice as many."""
+    hyper = replace(ranks_spec.hyper, adaptation=adaptation, n_epochs=1)
+    spec, small = replace(ranks_spec, hyper=hyper), partial(joined, part_bytes=1 << 14)
+    _, whole = go_ranks(resumed(spec, out="whole"))
+    codes, killed = go_ranks(resumed(spec, out="killed"), {1: KillAfter(3, 2)}, join=small)
+    assert codes == [ExitCode.RANK_LOST, -signal.SIGKILL]
+    assert [step["step"] for step in of(killed[0], "step")][-1] == 3
+    kept = of(killed[0], "checkpoint")
+    assert [checkpoint["step"] for checkpoint in kept] == [1, 2]
+    folder = Path(kept[-1]["dir"]).parent
+    whole_ones = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+    assert sorted(whole_ones) == ["step-00000001", "step-00000002"]
+    codes, again = go_ranks(resumed(spec, kept[-1], out="again"))
+    assert (codes, again[0][0]["resumed_from_step"]) == ([ExitCode.FINISHED] * 2, 2)
+    assert again[0][-1]["adapter_sha256"] == whole[0][-1]["adapter_sha256"]
+    codes, others = go_ranks(resumed(replace(spec, ranks=4), kept[-1], out="others"))
+    assert codes == [ExitCode.FINISHED] * 4
+    assert are_close(of(others[0], "step"), of(whole[0], "step")[2:])
 
 
 def test_ranks_that_read_other_data_do_not_begin(

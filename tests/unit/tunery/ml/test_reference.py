@@ -110,3 +110,48 @@ def test_training_on_with_dpo_has_the_version_it_begins_with_as_its_reference(
     assert rest[-1]["adapter_sha256"] == second[-1]["adapter_sha256"], (
         "computed before it is loaded"
     )
+
+
+def test_ranks_compute_parts_in_turn_and_tell_each_other(
+    pairs_spec: TrainSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is computed once, also where ranks of other nodes have a folder of their own. One of
+    four ranks has none to compute.
+    """
+    import torch
+
+    from tests.unit.tunery.ml.optimizers import with_ranks
+    from tunery.ml import reference
+    from tunery.ml.packed import PackedRows, read_rows
+    from tunery.ml.ranks import Ranks
+
+    computed: list[int] = []
+
+    def row_logps(model: object, rows: PackedRows, row: int, *_: object) -> torch.Tensor:
+        computed.append(row)
+        return torch.full((rows.rows[row].references,), float(row))
+
+    monkeypatch.setattr(reference, "PART_ROWS", 2)
+    monkeypatch.setattr(reference, "row_logps", row_logps)
+    rows = read_rows(pairs_spec.train_shards, vocabulary=100_000, all_labels=False)
+    expected = [row_logps(None, rows, row) for row in range(len(rows))]
+
+    def be_rank(ranks: Ranks) -> tuple[list[tuple[int, int]], bool]:
+        said: list[tuple[int, int]] = []
+        whole = reference.with_reference(
+            None,
+            rows,
+            torch.device("cpu"),
+            packing=True,
+            cache=reference.ReferenceCache(tmp_path / str(ranks.number % 2), {}),
+            report=lambda done, kept: said.append((done, kept)),
+            ranks=ranks,
+        )
+        logps = torch.cat([whole.batch([row])["reference"] for row in range(len(rows))])
+        return said, torch.equal(logps, torch.cat(expected))
+
+    for kept in (0, 6):
+        computed.clear()
+        assert with_ranks(4, be_rank, part_bytes=64) == [([(6, kept)], True)] * 4
+        assert sorted(computed) == ([] if kept else list(range(6)))
+    assert with_ranks(2, be_rank, part_bytes=64) == [([(4, 4), (6, 6)], True)] * 2

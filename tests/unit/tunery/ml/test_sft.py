@@ -32,13 +32,13 @@ def test_each_epoch_has_every_row_once_in_an_order_of_its_own() -> None:
 def test_the_first_step_learns_and_the_rate_falls_to_the_end(tmp_path: Path) -> None:
     import torch
 
-    from tunery.ml import state
+    from tunery.ml.adamw import AdapterAdamW
     from tunery.ml.sft import _schedule
 
     run = a_run(tmp_path, replace(HYPER, warmup=0.5, scheduler="cosine"))
     layer = torch.nn.Linear(2, 2)
     weights = dict(layer.named_parameters())
-    adamw = state.AdapterAdamW(weights, rate=0.01, weight_decay=0.0, ratio=1.0, whole=False)
+    adamw = AdapterAdamW(weights, rate=0.01, weight_decay=0.0, ratio=1.0, whole=False)
     schedule = _schedule(run, adamw)
     rates = []
     for _ in range(run.plan.total_steps):

@@ -82,7 +82,7 @@ def test_training_full_a_resume_reads_the_weights_once(
     full: TrainSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are as large as the memory that is left; it read them three times."""
-    from tunery.ml.state import AdapterAdamW
+    from tunery.ml.adamw import AdapterAdamW
 
     _, whole = go(full)
     restore, read = AdapterAdamW.restore_weights, []

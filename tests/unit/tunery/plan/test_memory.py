@@ -17,8 +17,10 @@ from tunery.plan.memory import (
     VOCABULARY,
     memory_bytes,
     streamed_bytes,
+    trained_weights,
 )
 from tunery.plan.micro_batches import rows_at_once
+from tunery.work.spec import Precision
 
 
 def test_memory_of_the_measured_run_is_estimated_near_its_resident_set() -> None:
@@ -194,3 +196,20 @@ def test_training_m5_memory_of_a_gpu_is_estimated_near_what_was_measured(
     )
     measured = reserved + CONTEXT_BYTES
     assert memory_bytes(base, hyper, "cuda") == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize(("precision", "state_bytes"), [("bf16", 16), ("fp32", 12)])
+def test_ranks_divide_what_the_optimizer_keeps(precision: Precision, state_bytes: int) -> None:
+    """Masters, moments and what a step needs on a device; no share is smaller than a tensor."""
+    asked: dict[str, Any] = {"adaptation": "full", "precision": precision}
+    hyper, _ = resolve(asked, SMOL, None, 1, "cuda")
+    base = replace(SMOL, parameters=7_615_616_512, hidden_size=3_584, vocabulary=152_064)
+    needed = {n: memory_bytes(base, hyper, "cuda", ranks=n) for n in (1, 2, 8, 64)}
+    left = base.parameters - base.parameters // 2
+    assert needed[1] - needed[2] == state_bytes * left
+    assert needed[1] - needed[8] == pytest.approx(state_bytes * base.parameters * 7 / 8, rel=1e-6)
+    assert needed[1] - needed[64] == state_bytes * (base.parameters - 152_064 * 3_584)
+    lora, _ = resolve({"precision": precision}, SMOL, None, 1, "cuda")
+    weights, own = trained_weights(base, lora), state_bytes - 4
+    saved = memory_bytes(base, lora, "cuda") - memory_bytes(base, lora, "cuda", ranks=4)
+    assert saved == pytest.approx(own * weights * 3 / 4, rel=1e-6)

@@ -38,6 +38,30 @@ async def test_ranks_of_two_machines_read_what_each_has_written_in_each_round() 
     assert next(each for each in second if isinstance(each, RankPart)).round == 0
 
 
+async def test_of_what_a_rank_has_written_another_machine_gets_what_its_ranks_read() -> None:
+    """Ranks of their own machine have all of it in their memory."""
+    reads = [slice(3 * number, 3 * number + 3) for number in range(COUNT)]
+
+    def be_rank(rank: Exchange) -> None:
+        for _ in range(ROUNDS):
+            rank.own_part()[:15] = torch.arange(15) + 16 * rank.number
+            parts = rank.meet([15] * COUNT, reads)
+            assert [part[reads[rank.number]].tolist() for part in parts] == [
+                [16 * number + 3 * rank.number + value for value in range(3)]
+                for number in range(COUNT)
+            ]
+            unread = rank.meet(range(COUNT), [slice(0, 0)] * COUNT)
+            assert [len(part) for part in unread] == list(range(COUNT))
+        rank.close()
+
+    pair = await run_to_end(be_rank)
+    sent = [
+        {(len(part.content), part.begin) for part in each if isinstance(part, RankPart)}
+        for each in pair.sent
+    ]
+    assert sent == [{(9, 6), (0, 0)}, {(6, 0), (0, 0)}]
+
+
 async def run_to_end(be_rank: Callable[[Exchange], None]) -> Pair:
     """Two machines whose ranks have ended, each in a thread of its own."""
     pair = Pair(COUNT, FIRST)
@@ -75,7 +99,16 @@ async def test_what_no_rank_of_another_machine_can_have_told_is_refused() -> Non
         await carrier.deliver(RankPart(2, 2, b""))
 
 
-@pytest.mark.parametrize("part", [RankPart(4, 1, b""), RankPart(4, 0, bytes(PART_BYTES + 1))])
+@pytest.mark.parametrize(
+    "part",
+    [
+        RankPart(4, 1, b""),
+        RankPart(4, 0, bytes(PART_BYTES + 1), 0, PART_BYTES + 1),
+        RankPart(4, 0, bytes(8), PART_BYTES - 7, PART_BYTES),
+        RankPart(4, 0, bytes(8), -8, PART_BYTES),
+        RankPart(4, 0, bytes(8), 0, 7),
+    ],
+)
 async def test_a_part_of_another_round_or_one_that_is_too_large_is_refused(part: RankPart) -> None:
     pair = Pair(COUNT, FIRST)
     ranks = await exchanges(pair)

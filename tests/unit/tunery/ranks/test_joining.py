@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tunery.ranks.joining import joined
+from tunery.ranks.joining import WORD_BYTES, Word, decoded_word, joined
 
 
 def test_ranks_are_joined_by_what_is_open_already() -> None:
@@ -17,3 +17,10 @@ def test_ranks_are_joined_by_what_is_open_already() -> None:
             assert os.read(peer, 2) == b"a"
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(first[0])
+
+
+def test_a_word_is_read_as_it_was_told() -> None:
+    word = Word(written=8 << 20, begin=3, end=70_000)
+    assert len(word.encoded()) == WORD_BYTES
+    assert decoded_word(word.encoded()) == word
+    assert decoded_word(b"") is decoded_word(word.encoded()[:-1]) is None

@@ -349,9 +349,9 @@ def test_every_form_of_a_hyper_parameter_is_the_same_request() -> None:
     [
         ({}, [of_model("h100")], "together have 1 for it; it is 4"),
         (
-            {"method": {"type": "dpo"}, "training_file": "pairs"},
+            {"method": {"type": "kto"}, "training_file": "pairs"},
             [],
-            "a training with the method dpo uses one slot; set it to 1; it is 4",
+            "a training with the method kto uses one slot; set it to 1; it is 4",
         ),
         ({}, [of_memory(64, 2), of_memory(9, 1)], "together have 2 for it; it is 4"),
         ({}, [of_memory(64, 2), of_memory(64, 1)], "together have 3 for it; it is 4"),
@@ -408,13 +408,15 @@ def test_training_m5_each_slot_has_the_memory_of_a_whole_training() -> None:
 
 @pytest.mark.parametrize("adaptation", ["lora", "qlora", "full"])
 def test_devices_of_a_training_have_memory_of_their_own(adaptation: str) -> None:
-    """Each holds a rank with the whole model: a step is divided until it fits one of them."""
+    """Each holds a rank with the whole model, and a share of the optimizer: a step is divided until
+    it fits one of them.
+    """
     training = {"slots": 4, "max_length": 2_048, "adaptation": adaptation, "recompute": False}
     body = request(training=training, hyperparameters={"batch_size": 16})
     large = dataclasses.replace(of_model("h100"), slots=8)
     spec = spec_of(body, nodes=[large])
     assert (spec.device, spec.slots, spec.hyper.batch_size) == ("cuda", 4, 16)
-    one_row = memory_bytes(BASE, replace(spec.hyper, accumulation=16), "cuda", TOKENS)
+    one_row = memory_bytes(BASE, replace(spec.hyper, accumulation=16), "cuda", TOKENS, ranks=4)
     tight = spec_of(body, nodes=[dataclasses.replace(large, memory_bytes=one_row)])
     assert (tight.slots, tight.hyper.accumulation) == (4, 16)
     refusal = refusal_of(body, nodes=[dataclasses.replace(large, memory_bytes=one_row - 1)])
