@@ -58,12 +58,22 @@ def probe() -> dict[str, str]:
 
 def main() -> None:
     """Probe where this is a process that reads what tenants upload, and keep what was said."""
-    modules = (
-        *("tunery.ml.train", "tunery.ml.rank_processes", "tunery.ml.score"),
-        "services.ingest.adapters.worker",
-    )
+    modules = ("tunery.ml.train", "tunery.ml.rank_processes", "tunery.ml.score")
     module = next((name for name in modules if name in sys.orig_argv), None)
-    if module is not None and "tunery.confinement.enter" not in " ".join(sys.orig_argv):
+    if "tunery.confinement.fork_server" in sys.orig_argv:
+        sys.addaudithook(probe_worker)
+    elif module is not None and "tunery.confinement.enter" not in " ".join(sys.orig_argv):
+        keep(module)
+
+
+def probe_worker(event: str, arguments: tuple[object, ...]) -> None:
+    """A forked worker says that it begins."""
+    if event == "tunery.worker_begins":
+        keep(str(arguments[0]))
+
+
+def keep(module: str) -> None:
+    if "TMPDIR" in os.environ:  # a preview writes nothing
         (pathlib.Path(os.environ["TMPDIR"]) / f"{module}.json").write_text(json.dumps(probe()))
 
 

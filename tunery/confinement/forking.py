@@ -8,8 +8,9 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from tunery.confinement.confined import Confinement
@@ -38,7 +39,8 @@ class ForkServer:
         environment: Mapping[str, str],
     ) -> None:
         """Start it. It loads while this goes on. Raises OSError."""
-        self.folders, self.policy = tuple(folders), policy
+        self.folders, self._policy = tuple(folders), policy
+        self._identities = _identities(policy)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = (sys.executable, "-m", PROGRAM, str(theirs.fileno()), module, *folders)
         with theirs:
@@ -51,6 +53,17 @@ class ForkServer:
             )
         self.pid = process.pid
         self.close = weakref.finalize(self, _end, self._control, process)
+
+    def has(self, folders: Iterable[str], policy: ConfinementPolicy) -> bool:
+        """Whether it has these folders warm, and a worker of it can be given these rights.
+
+        Rights are to files, not to names: one that was replaced is another.
+        """
+        return (
+            set(folders) <= set(self.folders)
+            and self._policy.covers(policy)
+            and self._identities == _identities(self._policy)
+        )
 
     async def start(
         self, task: Mapping[str, Any], standard: Sequence[int]
@@ -112,6 +125,19 @@ class ForkedWorker:
     def close(self) -> None:
         self._told.close()
         os.close(self._process)
+
+
+def _identities(policy: ConfinementPolicy) -> dict[str, tuple[int, int] | None]:
+    """What stands at the paths of a policy; None: nothing."""
+    standing: dict[str, tuple[int, int] | None] = {}
+    for path in (*policy.read, *policy.write):
+        try:
+            status = Path(path).stat()
+        except OSError:
+            standing[path] = None
+        else:
+            standing[path] = status.st_dev, status.st_ino
+    return standing
 
 
 async def _readable(source: socket.socket) -> None:

@@ -190,10 +190,13 @@ class Workers:
         return None
 
     def _server_for(self, work: Work, policy: ConfinementPolicy) -> ForkServer | None:
-        """The fork server, which has the folders of a piece of work warm; started if need be."""
+        """The fork server, which has the folders of a piece of work warm; started if need be.
+
+        A new one is started where files were replaced, to which the old one has no right.
+        """
         before = self._server
-        if before is not None and set(work.folders) <= set(before.folders):
-            return before if before.policy.covers(policy) else None
+        if before is not None and before.has(work.folders, policy):
+            return before
         others = () if before is None else before.folders
         folders = tuple(dict.fromkeys((*work.folders, *others)))
         folders = folders[: max(FOLDERS_MAX, len(work.folders))]
