@@ -102,7 +102,7 @@ async def test_forked_workers_answer_as_programs_do(tmp_path: Path) -> None:
 
 async def test_checks_go_on_after_their_server_was_killed(tmp_path: Path) -> None:
     """kill -9 in the middle: that check has failed and is tried again, the next one is done."""
-    (tmp_path / "rows").write_bytes(rows(20_000))
+    (tmp_path / "rows").write_bytes(rows(2_000))
     workbench = ProcessWorkbench(work_ms_max=60_000, scratch=tmp_path)
     task = asyncio.create_task(workbench.check(tmp_path / "rows", ()))
     while (server := workbench._workers.server_pid) is None or not _workers_of(server):  # noqa: ASYNC110  # processes set no event
