@@ -35,10 +35,10 @@ WORKER_BEGINS: Final = "tunery.worker_begins"
 
 
 class Worker(NamedTuple):
-    """A worker that runs, and the socket on which its end is told."""
+    """A worker that runs, and the socket that gets its exit code."""
 
     pid: int
-    told: socket.socket
+    exits: socket.socket
 
 
 def main(descriptor: int, name: str, *folders: str) -> None:
@@ -80,10 +80,10 @@ def _start(
     module: ModuleType, task: dict[str, Any], descriptors: list[int]
 ) -> tuple[int, Worker] | None:
     """Fork a worker: a descriptor of its process; None where nobody waits for it any more."""
-    told = socket.socket(fileno=descriptors[0])
+    exits = socket.socket(fileno=descriptors[0])
     standard = descriptors[1:]
     here = select.poll()
-    here.register(told, 0)
+    here.register(exits, 0)
     is_awaited = not here.poll(0)  # the other end is open
     parent = os.getpid()
     if is_awaited and (pid := os.fork()) == 0:
@@ -91,22 +91,22 @@ def _start(
     for descriptor in standard:
         os.close(descriptor)
     if not is_awaited:
-        told.close()
+        exits.close()
         return None
     process = os.pidfd_open(pid)
     try:
-        socket.send_fds(told, [b"started"], [process])
+        socket.send_fds(exits, [b"started"], [process])
     except OSError:
         os.kill(pid, signal.SIGKILL)
-    return process, Worker(pid, told)
+    return process, Worker(pid, exits)
 
 
 def _report(process: int, worker: Worker) -> None:
     _, status = os.waitpid(worker.pid, 0)
     os.close(process)
-    with worker.told:
+    with worker.exits:
         try:
-            worker.told.send(str(os.waitstatus_to_exitcode(status)).encode())
+            worker.exits.send(str(os.waitstatus_to_exitcode(status)).encode())
         except OSError:
             return  # nobody waits for it any more
 
@@ -123,7 +123,7 @@ def _work(module: ModuleType, task: dict[str, Any], standard: list[int], parent:
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException:  # as the interpreter does: whatever it is, it is told
+    except BaseException:  # as the interpreter does: its text goes to stderr
         traceback.print_exc()
     finally:
         os._exit(code)

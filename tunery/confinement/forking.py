@@ -76,40 +76,40 @@ class ForkServer:
         message = json.dumps(task).encode()
         if len(message) > MESSAGE_BYTES_MAX:
             return None
-        told, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        told.setblocking(False)
+        exits, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        exits.setblocking(False)
         try:
             with theirs:
                 sent = (theirs.fileno(), *standard)
                 socket.send_fds(self._control, [message], sent, socket.MSG_DONTWAIT)
-            await _readable(told)
+            await _readable(exits)
             flags = socket.MSG_CMSG_CLOEXEC
-            _, descriptors, _, _ = socket.recv_fds(told, CODE_BYTES_MAX, 1, flags)
+            _, descriptors, _, _ = socket.recv_fds(exits, CODE_BYTES_MAX, 1, flags)
         except OSError:
             descriptors = []
         except BaseException:
-            told.close()
+            exits.close()
             raise
         if not descriptors:
-            told.close()
+            exits.close()
             return None
-        return ForkedWorker(told, descriptors[0])
+        return ForkedWorker(exits, descriptors[0])
 
 
 class ForkedWorker:
     """A worker that was forked. Call `close` in the end."""
 
-    def __init__(self, told: socket.socket, process: int) -> None:
-        """told: gets its exit code. process: a descriptor of it, which no other one can get."""
-        self._told, self._process = told, process
+    def __init__(self, exits: socket.socket, process: int) -> None:
+        """exits: gets its exit code. process: a descriptor of it, which no other one can get."""
+        self._exits, self._process = exits, process
         self._code: int | None = None
 
     async def wait(self) -> int:
         """Its exit code, negative for a signal. A server that ends takes its workers with it."""
         if self._code is None:
-            await _readable(self._told)
+            await _readable(self._exits)
             try:
-                said = self._told.recv(CODE_BYTES_MAX)
+                said = self._exits.recv(CODE_BYTES_MAX)
             except OSError:
                 said = b""
             if not said:
@@ -123,7 +123,7 @@ class ForkedWorker:
             signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
     def close(self) -> None:
-        self._told.close()
+        self._exits.close()
         os.close(self._process)
 
 

@@ -4,6 +4,7 @@ verbs                  decide, evolve, react, project and effect as types
 ports                  the ports that a service is given
 connections            opens the real ones, and waits for servers that are not up yet
 confining              which walls are around processes that read tenants' files
+confined_workers       processes that read tenants' files, forked or started anew
 memory_servers         the same in memory, for tests and the simulator
 node_settings          what an operator gives a new node, sealed with its token
 settings               where a process finds its servers

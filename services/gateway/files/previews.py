@@ -31,9 +31,9 @@ from services.gateway.files.preview_tasks import (
 from services.gateway.web.errors import ApiError, above_limit, invalid, unavailable
 from tunery.confinement.confined import Confinement
 from tunery.confinement.policy import ConfinementPolicy
+from tunery.runtime.confined_workers import ConfinedWorkers, Work
 from tunery.runtime.fair_places import FairPlaces
 from tunery.runtime.telemetry.logs import log_event
-from tunery.runtime.workers import Work, Workers
 
 LOG: Final = logging.getLogger("tunery.gateway")
 MODULE: Final = "services.gateway.files.preview_worker"
@@ -61,12 +61,12 @@ class PreviewProcesses:
         self._asked = Counter[str]()
         self._root, self._workers = self._open()
 
-    def _open(self) -> tuple[Path, Workers]:
+    def _open(self) -> tuple[Path, ConfinedWorkers]:
         """A folder for files of tasks, and workers that may read below it."""
         root = mkdtemp(prefix=PREFIX)
         weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        return Path(root), Workers(
+        return Path(root), ConfinedWorkers(
             MODULE, confinement=self._confinement, environment=environment, read=(root,)
         )
 
@@ -103,7 +103,7 @@ class PreviewProcesses:
             policy=_policy(task),
             niceness=niceness,
             ms_max=self._wait_ms_max,
-            given=msgspec.json.encode(task),
+            stdin=msgspec.json.encode(task),
         )
         try:
             finished = await self._workers.run(work)

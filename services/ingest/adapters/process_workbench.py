@@ -27,7 +27,7 @@ from tunery.confinement.policy import ConfinementPolicy
 from tunery.confinement.taking import opened_within
 from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
-from tunery.runtime.workers import Work, Workers
+from tunery.runtime.confined_workers import ConfinedWorkers, Work
 
 MODULE: Final = "services.ingest.adapters.worker"
 MEMORY_BYTES_MAX: Final = 4 * 1024**3
@@ -54,7 +54,7 @@ class ProcessWorkbench:
         self._work_ms_max = work_ms_max
         self._memory_bytes_max = memory_bytes_max
         self._screen = screen
-        self._workers = Workers(
+        self._workers = ConfinedWorkers(
             MODULE,
             confinement=confinement,
             environment=environment(),

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.tunery.confinement import toy_worker
 from tunery.confinement.confined import Confinement, private_environment
 from tunery.confinement.policy import ConfinementPolicy
-from tunery.runtime.workers import Work, Workers
+from tunery.runtime.confined_workers import ConfinedWorkers, Work
 
 pytestmark = pytest.mark.security
 
@@ -29,7 +29,7 @@ def scratch(tmp_path: Path) -> Path:
 async def said_by(scratch: Path, *arguments: str, forks: bool, **policy: Any) -> Any:
     """The answer of a worker that may write to its own folder, and stands back by 3."""
     own = scratch / "own"
-    workers = Workers(
+    workers = ConfinedWorkers(
         toy_worker.MODULE,
         confinement=Confinement(),
         environment={"PYTHONPATH": toy_worker.FOLDER},

@@ -45,8 +45,8 @@ async def started(server: ForkServer, *arguments: str) -> tuple[ForkedWorker, in
     """A worker, and its process id, which it says as its first line."""
     out, theirs = os.pipe()
     with ExitStack() as closing:
-        nothing = os.open(os.devnull, os.O_RDWR)
-        closing.callback(os.close, nothing)
+        devnull = os.open(os.devnull, os.O_RDWR)
+        closing.callback(os.close, devnull)
         closing.callback(os.close, theirs)
         task: dict[str, Any] = {
             "arguments": arguments,
@@ -54,7 +54,7 @@ async def started(server: ForkServer, *arguments: str) -> tuple[ForkedWorker, in
             "niceness": 0,
             "rights": Confinement().rights(ConfinementPolicy(read=(toy_worker.FOLDER,))),
         }
-        worker = await server.start(task, (nothing, theirs, 2))
+        worker = await server.start(task, (devnull, theirs, 2))
     assert worker is not None
     line = await asyncio.to_thread(os.read, out, 100)
     os.close(out)

@@ -1,4 +1,4 @@
-"""Workers, forked or as programs: the same answers, limits and ends."""
+"""ConfinedWorkers, forked or as programs: the same answers, limits and ends."""
 
 import asyncio
 import json
@@ -16,16 +16,16 @@ from tests.unit.tunery.confinement import toy_worker
 from tests.unit.tunery.confinement.test_forking import assert_ended
 from tunery.confinement.confined import Confinement
 from tunery.confinement.policy import ConfinementPolicy
-from tunery.runtime.workers import INPUT_BYTES_MAX, Finished, Work, Workers
+from tunery.runtime.confined_workers import INPUT_BYTES_MAX, ConfinedWorkers, Work, WorkResult
 
 WORK_MS_MAX: Final = 60_000
 both = pytest.mark.parametrize("forks", [True, False], ids=["forked", "executed"])
 
 
-def new_workers(*, forks: bool = True) -> Workers:
+def new_workers(*, forks: bool = True) -> ConfinedWorkers:
     environment = {"PYTHONPATH": toy_worker.FOLDER, "PATH": os.environ["PATH"]}
     read = (toy_worker.FOLDER,)
-    return Workers(
+    return ConfinedWorkers(
         toy_worker.MODULE,
         confinement=Confinement(),
         environment=environment,
@@ -40,7 +40,7 @@ def work(*arguments: str, ms_max: int = WORK_MS_MAX, **other: Any) -> Work:
 
 
 @asynccontextmanager
-async def waiting(workers: Workers) -> AsyncIterator[tuple[asyncio.Task[Finished], int]]:
+async def waiting(workers: ConfinedWorkers) -> AsyncIterator[tuple[asyncio.Task[WorkResult], int]]:
     """A piece of work that goes on, and the process id of its worker."""
     task = asyncio.create_task(workers.run(work("wait")))
     async with asyncio.timeout(WORK_MS_MAX / 1_000):
@@ -51,8 +51,8 @@ async def waiting(workers: Workers) -> AsyncIterator[tuple[asyncio.Task[Finished
     await asyncio.gather(task, return_exceptions=True)
 
 
-def children_of(workers: Workers) -> list[int]:
-    """Workers of its server."""
+def children_of(workers: ConfinedWorkers) -> list[int]:
+    """ConfinedWorkers of its server."""
     pid = workers.server_pid
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -63,10 +63,10 @@ def children_of(workers: Workers) -> list[int]:
 @both
 async def test_a_worker_gets_its_input_and_answers(forks: bool) -> None:
     workers = new_workers(forks=forks)
-    for given in (b"", b"x" * INPUT_BYTES_MAX):
-        assert await workers.run(work("echo", given=given)) == Finished(0, given, "")
+    for sent in (b"", b"x" * INPUT_BYTES_MAX):
+        assert await workers.run(work("echo", stdin=sent)) == WorkResult(0, sent, "")
     with pytest.raises(ValueError, match="at most 65536 bytes"):
-        await workers.run(work("echo", given=b"x" * (INPUT_BYTES_MAX + 1)))
+        await workers.run(work("echo", stdin=b"x" * (INPUT_BYTES_MAX + 1)))
 
 
 @both

@@ -1,4 +1,4 @@
-"""Workers: each piece of work on tenants' bytes has a confined process of its own.
+"""ConfinedWorkers: each piece of work on tenants' bytes has a confined process of its own.
 
 A fork server makes them: a fork takes milliseconds, where an interpreter that loads libraries takes
 half a second of processor time. Where there is none, or it lacks a right that a worker needs, the
@@ -50,7 +50,7 @@ class Work:
     niceness: how far it stands back behind other processes, 0 to 19
     ms_max: for all of it
     environment: variables besides those of all workers
-    given: its standard input; None: it stays open, and is closed when this process ends
+    stdin: its standard input; None: it stays open, and is closed when this process ends
     """
 
     arguments: Sequence[str] = ()
@@ -59,11 +59,11 @@ class Work:
     niceness: int
     ms_max: Ms
     environment: Mapping[str, str] = field(default_factory=dict)
-    given: bytes | None = None
+    stdin: bytes | None = None
 
 
 @dataclass(frozen=True)
-class Finished:
+class WorkResult:
     """How a worker ended: its exit code, negative for a signal, and what it wrote."""
 
     code: int
@@ -84,7 +84,7 @@ class Finished:
         return f"the worker {ending}: {name}{where}"
 
 
-class Workers:
+class ConfinedWorkers:
     """Runs pieces of work of one module, which has `warm(folder)` and `run(*arguments)`.
 
     read, write: folders below which all workers together read and write
@@ -114,17 +114,17 @@ class Workers:
         """The process id of the fork server that gets the next piece of work."""
         return None if self._server is None else self._server.pid
 
-    async def run(self, work: Work) -> Finished:
+    async def run(self, work: Work) -> WorkResult:
         """Do a piece of work. Raises TimeoutError, OSError, ValueError."""
         async with (
-            _opened(work.given) as pipes,
+            _opened(work.stdin) as pipes,
             asyncio.timeout(work.ms_max / 1_000),
             self._started(work, pipes) as worker,
         ):
             errors, answer = await asyncio.gather(
                 _read(pipes.errors, ERROR_BYTES_MAX), _read(pipes.answer, ANSWER_BYTES_MAX)
             )
-            return Finished(await worker.wait(), answer, errors.decode("utf-8", "replace"))
+            return WorkResult(await worker.wait(), answer, errors.decode("utf-8", "replace"))
 
     def close(self) -> None:
         """End the fork servers, and with them their workers."""
@@ -268,22 +268,22 @@ class _Pipes:
 
 
 @asynccontextmanager
-async def _opened(given: bytes | None) -> AsyncIterator[_Pipes]:
+async def _opened(stdin: bytes | None) -> AsyncIterator[_Pipes]:
     """Raises OSError, ValueError."""
-    if given is not None and len(given) > INPUT_BYTES_MAX:
-        raise ValueError(f"a worker is given at most {INPUT_BYTES_MAX} bytes at its input")
+    if stdin is not None and len(stdin) > INPUT_BYTES_MAX:
+        raise ValueError(f"a worker gets at most {INPUT_BYTES_MAX} bytes as its input")
     with ExitStack() as ours, ExitStack() as theirs:
         pairs = [os.pipe() for _ in range(3)]
-        stdin, (out, theirs_out), (err, theirs_err) = pairs
-        for descriptor in (stdin[0], theirs_out, theirs_err):
+        (theirs_in, in_), (out, theirs_out), (err, theirs_err) = pairs
+        for descriptor in (theirs_in, theirs_out, theirs_err):
             theirs.callback(os.close, descriptor)
-        if given is None:
-            ours.callback(os.close, stdin[1])
+        if stdin is None:
+            ours.callback(os.close, in_)
         else:
-            os.write(stdin[1], given)
-            os.close(stdin[1])
+            os.write(in_, stdin)
+            os.close(in_)
         answer, errors = await _reader(out, ours), await _reader(err, ours)
-        yield _Pipes((stdin[0], theirs_out, theirs_err), answer, errors, theirs)
+        yield _Pipes((theirs_in, theirs_out, theirs_err), answer, errors, theirs)
 
 
 async def _reader(descriptor: int, closing: ExitStack) -> asyncio.StreamReader:
