@@ -70,7 +70,9 @@ def validate(
             path = folder / "rows"
             await blobs.get_file(file.content.blob, path, sha256=file.content.sha256)
             terms = file.terms
-            checked = await workbench.check(path, await bases(), terms.rows_max, terms.niceness)
+            checked = await workbench.check(
+                path, await bases(), terms.rows_max, terms.niceness, tenant
+            )
         for reason in checked.unusable:
             log_event(
                 LOG,

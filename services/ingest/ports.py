@@ -65,10 +65,11 @@ class Workbench(Protocol):
         bases: tuple[LocalBase, ...],
         rows_max: int | None = None,
         niceness: int | None = None,
+        tenant: str = "",
     ) -> CheckedFile:
         """Check a file under all base models; more rows than `rows_max` are an error.
 
-        niceness: how far the process stands back behind others, 0 to 19
+        niceness: how far the tenant's process stands back behind others, 0 to 19
 
         Raises `WorkFailed` when the work ends early.
         """

@@ -16,6 +16,7 @@ object_policies        who may do what in object storage, as policies of S3
 store                  rows and positions: PostgreSQL, or memory
 chat_endpoint          an endpoint of OpenAI's form that an operator names
 fair_places            places that tenants share, in turn
+resting                rests of a tenant's work while others have some
 local_socket           sockets that only their owner can open
 answer_files           tokens of answers that are not on the log yet
 seal                   sealed fields and tenants' keys

@@ -22,6 +22,7 @@ from schemas.units import Ms
 from tunery.confinement.confined import Confinement
 from tunery.confinement.forking import ForkServer
 from tunery.confinement.policy import ConfinementPolicy, with_links
+from tunery.runtime.resting import Rests
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.workers")
@@ -47,7 +48,9 @@ class Work:
     arguments: of `run` of the worker's module
     folders: of base models that it reads; they stay warm
     policy: what the worker may do; the folders are added
-    niceness: how far it stands back behind other processes, 0 to 19
+    tenant: whose it is
+    niceness: how far it stands back behind other processes, 0 to 19; see also `resting`
+    niceness_min: of the process, whoever's it is
     ms_max: for all of it
     environment: variables besides those of all workers
     stdin: its standard input; None: it stays open, and is closed when this process ends
@@ -56,10 +59,16 @@ class Work:
     arguments: Sequence[str] = ()
     folders: Sequence[str] = ()
     policy: ConfinementPolicy
+    tenant: str = ""
     niceness: int
+    niceness_min: int = 0
     ms_max: Ms
     environment: Mapping[str, str] = field(default_factory=dict)
     stdin: bytes | None = None
+
+    @property
+    def process_niceness(self) -> int:
+        return max(self.niceness, self.niceness_min)
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,7 @@ class ConfinedWorkers:
         self._server: ForkServer | None = None
         self._held = Counter[ForkServer]()  # their workers that run
         self._not_before_s = 0.0
+        self._rests = Rests()
 
     @property
     def server_pid(self) -> int | None:
@@ -115,7 +125,15 @@ class ConfinedWorkers:
         return None if self._server is None else self._server.pid
 
     async def run(self, work: Work) -> WorkResult:
-        """Do a piece of work. Raises TimeoutError, OSError, ValueError."""
+        """Do a piece of work, when its tenant has rested.
+
+        Raises TimeoutError, OSError, ValueError.
+        """
+        await self._rests.wait(work.tenant)
+        with self._rests.working(work.tenant, work.niceness):
+            return await self._run(work)
+
+    async def _run(self, work: Work) -> WorkResult:
         async with (
             _opened(work.stdin) as pipes,
             asyncio.timeout(work.ms_max / 1_000),
@@ -153,7 +171,12 @@ class ConfinedWorkers:
     async def _execute(self, work: Work, policy: ConfinementPolicy, pipes: "_Pipes") -> "_Worker":
         command = (sys.executable, "-m", self._module, *work.arguments)
         process = await asyncio.create_subprocess_exec(
-            *("nice", "-n", str(work.niceness), *self._confinement.command(command, policy)),
+            *(
+                "nice",
+                "-n",
+                str(max(work.niceness, work.niceness_min)),
+                *self._confinement.command(command, policy),
+            ),
             stdin=pipes.theirs[0],
             stdout=pipes.theirs[1],
             stderr=pipes.theirs[2],
@@ -170,7 +193,7 @@ class ConfinedWorkers:
         task = {
             "arguments": work.arguments,
             "environment": work.environment,
-            "niceness": work.niceness,
+            "niceness": work.process_niceness,
             "rights": self._confinement.rights(policy),
         }
         for _ in range(2):  # the server may have ended since its last worker

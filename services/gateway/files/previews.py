@@ -95,12 +95,13 @@ class PreviewProcesses:
     async def ask(self, task: Task, tenant: str, niceness: int) -> Mapping[str, Any]:
         """Run a task in a new process; returns its answer. Raises ApiError 400, 500, 503."""
         async with self._processes.take(tenant):
-            return await self._run(task, niceness)
+            return await self._run(task, tenant, niceness)
 
-    async def _run(self, task: Task, niceness: int) -> Mapping[str, Any]:
+    async def _run(self, task: Task, tenant: str, niceness: int) -> Mapping[str, Any]:
         work = Work(
             folders=(task.base_path,) if isinstance(task, Preview) else (),
             policy=_policy(task),
+            tenant=tenant,
             niceness=niceness,
             ms_max=self._wait_ms_max,
             stdin=msgspec.json.encode(task),

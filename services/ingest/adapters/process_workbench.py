@@ -69,10 +69,11 @@ class ProcessWorkbench:
         bases: tuple[LocalBase, ...],
         rows_max: int | None = None,
         niceness: int | None = None,
+        tenant: str = "",
     ) -> CheckedFile:
         """Check a file in a worker process. Raises `WorkFailed` when the worker ends early."""
         task = CheckTask(path=str(path), bases=bases, screen=self._screen, rows_max=rows_max)
-        answer = await self._run(task, path.parent, bases, niceness=niceness)
+        answer = await self._run(task, path.parent, bases, niceness=niceness or 0, tenant=tenant)
         if not isinstance(answer, CheckedFile):
             raise WorkFailed(f"the worker answered with {type(answer).__name__}")
         return answer
@@ -119,7 +120,8 @@ class ProcessWorkbench:
         folder: Path,
         bases: tuple[LocalBase, ...],
         *further: Path,
-        niceness: int | None = None,
+        niceness: int = 0,
+        tenant: str = "",
     ) -> Answer:
         """Run a worker on a task in a folder. It exits when this process ends, in any way.
 
@@ -132,7 +134,9 @@ class ProcessWorkbench:
             arguments=(str(folder), str(self._memory_bytes_max)),
             folders=tuple(base.path for base in bases),
             policy=self._policy((folder, *further)),
-            niceness=max(NICENESS, niceness or 0),
+            tenant=tenant,
+            niceness=niceness,
+            niceness_min=NICENESS,
             ms_max=self._work_ms_max,
             environment=private_environment(folder),
         )

@@ -41,6 +41,8 @@ def run(action: str, *arguments: str) -> None:
             answer({"size": len(bytearray(int(arguments[0])))})
         case "echo":
             os.write(1, sys.stdin.buffer.read())
+        case _:
+            raise ValueError(action)
 
 
 def answer(facts: object) -> None:
@@ -89,7 +91,7 @@ def probe(own: Path, other: Path) -> dict[str, str]:
     attempt("network", lambda: socket.socket(socket.AF_INET))
     attempt("local socket", lambda: socket.socket(socket.AF_UNIX))
     attempt("first", lambda: os.nice(-1))
-    attempt("processes", lambda: os.pidfd_open(parent) and signal.pidfd_send_signal(0, 0))
+    attempt("descriptor", lambda: signal.pidfd_send_signal(os.pidfd_open(parent), 0))
     status = dict(
         line.split(":\t", 1)
         for line in Path("/proc/self/status").read_text().splitlines()

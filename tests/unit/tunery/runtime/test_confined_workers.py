@@ -133,14 +133,14 @@ async def test_folders_stay_warm_and_a_replaced_one_has_a_new_server(tmp_path: P
     folders = [tmp_path / name for name in ("a", "b")]
     for folder in folders:
         folder.mkdir()
-    for folder in (*folders, folders[0], "replaced", folders[0]):
-        if isinstance(folder, str):
-            shutil.rmtree(folders[0])
-            (tmp_path / "c").mkdir()
-            folders[0].mkdir()
-            continue
+    for folder in (*folders, folders[0]):
         assert (await workers.run(work("describe", folders=(str(folder),)))).code == 0
         servers.append(workers.server_pid)
+    shutil.rmtree(folders[0])
+    (tmp_path / "c").mkdir()  # so that the new folder is another one for the file system, too
+    folders[0].mkdir()
+    assert (await workers.run(work("describe", folders=(str(folders[0]),)))).code == 0
+    servers.append(workers.server_pid)
     assert servers[0] != servers[1] == servers[2] != servers[3]
 
 

@@ -21,6 +21,10 @@ def task(file: Path, base: Path, **asked: Any) -> Preview:
     return Preview(path=str(file), base_path=str(base), **whole)
 
 
+def server_of(previews: PreviewProcesses) -> int | None:
+    return previews._workers.server_pid
+
+
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
     return make_base(tmp_path / "base")
@@ -69,7 +73,7 @@ async def test_a_preview_stands_back_as_its_tenants_plan_says(base: Path) -> Non
         own, seen = os.getpriority(os.PRIO_PROCESS, 0), set[int]()
         while not shown.done():
             await asyncio.sleep(0.001)
-            server = previews._workers.server_pid
+            server = server_of(previews)
             with suppress(OSError):
                 pids = Path(f"/proc/{server}/task/{server}/children").read_text().split()
                 seen |= {os.getpriority(os.PRIO_PROCESS, int(pid)) - own for pid in pids}
@@ -82,11 +86,11 @@ async def test_a_forked_preview_shows_what_a_program_shows(tmp_path: Path, base:
     previews, file = PreviewProcesses(), tmp_path / "rows"
     file.write_bytes(rows(5))
     executed = await previews.ask(task(file, base, rows=3), "acme", 0)
-    assert previews._workers.server_pid is None
+    assert server_of(previews) is None
     with previews.admit("acme", 1) as folder:
         (folder / "rows").write_bytes(rows(5))
         forked = await previews.ask(task(folder / "rows", base, rows=3), "acme", 0)
-    assert previews._workers.server_pid is not None
+    assert server_of(previews) is not None
     assert forked == executed
 
 
@@ -133,7 +137,7 @@ async def test_security_m2_one_tenant_leaves_previews_for_others(
     running: list[str] = []
     end = asyncio.Event()
 
-    async def run(_: PreviewProcesses, task: Comparison, __: int) -> dict[str, Any]:
+    async def run(_: PreviewProcesses, task: Comparison, *__: object) -> dict[str, Any]:
         running.append(task.before)
         await end.wait()
         return {}
