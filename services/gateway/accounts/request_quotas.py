@@ -6,6 +6,7 @@ journals are kept for ever. Requests of operators are not counted: a tenant that
 not keep them from suspending it.
 """
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -69,6 +70,38 @@ class RequestQuota:
         return limit
 
 
+class RecordQuota:
+    """Records of tenants: in buckets that all gateways share.
+
+    What a bucket has refused is refused again from memory until it may have something left.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._refused: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    async def count(self, deps: Deps, tenant: str) -> None:
+        """Raises ApiError 429 where the plan allows no more now."""
+        until_s, limit = self._refused.get(tenant, (0.0, 0))
+        retry_ms = math.ceil(1_000 * (until_s - self._now_s()))
+        if retry_ms <= 0:
+            limit = (await limits_of(deps, tenant)).records_per_minute_max
+            retry_ms = (await deps.rates.take(f"{BUCKET}{tenant}", limit)).retry_ms
+            if retry_ms == 0:
+                return
+            until_s = self._now_s() + min(retry_ms / 1_000, LIMIT_S)
+            self._refused[tenant] = (until_s, limit)
+            self._refused.move_to_end(tenant)
+            if len(self._refused) > TENANTS_MAX:
+                self._refused.popitem(last=False)
+        message = (
+            f"Your plan allows {limit} requests a minute that change something "
+            f"(`records_per_minute_max`). Try again in {duration(retry_ms)}."
+        )
+        headers = {"retry-after": str(-(-retry_ms // 1_000)), "x-should-retry": "true"}
+        raise ApiError(429, errors.QUOTA_EXCEEDED, message, headers=headers)
+
+
 def counting(
     authenticate: Callable[[Deps, str | None], Awaitable[Principal]],
 ) -> Callable[[Deps, str | None], Awaitable[Principal]]:
@@ -76,7 +109,7 @@ def counting(
 
     A key that was refused a moment ago is refused again before it is looked up.
     """
-    requests = RequestQuota()
+    requests, records = RequestQuota(), RecordQuota()
 
     async def identify(deps: Deps, authorization: str | None) -> Principal:
         COUNT_RECORD.set(None)
@@ -92,21 +125,7 @@ def counting(
                 except ApiError:
                     requests.remember_refused(sha256, caller.tenant)
                     raise
-            COUNT_RECORD.set(partial(count_record, deps, caller.tenant))
+            COUNT_RECORD.set(partial(records.count, deps, caller.tenant))
         return caller
 
     return identify
-
-
-async def count_record(deps: Deps, tenant: str) -> None:
-    """Raises ApiError 429 where the plan allows no more now."""
-    limit = (await limits_of(deps, tenant)).records_per_minute_max
-    allowance = await deps.rates.take(f"{BUCKET}{tenant}", limit)
-    if allowance.allowed:
-        return
-    message = (
-        f"Your plan allows {limit} requests a minute that change something "
-        f"(`records_per_minute_max`). Try again in {duration(allowance.retry_ms)}."
-    )
-    headers = {"retry-after": str(-(-allowance.retry_ms // 1_000)), "x-should-retry": "true"}
-    raise ApiError(429, errors.QUOTA_EXCEEDED, message, headers=headers)

@@ -10,7 +10,7 @@ import pytest
 from schemas.topics import DATASET
 from services.gateway.accounts import request_quotas
 from services.gateway.accounts.auth import digest
-from services.gateway.accounts.request_quotas import LIMIT_S, RequestQuota
+from services.gateway.accounts.request_quotas import LIMIT_S, RecordQuota, RequestQuota
 from services.gateway.plan_limits import PLAN_LIMITS
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.errors import ApiError
@@ -78,6 +78,34 @@ async def test_security_m1_a_tenant_leaves_others_and_operators_their_records(
     for _ in range(3):
         created = await api.api.post(f"/v1/tenants/{tenant}/keys", json={})
         assert created.status_code in {200, 201}, created.text
+
+
+async def test_security_m1_a_refused_record_is_refused_again_from_memory(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refused upload cost a query and a question to Valkey."""
+    allow(api, monkeypatch, 2)
+    tenant = (await api.tenant(plan="free")).headers["x-tenant"]
+    clock, deps = Clock(), cast(Deps, api.deps)
+    quota, asked = RecordQuota(clock), []
+    take = api.deps.rates.take
+
+    async def count(name: str, limit: int) -> Any:
+        asked.append(name)
+        return await take(name, limit)
+
+    monkeypatch.setattr(api.deps.rates, "take", count)
+    for _ in range(2):
+        await quota.count(deps, tenant)
+    for _ in range(9):
+        with pytest.raises(ApiError, match="`records_per_minute_max`") as refused:
+            await quota.count(deps, tenant)
+        assert 1 <= int((refused.value.headers or {})["retry-after"]) <= 30
+    assert len(asked) == 3
+    clock.now_s += LIMIT_S
+    with pytest.raises(ApiError):
+        await quota.count(deps, tenant)
+    assert len(asked) == 4, "another plan counts soon"
 
 
 @dataclass
