@@ -22,12 +22,12 @@ WORK_MS_MAX: Final = 60_000
 both = pytest.mark.parametrize("forks", [True, False], ids=["forked", "executed"])
 
 
-def new_workers(*, forks: bool = True) -> ConfinedWorkers:
+def new_workers(*, forks: bool = True, mode: Any = "require") -> ConfinedWorkers:
     environment = {"PYTHONPATH": toy_worker.FOLDER, "PATH": os.environ["PATH"]}
     read = (toy_worker.FOLDER,)
     return ConfinedWorkers(
         toy_worker.MODULE,
-        confinement=Confinement(),
+        confinement=Confinement(mode),
         environment=environment,
         read=read,
         forks=forks,
@@ -67,6 +67,13 @@ async def test_a_worker_gets_its_input_and_answers(forks: bool) -> None:
         assert await workers.run(work("echo", stdin=sent)) == WorkResult(0, sent, "")
     with pytest.raises(ValueError, match="at most 65536 bytes"):
         await workers.run(work("echo", stdin=b"x" * (INPUT_BYTES_MAX + 1)))
+
+
+@pytest.mark.parametrize("mode", ["prefer", "off"])
+async def test_workers_are_forked_also_where_the_operator_asks_for_fewer_walls(mode: str) -> None:
+    workers = new_workers(mode=mode)
+    assert await workers.run(work("echo", stdin=b"x")) == WorkResult(0, b"x", "")
+    assert workers.server_pid is not None
 
 
 @both
