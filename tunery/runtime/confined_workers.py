@@ -129,9 +129,13 @@ class ConfinedWorkers:
 
         Raises TimeoutError, OSError, ValueError.
         """
-        await self._rests.wait(work.tenant)
+        await self.rest(work.tenant)
         with self._rests.working(work.tenant, work.niceness):
             return await self._run(work)
+
+    async def rest(self, tenant: str) -> None:
+        """Wait as long as `run` would, for who takes a place of others afterwards."""
+        await self._rests.wait(tenant)
 
     async def _run(self, work: Work) -> WorkResult:
         async with (

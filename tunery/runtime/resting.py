@@ -13,7 +13,7 @@ from typing import Final
 
 WHOLE_RESTS: Final = 5  # niceness for which work rests as long as it ran
 OTHERS_S: Final = 10.0  # for which others count as having work after their last one
-REST_S_MAX: Final = 30.0
+REST_S_MAX: Final = 15.0  # who rests may hold a place for which others wait
 POLL_S: Final = 0.5  # whether others still have work
 
 

@@ -57,6 +57,7 @@ class PreviewProcesses:
         self, wait_ms_max: Ms = PREVIEW_MS_MAX, confinement: Confinement = CONFINED
     ) -> None:
         self._wait_ms_max, self._confinement = wait_ms_max, confinement
+        self._turns = FairPlaces(WAITING_MAX, OF_TENANT_MAX)  # a tenant rests in no place of others
         self._processes = FairPlaces(PROCESSES_MAX, OF_TENANT_MAX)
         self._asked = Counter[str]()
         self._root, self._workers = self._open()
@@ -94,8 +95,10 @@ class PreviewProcesses:
 
     async def ask(self, task: Task, tenant: str, niceness: int) -> Mapping[str, Any]:
         """Run a task in a new process; returns its answer. Raises ApiError 400, 500, 503."""
-        async with self._processes.take(tenant):
-            return await self._run(task, tenant, niceness)
+        async with self._turns.take(tenant):
+            await self._workers.rest(tenant)
+            async with self._processes.take(tenant):
+                return await self._run(task, tenant, niceness)
 
     async def _run(self, task: Task, tenant: str, niceness: int) -> Mapping[str, Any]:
         work = Work(

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from services.gateway.files.preview_tasks import Comparison, Preview
-from services.gateway.files.previews import PreviewProcesses
+from services.gateway.files.previews import PROCESSES_MAX, PreviewProcesses
 from services.gateway.web.errors import ApiError
 from tests.unit.services.ingest.base import make_base, rows
+from tunery.runtime.confined_workers import ConfinedWorkers
 
 
 def task(file: Path, base: Path, **asked: Any) -> Preview:
@@ -162,3 +163,28 @@ async def test_security_m2_one_tenant_leaves_previews_for_others(
     assert running.count("greedy") == 8
     with previews.admit("greedy", 1):
         pass
+
+
+async def test_security_m2_tenants_that_rest_hold_no_places_of_others(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rested = asyncio.Event()
+
+    async def rest(_: ConfinedWorkers, tenant: str) -> None:
+        if tenant != "modest":
+            await rested.wait()
+
+    monkeypatch.setattr(ConfinedWorkers, "rest", rest)
+    previews = PreviewProcesses()
+    with previews.admit("modest", 1) as folder:
+        (folder / "rows").write_bytes(rows(1))
+        asked = task(folder / "rows", base)
+        async with asyncio.TaskGroup() as group:
+            resting = [
+                group.create_task(previews.ask(asked, f"greedy-{number}", 15))
+                for number in range(PROCESSES_MAX)
+            ]
+            await asyncio.sleep(0)
+            assert (await previews.ask(asked, "modest", 0))["data"]
+            assert not any(other.done() for other in resting)
+            rested.set()
