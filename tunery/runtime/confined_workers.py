@@ -33,7 +33,6 @@ INPUT_BYTES_MAX: Final = 64 * 1024  # as much as an empty pipe takes at once
 CHUNK_BYTES: Final = 64 * 1024
 FOLDERS_MAX: Final = 4  # that stay warm, unless one piece of work has more
 RETRY_S: Final = 60.0  # after a fork server that did not start
-MEMORY_BYTES_MAX: Final = 4 * 1024**3  # of a fork server
 #: the name of an exception, after the lines of its traceback
 EXCEPTION: Final = re.compile(r"^(?!Traceback)([A-Za-z_][A-Za-z0-9_.]{0,99})(?=:|$)", re.MULTILINE)
 FRAME: Final = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
@@ -98,6 +97,7 @@ class ConfinedWorkers:
 
     read, write: folders below which all workers together read and write
     environment: of all workers; without settings, which have passwords
+    memory_bytes_max: of a fork server; its workers cannot have more
     forks: whether there is a fork server
     """
 
@@ -109,11 +109,13 @@ class ConfinedWorkers:
         environment: Mapping[str, str],
         read: Sequence[str] = (),
         write: Sequence[str] = (),
+        memory_bytes_max: int | None = None,
         forks: bool = True,
     ) -> None:
         self._module, self._confinement = module, confinement
         self._environment = {**environment, **ONE_THREAD}
         self._read, self._write, self._forks = read, write, forks
+        self._memory_bytes_max = memory_bytes_max
         self._server: ForkServer | None = None
         self._held = Counter[ForkServer]()  # their workers that run
         self._not_before_s = 0.0
@@ -173,14 +175,10 @@ class ConfinedWorkers:
                 worker.close()
 
     async def _execute(self, work: Work, policy: ConfinementPolicy, pipes: "_Pipes") -> "_Worker":
-        command = (sys.executable, "-m", self._module, *work.arguments)
+        argv = (sys.executable, "-m", self._module, *work.arguments)
         process = await asyncio.create_subprocess_exec(
-            *(
-                "nice",
-                "-n",
-                str(max(work.niceness, work.niceness_min)),
-                *self._confinement.command(command, policy),
-            ),
+            *("nice", "-n", str(work.process_niceness)),
+            *self._confinement.command(argv, policy),
             stdin=pipes.theirs[0],
             stdout=pipes.theirs[1],
             stderr=pipes.theirs[2],
@@ -231,7 +229,7 @@ class ConfinedWorkers:
             read=(*self._read, *with_links(map(Path, folders))),
             write=tuple(self._write),
             processes=True,
-            memory_bytes_max=MEMORY_BYTES_MAX,
+            memory_bytes_max=self._memory_bytes_max,
         )
         if not shared.covers(policy):
             return None
@@ -325,7 +323,9 @@ async def _reader(descriptor: int, closing: ExitStack) -> asyncio.StreamReader:
 
 async def _read(pipe: asyncio.StreamReader, bytes_max: int) -> bytes:
     """The last bytes of a pipe. All is read, so that the worker never waits for this."""
-    kept = b""
+    kept = bytearray()
     while chunk := await pipe.read(CHUNK_BYTES):
-        kept = (kept + chunk)[-bytes_max:]
-    return kept
+        kept += chunk
+        if len(kept) > 2 * bytes_max:
+            del kept[:-bytes_max]
+    return bytes(kept[-bytes_max:])

@@ -68,7 +68,11 @@ class PreviewProcesses:
         weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         return Path(root), ConfinedWorkers(
-            MODULE, confinement=self._confinement, environment=environment, read=(root,)
+            MODULE,
+            confinement=self._confinement,
+            environment=environment,
+            read=(root,),
+            memory_bytes_max=MEMORY_BYTES_MAX,
         )
 
     @contextmanager

@@ -60,6 +60,7 @@ class ProcessWorkbench:
             environment=environment(),
             read=() if screen.benchmarks is None else (screen.benchmarks,),
             write=() if scratch is None else (str(scratch),),
+            memory_bytes_max=memory_bytes_max,
             forks=scratch is not None,
         )
 

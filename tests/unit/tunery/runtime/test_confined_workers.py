@@ -16,6 +16,7 @@ from tests.unit.tunery.confinement import toy_worker
 from tests.unit.tunery.confinement.test_forking import assert_ended
 from tunery.confinement.confined import Confinement
 from tunery.confinement.policy import ConfinementPolicy
+from tunery.runtime import confined_workers
 from tunery.runtime.confined_workers import INPUT_BYTES_MAX, ConfinedWorkers, Work, WorkResult
 
 WORK_MS_MAX: Final = 60_000
@@ -67,6 +68,15 @@ async def test_a_worker_gets_its_input_and_answers(forks: bool) -> None:
         assert await workers.run(work("echo", stdin=sent)) == WorkResult(0, sent, "")
     with pytest.raises(ValueError, match="at most 65536 bytes"):
         await workers.run(work("echo", stdin=b"x" * (INPUT_BYTES_MAX + 1)))
+
+
+@both
+async def test_of_what_a_worker_writes_the_last_bytes_are_kept(
+    forks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confined_workers, "ANSWER_BYTES_MAX", 10)
+    sent = bytes(range(100))
+    assert (await new_workers(forks=forks).run(work("echo", stdin=sent))).answer == sent[-10:]
 
 
 @pytest.mark.parametrize("mode", ["prefer", "off"])

@@ -12,6 +12,7 @@ import pytest
 
 from services.ingest.adapters import process_workbench
 from services.ingest.adapters.process_workbench import (
+    MEMORY_BYTES_MAX,
     NICENESS,
     ProcessWorkbench,
     environment,
@@ -87,7 +88,9 @@ async def test_forked_workers_answer_as_programs_do(tmp_path: Path) -> None:
         LocalBase(base_id=path.name, sha256="b" * 64, path=str(path))
         for path in (make_base(tmp_path / "small"), tmp_path / "broken")
     )
-    forking = ProcessWorkbench(work_ms_max=60_000, scratch=tmp_path)
+    forking = ProcessWorkbench(
+        work_ms_max=60_000, scratch=tmp_path, memory_bytes_max=2 * MEMORY_BYTES_MAX
+    )
     executing = ProcessWorkbench(work_ms_max=60_000)
     forked, executed = [
         [await workbench.check(tmp_path / "rows", bases, most, 7) for most in (None, 30)]
