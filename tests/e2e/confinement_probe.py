@@ -10,9 +10,11 @@ import pathlib
 import resource
 import socket
 import sys
+import time
 from collections.abc import Callable
 
 FOLDER = pathlib.Path(__file__).parent
+READ_S = 0.5
 
 
 def probe() -> dict[str, str]:
@@ -70,6 +72,7 @@ def probe_worker(event: str, arguments: tuple[object, ...]) -> None:
     """A forked worker says that it begins."""
     if event == "tunery.worker_begins":
         keep(str(arguments[0]))
+        time.sleep(READ_S)  # a check of few rows ends, and its folder goes, before that is read
 
 
 def keep(module: str) -> None:

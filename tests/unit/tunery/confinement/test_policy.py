@@ -21,8 +21,8 @@ def test_core_dumps_are_never_written() -> None:
 
 
 def test_a_policy_covers_another_whose_files_are_below_its_own() -> None:
-    outer = ConfinementPolicy(read=("/bases",), write=("/work",))
-    assert outer.covers(ConfinementPolicy(read=("/bases/a", "/work/x"), write=("/work/x",)))
+    outer = ConfinementPolicy(read=("/bases",), write=("/scratch",))
+    assert outer.covers(ConfinementPolicy(read=("/bases/a", "/scratch/x"), write=("/scratch/x",)))
     assert outer.covers(outer)
     assert not outer.covers(ConfinementPolicy(read=("/bases-of-others",)))
     assert not outer.covers(ConfinementPolicy(read=("/",)))
