@@ -9,6 +9,8 @@ the rounds: `…_alone` and `…_beside` in tasks a second, `…_lost_percent` o
 
 reads: lists of files. uploads: small files, until the quota of the other is full. previews: rows as
 tokens. streams: the first frame of a job's events. checks: from the upload to the checked file.
+machine: a loop of pure computing, beside another one with the lowest priority; what is lost here no
+service can give back. check_cpu_s, preview_cpu_s: processor time of the worker of one of them.
 strangers: reads again, beside 2,100 idle connections and 12,000 requests with strange methods,
 without a key, from other addresses; here `…_p99_ratio` counts.
 """
@@ -31,6 +33,7 @@ from typing import Any, Final
 import httpx
 
 from bench.measures import ok, percentile, print_figures
+from tunery.local import processes
 from tunery.local.initial_setup import run_setup_steps
 from tunery.local.paths import BASE_MODEL_ID
 from tunery.local.stack import SERVICES, Stack, stack
@@ -49,6 +52,11 @@ PREVIEWS_AT_ONCE: Final = 6
 IDLE_CONNECTIONS, STRANGE_METHODS = 2_100, 12_000
 STRANGERS: Final = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 LOST_PERCENT_MAX, P99_RATIO_MAX = 10, 2
+MACHINE_S: Final = 2.0
+ROUNDS_AT_ONCE: Final = 10_000
+LOOP: Final = "number = 0\nwhile True: number += 1"
+COUNTED: Final = 5  # checks, and previews, whose processor time is measured
+TICKS_S: Final = os.sysconf("SC_CLK_TCK")
 LOAD: Final = "TUNERY_BENCH_LOAD"  # what the process of the other tenant is told
 POOLS: Final = ("reads", "uploads", "previews", "streams", "checks", "strangers")
 
@@ -206,7 +214,7 @@ async def measure(pools: tuple[str, ...], quick: bool) -> dict[str, float]:
     """Start a stack, measure each pool, and return figures by key."""
     rounds, seconds = (1, QUICK_S) if quick else (ROUNDS, ROUND_S)
     left_out = ("trainer", "eval", "engine", "notifier", "exporter")
-    figures: dict[str, float] = {}
+    figures = {"machine_lost_percent": await _machine_lost_percent()}
     with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)
         async with stack(folder, [name for name in SERVICES if name not in left_out]) as running:
@@ -215,9 +223,58 @@ async def measure(pools: tuple[str, ...], quick: bool) -> dict[str, float]:
                 _caller(running, "modest", "premium") as modest,
                 _caller(running, "greedy", "free") as greedy,
             ):
+                for task, service in (("check", "ingest"), ("preview", "gateway")):
+                    taken_s = await _worker_cpu_s(TASKS[f"{task}s"], modest, running, service)
+                    figures[f"{task}_cpu_s"] = round(taken_s, 2)
                 for pool in pools:
                     figures |= await _pool(pool, modest, greedy, rounds, seconds)
     return figures
+
+
+async def _machine_lost_percent() -> float:
+    """What a loop loses beside one at the lowest priority: cores may share their parts."""
+    alone = _loops()
+    process = await asyncio.create_subprocess_exec("nice", "-n", "19", sys.executable, "-c", LOOP)
+    try:
+        beside = _loops()
+    finally:
+        process.kill()
+        await process.wait()
+    return round(max(0.0, 100 * (1 - beside / alone)), 1)
+
+
+def _loops() -> int:
+    """Half the rounds of a loop in MACHINE_S."""
+    until, rounds = time.monotonic() + MACHINE_S, 0
+    while time.monotonic() < until:
+        for number in range(ROUNDS_AT_ONCE):
+            rounds += number & 1
+    return rounds
+
+
+async def _worker_cpu_s(
+    task: Callable[[Caller], Awaitable[None]], caller: Caller, running: Stack, service: str
+) -> float:
+    """Processor time that workers of a service take for one task."""
+    pid = running.supervisor.pid(service)
+    if pid is None:
+        raise RuntimeError(f"{service} does not run")
+    await task(caller)  # what is done once is not measured
+    before = _cpu_s_below(pid)
+    for _ in range(COUNTED):
+        await task(caller)
+    return (_cpu_s_below(pid) - before) / COUNTED
+
+
+def _cpu_s_below(service: int) -> float:
+    """Processor time of all processes that a process has started, those that have ended, too."""
+    ticks = 0
+    for pid in (service, *processes.descendants(service)):
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            first = 13 if pid == service else 11  # its own two, those of its children
+            ticks += sum(map(int, fields[first:15]))
+    return ticks / TICKS_S
 
 
 async def _pool(

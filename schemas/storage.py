@@ -29,6 +29,7 @@ class FileTerms(Part):
     expires_after_ms: when it expires, counted from its registration, None: never.
     dataset: the name that it is the next version of.
     rows_max: what the tenant's plan allows.
+    niceness: of the process that checks it, by the plan; None: as others.
     """
 
     purpose: Purpose
@@ -36,6 +37,7 @@ class FileTerms(Part):
     expires_after_ms: Ms | None = None
     dataset: DatasetName | None = None
     rows_max: int | None = None
+    niceness: int | None = None
 
 
 class UploadTerms(Part):

@@ -19,8 +19,8 @@ class PlanLimits(BaseModel):
     uploads_max: pending uploads. previews_max: previews and comparisons of rows at a time, of each
     gateway. streams_max: streams of events that are open, of each gateway.
     requests_per_minute_max: of all keys together, to each gateway. records_per_minute_max:
-    commands of requests, which journals keep for ever. preview_niceness: of the processes that
-    show rows, 0 to 19; others of the machine go first.
+    commands of requests, which journals keep for ever. niceness: of processes that read its rows,
+    checks and previews, 0 to 19; others of the machine go first.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,7 +32,7 @@ class PlanLimits(BaseModel):
     streams_max: int = Field(ge=1)
     requests_per_minute_max: int = Field(ge=1, le=PER_MINUTE_MAX)
     records_per_minute_max: int = Field(ge=1, le=PER_MINUTE_MAX)
-    preview_niceness: int = Field(ge=0, le=19)
+    niceness: int = Field(ge=0, le=19)
 
     @property
     def quota(self) -> StorageQuota:
@@ -51,7 +51,7 @@ PLAN_LIMITS: Final[Mapping[Lane, PlanLimits]] = {
         streams_max=400,
         requests_per_minute_max=60_000,
         records_per_minute_max=1_000,
-        preview_niceness=0,
+        niceness=0,
     ),
     "standard": PlanLimits(
         storage_bytes_max=128 * GIB,
@@ -61,7 +61,7 @@ PLAN_LIMITS: Final[Mapping[Lane, PlanLimits]] = {
         streams_max=200,
         requests_per_minute_max=6_000,
         records_per_minute_max=200,
-        preview_niceness=5,
+        niceness=5,
     ),
     "free": PlanLimits(
         storage_bytes_max=8 * GIB,
@@ -71,7 +71,7 @@ PLAN_LIMITS: Final[Mapping[Lane, PlanLimits]] = {
         streams_max=50,
         requests_per_minute_max=1_200,
         records_per_minute_max=50,
-        preview_niceness=15,
+        niceness=15,
     ),
 }
 

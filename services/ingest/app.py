@@ -69,6 +69,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         memory_bytes_max=settings.memory_bytes_max,
         screen=ScreeningTask(policy=settings.policy, benchmarks=str(benchmarks)),
         confinement=await confinement_of(runtime),
+        scratch=scratch,
     )
 
     async def bases() -> tuple[LocalBase, ...]:

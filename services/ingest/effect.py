@@ -69,7 +69,10 @@ def validate(
         async with _folder(scratch) as folder:
             path = folder / "rows"
             await blobs.get_file(file.content.blob, path, sha256=file.content.sha256)
-            checked = await workbench.check(path, await bases(), file.terms.rows_max)
+            terms = file.terms
+            checked = await workbench.check(
+                path, await bases(), terms.rows_max, terms.niceness, tenant
+            )
         for reason in checked.unusable:
             log_event(
                 LOG,

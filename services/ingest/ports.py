@@ -60,9 +60,16 @@ class Workbench(Protocol):
     """Reads the rows of tenants in processes that can be limited and killed."""
 
     async def check(
-        self, path: Path, bases: tuple[LocalBase, ...], rows_max: int | None = None
+        self,
+        path: Path,
+        bases: tuple[LocalBase, ...],
+        rows_max: int | None = None,
+        niceness: int | None = None,
+        tenant: str = "",
     ) -> CheckedFile:
         """Check a file under all base models; more rows than `rows_max` are an error.
+
+        niceness: how far the tenant's process stands back behind others, 0 to 19
 
         Raises `WorkFailed` when the work ends early.
         """

@@ -10,9 +10,11 @@ import pathlib
 import resource
 import socket
 import sys
+import time
 from collections.abc import Callable
 
 FOLDER = pathlib.Path(__file__).parent
+READ_S = 0.5
 
 
 def probe() -> dict[str, str]:
@@ -58,12 +60,23 @@ def probe() -> dict[str, str]:
 
 def main() -> None:
     """Probe where this is a process that reads what tenants upload, and keep what was said."""
-    modules = (
-        *("tunery.ml.train", "tunery.ml.rank_processes", "tunery.ml.score"),
-        "services.ingest.adapters.worker",
-    )
+    modules = ("tunery.ml.train", "tunery.ml.rank_processes", "tunery.ml.score")
     module = next((name for name in modules if name in sys.orig_argv), None)
-    if module is not None and "tunery.confinement.enter" not in " ".join(sys.orig_argv):
+    if "tunery.confinement.fork_server" in sys.orig_argv:
+        sys.addaudithook(probe_worker)
+    elif module is not None and "tunery.confinement.enter" not in " ".join(sys.orig_argv):
+        keep(module)
+
+
+def probe_worker(event: str, arguments: tuple[object, ...]) -> None:
+    """A forked worker says that it begins."""
+    if event == "tunery.worker_begins":
+        keep(str(arguments[0]))
+        time.sleep(READ_S)  # a check of few rows ends, and its folder goes, before that is read
+
+
+def keep(module: str) -> None:
+    if "TMPDIR" in os.environ:  # a preview writes nothing
         (pathlib.Path(os.environ["TMPDIR"]) / f"{module}.json").write_text(json.dumps(probe()))
 
 

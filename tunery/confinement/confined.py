@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tunery.confinement.enter import LANDLOCK, SECCOMP
 from tunery.confinement.policy import ConfinementPolicy, import_folder, interpreter
@@ -31,9 +31,14 @@ class Confinement:
 
     def command(self, argv: Sequence[str], policy: ConfinementPolicy) -> tuple[str, ...]:
         """Arguments that start a program of this interpreter under a policy."""
+        rights = self.rights(policy)
+        return tuple(argv) if rights is None else start_arguments(json.dumps(rights), *argv)
+
+    def rights(self, policy: ConfinementPolicy) -> dict[str, Any] | None:
+        """A policy as `enter` applies it; None: it applies none."""
         if self.mode == "off":
-            return tuple(argv)
-        rights = {
+            return None
+        return {
             "read": (*interpreter(), *policy.read),
             "list": (import_folder(),),
             "write": policy.write,
@@ -44,7 +49,6 @@ class Confinement:
             "limits": policy.limits,
             "required": REQUIRED if self.mode == "require" else (),
         }
-        return start_arguments(json.dumps(rights), *argv)
 
 
 def start_arguments(policy: str, *argv: str) -> tuple[str, ...]:

@@ -21,14 +21,19 @@ LANDLOCK, SECCOMP, NAMESPACES = "landlock", "seccomp", "namespaces"
 def main() -> NoReturn:
     """Confine this process and become the program. Raises OSError when it cannot be started."""
     policy = json.loads(sys.argv[1])
-    missing = apply(policy)
     if policy.get("reports"):
-        print(json.dumps(missing))
+        print(json.dumps(apply(policy)))
         sys.exit()
+    confine(policy)
+    os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606  # arguments as a list: no shell is wanted
+
+
+def confine(policy: dict[str, Any]) -> None:
+    """Apply a policy. Raises SystemExit where the machine lacks a wall that it requires."""
+    missing = apply(policy)
     for name in sorted(missing.keys() & set(policy["required"])):
         print(f"cannot confine the process: {name}: {missing[name]}", file=sys.stderr)
         sys.exit(CANNOT_CONFINE)
-    os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606  # arguments as a list: no shell is wanted
 
 
 def apply(policy: dict[str, Any]) -> dict[str, str]:

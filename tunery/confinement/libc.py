@@ -2,9 +2,11 @@
 
 import ctypes
 import os
+import signal
 from typing import Final
 
 PR_SET_NO_NEW_PRIVS: Final = 38
+PR_SET_PDEATHSIG: Final = 1
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -24,6 +26,16 @@ def prctl(name: str, option: int, *arguments: int) -> int:
 def forbid_new_privileges() -> None:
     """No program that this process becomes or starts gets rights that it does not have."""
     prctl("no_new_privs", PR_SET_NO_NEW_PRIVS, 1)
+
+
+def end_with_parent(parent: int) -> None:
+    """Be killed when the parent ends; at once where it has ended. Raises OSError.
+
+    The kernel forgets it where a process changes its rights: call it after that.
+    """
+    prctl("parent's death", PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def unshare(flags: int) -> None:

@@ -62,6 +62,14 @@ class ConfinementPolicy:
         # No core dumps: they would hold tenants' rows.
         object.__setattr__(self, "limits", {**limits, "NOFILE": FILES_MAX, "CORE": 0})
 
+    def covers(self, other: "ConfinementPolicy") -> bool:
+        """Whether its files are below those of this one, so that a process may narrow it so."""
+        writable = tuple(map(Path, self.write))
+        readable = (*writable, *map(Path, self.read))
+        return all(_is_below(path, readable) for path in other.read) and all(
+            _is_below(path, writable) for path in other.write
+        )
+
 
 @cache
 def interpreter() -> tuple[str, ...]:
@@ -93,3 +101,7 @@ def with_links(folders: Iterable[Path]) -> tuple[str, ...]:
         if folder.is_dir():
             paths |= {str(path.resolve()) for path in folder.rglob("*") if path.is_symlink()}
     return tuple(sorted(paths))
+
+
+def _is_below(path: str, folders: Iterable[Path]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)

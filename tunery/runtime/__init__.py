@@ -4,6 +4,7 @@ verbs                  decide, evolve, react, project and effect as types
 ports                  the ports that a service is given
 connections            opens the real ones, and waits for servers that are not up yet
 confining              which walls are around processes that read tenants' files
+confined_workers       processes that read tenants' files, forked or started anew
 memory_servers         the same in memory, for tests and the simulator
 node_settings          what an operator gives a new node, sealed with its token
 settings               where a process finds its servers
@@ -15,6 +16,7 @@ object_policies        who may do what in object storage, as policies of S3
 store                  rows and positions: PostgreSQL, or memory
 chat_endpoint          an endpoint of OpenAI's form that an operator names
 fair_places            places that tenants share, in turn
+resting                rests of a tenant's work while others have some
 local_socket           sockets that only their owner can open
 answer_files           tokens of answers that are not on the log yet
 seal                   sealed fields and tenants' keys

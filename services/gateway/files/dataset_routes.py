@@ -1,7 +1,5 @@
 """`/v1/datasets`, and `/v1/files/{id}/diff`: what changed from one version to another."""
 
-import tempfile
-from pathlib import Path
 from typing import Annotated, Final
 
 from fastapi import Query
@@ -56,17 +54,12 @@ async def diff_files(
             text = f"{file.id} has more than {COMPARED_BYTES_MAX} bytes. {COMPARE_LOCALLY}"
             raise invalid(text, "before")
     limits = await limits_of(deps, caller.tenant)
-    with (
-        deps.previews.admit(caller.tenant, limits.previews_max),
-        tempfile.TemporaryDirectory(prefix="tunery-diff-") as folder,
-    ):
-        paths = [Path(folder) / name for name in ("before", "after")]
+    with deps.previews.admit(caller.tenant, limits.previews_max) as folder:
+        paths = [folder / name for name in ("before", "after")]
         for file, path in zip(files, paths, strict=True):
             await within(deps.blobs.get_file(file.blob, path), file.bytes)
         task = Comparison(before=str(paths[0]), after=str(paths[1]))
-        difference = (await deps.previews.ask(task, caller.tenant, limits.preview_niceness))[
-            "difference"
-        ]
+        difference = (await deps.previews.ask(task, caller.tenant, limits.niceness))["difference"]
     names = [(label(file, deps.unseal) or file.id, file.id) for file in files]
     return difference_response(difference, *names)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 from fastapi import Depends, Request
@@ -12,8 +13,11 @@ from services.gateway.web.deps import Deps
 
 
 class Previews(Protocol):
-    def admit(self, tenant: str, of_tenant_max: int) -> AbstractContextManager[None]:
-        """Count a request of a tenant until the end of the context. Raises ApiError 429, 503."""
+    def admit(self, tenant: str, of_tenant_max: int) -> AbstractContextManager[Path]:
+        """Count a request of a tenant until the end of the context. Raises ApiError 429, 503.
+
+        Returns a folder for the files of its task, which goes with the context.
+        """
 
     async def ask(self, task: Task, tenant: str, niceness: int) -> Mapping[str, Any]:
         """Run a task on uploaded rows; returns its answer's fields. Raises ApiError 400, 503."""

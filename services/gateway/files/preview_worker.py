@@ -1,4 +1,4 @@
-"""`python -m services.gateway.files.preview_worker`: a task on stdin, its answer on stdout."""
+"""The worker of previews, forked or as a program: a task on stdin, its answer on stdout."""
 
 import resource
 import sys
@@ -28,10 +28,16 @@ from tunery.data.containers.row import Row
 from tunery.data.findings.finding import Finding, Note
 from tunery.data.tokens.chat_renderer import Rendered
 from tunery.data.tokens.length_policy import check_policy, fit
-from tunery.data.tokens.tokenizer import BaseUnusable, Encoded, Tokenizer
+from tunery.data.tokens.tokenizer import BaseUnusable, Encoded, Tokenizer, warm
 from tunery.data.versions import diff
 
 PARTS_SHOWN_MAX: Final = 20  # of one row
+__all__ = ("main", "run", "warm")  # `warm` for the fork server
+
+
+def run() -> None:
+    sys.stdout.buffer.write(main(sys.stdin.buffer.read()))
+    sys.stdout.buffer.flush()
 
 
 def main(asked: bytes) -> bytes:
@@ -122,4 +128,4 @@ def _problem(outcome: Finding) -> PreviewProblem:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(main(sys.stdin.buffer.read()))
+    run()

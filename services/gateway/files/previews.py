@@ -4,13 +4,15 @@ A process has no secrets in its environment, one task, and limits on time and me
 files of its task, and nothing else of a tenant's. Tenants take turns, and none has all processes.
 """
 
-import asyncio
+import logging
 import os
-import sys
+import shutil
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Final
 
 import msgspec
@@ -28,11 +30,15 @@ from services.gateway.files.preview_tasks import (
 )
 from services.gateway.web.errors import ApiError, above_limit, invalid, unavailable
 from tunery.confinement.confined import Confinement
-from tunery.confinement.policy import ConfinementPolicy, with_links
+from tunery.confinement.policy import ConfinementPolicy
+from tunery.runtime.confined_workers import ConfinedWorkers, Work
 from tunery.runtime.fair_places import FairPlaces
+from tunery.runtime.telemetry.logs import log_event
 
+LOG: Final = logging.getLogger("tunery.gateway")
+MODULE: Final = "services.gateway.files.preview_worker"
+PREFIX: Final = "tunery-rows-"
 PREVIEW_MS_MAX: Final[Ms] = 20_000
-KILL_MS_MAX: Final[Ms] = 5_000  # for a killed process to end
 PROCESSES_MAX: Final = 2
 OF_TENANT_MAX: Final = 1  # processes of one tenant at a time: one is left for others
 WAITING_MAX: Final = 64
@@ -51,14 +57,30 @@ class PreviewProcesses:
         self, wait_ms_max: Ms = PREVIEW_MS_MAX, confinement: Confinement = CONFINED
     ) -> None:
         self._wait_ms_max, self._confinement = wait_ms_max, confinement
+        self._turns = FairPlaces(WAITING_MAX, OF_TENANT_MAX)  # a tenant rests in no place of others
         self._processes = FairPlaces(PROCESSES_MAX, OF_TENANT_MAX)
         self._asked = Counter[str]()
+        self._root, self._workers = self._open()
+
+    def _open(self) -> tuple[Path, ConfinedWorkers]:
+        """A folder for files of tasks, and workers that may read below it."""
+        root = mkdtemp(prefix=PREFIX)
+        weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
+        environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        return Path(root), ConfinedWorkers(
+            MODULE,
+            confinement=self._confinement,
+            environment=environment,
+            read=(root,),
+            memory_bytes_max=MEMORY_BYTES_MAX,
+        )
 
     @contextmanager
-    def admit(self, tenant: str, of_tenant_max: int) -> Iterator[None]:
+    def admit(self, tenant: str, of_tenant_max: int) -> Iterator[Path]:
         """Count a request until the end of the context, before anything is done for it.
 
-        Raises ApiError: 429 above the tenant's limit, 503 above that of all.
+        Returns an empty folder for the files of its task. Raises ApiError: 429 above the tenant's
+        limit, 503 above that of all.
         """
         if self._asked[tenant] >= of_tenant_max:
             raise above_limit("previews_max", of_tenant_max)
@@ -66,7 +88,10 @@ class PreviewProcesses:
             raise unavailable("The preview of rows")
         self._asked[tenant] += 1
         try:
-            yield
+            if not self._root.is_dir():  # old temporary files were removed
+                self._root, self._workers = self._open()
+            with TemporaryDirectory(dir=self._root) as folder:
+                yield Path(folder)
         finally:
             self._asked[tenant] -= 1
             if not self._asked[tenant]:
@@ -74,32 +99,28 @@ class PreviewProcesses:
 
     async def ask(self, task: Task, tenant: str, niceness: int) -> Mapping[str, Any]:
         """Run a task in a new process; returns its answer. Raises ApiError 400, 500, 503."""
-        async with self._processes.take(tenant):
-            return await self._run(task, niceness)
+        async with self._turns.take(tenant):
+            await self._workers.rest(tenant)
+            async with self._processes.take(tenant):
+                return await self._run(task, tenant, niceness)
 
-    async def _run(self, task: Task, niceness: int) -> Mapping[str, Any]:
-        worker = (sys.executable, "-m", "services.gateway.files.preview_worker")
-        command = self._confinement.command(worker, _policy(task))
-        process = await asyncio.create_subprocess_exec(
-            *("nice", "-n", str(niceness), *command),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={name: os.environ[name] for name in PASSED_ON if name in os.environ},
+    async def _run(self, task: Task, tenant: str, niceness: int) -> Mapping[str, Any]:
+        work = Work(
+            folders=(task.base_path,) if isinstance(task, Preview) else (),
+            policy=_policy(task),
+            tenant=tenant,
+            niceness=niceness,
+            ms_max=self._wait_ms_max,
+            stdin=msgspec.json.encode(task),
         )
         try:
-            async with asyncio.timeout(self._wait_ms_max / 1_000):
-                out, _ = await process.communicate(msgspec.json.encode(task))
+            finished = await self._workers.run(work)
         except TimeoutError as error:
             raise _too_slow(task, self._wait_ms_max) from error
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                with suppress(TimeoutError):  # one that the kernel holds ends later
-                    await asyncio.wait_for(process.wait(), KILL_MS_MAX / 1_000)
-        if process.returncode != 0:
+        if finished.code != 0:
+            log_event(LOG, logging.ERROR, "preview.failed", why=finished.describe())
             raise ApiError(500, "internal_error", "The preview ended before its answer.")
-        answer = ANSWERS.decode(out)
+        answer = ANSWERS.decode(finished.answer)
         if isinstance(answer, RefusedTask):
             raise invalid(answer.message, answer.param)
         return msgspec.to_builtins(answer)  # type: ignore[no-any-return]  # of a struct: a dict
@@ -109,7 +130,7 @@ def _policy(task: Task) -> ConfinementPolicy:
     """It reads what its task names, and writes nothing."""
     match task:
         case Preview():
-            read = (task.path, *with_links([Path(task.base_path)]))
+            read: tuple[str, ...] = (task.path,)
         case Comparison():
             read = (task.before, task.after)
     return ConfinementPolicy(

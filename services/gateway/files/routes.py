@@ -19,7 +19,7 @@ from schemas.dataset import (
     RegisterFile,
 )
 from schemas.ids import FILE
-from schemas.storage import DatasetName, FileTerms, StorageQuota
+from schemas.storage import DatasetName, FileTerms
 from schemas.topics import DATASET
 from schemas.units import Ms, divide_up
 from services.gateway.accounts.tables import TENANTS
@@ -49,6 +49,7 @@ from services.gateway.files.responses import (
 )
 from services.gateway.files.storage_routes import checked_limits
 from services.gateway.files.tables import FILES, FileRow
+from services.gateway.plan_limits import PlanLimits
 from services.gateway.settings import Encoding
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import INCOMPLETE, ApiError, invalid
@@ -102,7 +103,7 @@ async def create_file(request: Request, deps: WithDeps, caller: Caller) -> FileR
         raise
     UPLOAD_BYTES.inc(stored.bytes)
     try:
-        await _register(deps, caller, file_id, form, stored, most, limits.quota)
+        await _register(deps, caller, file_id, form, stored, most, limits)
     except ApiError as refusal:
         if refusal.status < 500:  # the command was refused, so nothing refers to these bytes
             with suppress(BlobError):
@@ -203,7 +204,7 @@ async def _register(
     form: UploadForm,
     stored: Stored,
     most: int | None,
-    quota: StorageQuota,
+    limits: PlanLimits,
 ) -> None:
     await deps.commands.decide(
         DATASET,
@@ -216,9 +217,10 @@ async def _register(
                 expires_after_ms=_expires_after(form),
                 dataset=dataset_name(deps, caller, form.fields.get("dataset")),
                 rows_max=most,
+                niceness=limits.niceness,
             ),
             content=FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key),
-            quota=quota,
+            quota=limits.quota,
         ),
         actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )

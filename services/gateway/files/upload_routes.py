@@ -76,17 +76,17 @@ async def create_upload(body: UploadRequest, deps: WithDeps, caller: Caller) -> 
     if body.bytes > limit:
         raise invalid(f"An upload has at most {limit} bytes here.", "bytes", "invalid_value")
     upload_id = deps.fresh(UPLOAD)
+    limits = await limits_of(deps, caller.tenant)
     file = FileTerms(
         purpose=purpose,
         name=deps.seal.seal(caller.tenant, body.filename, "name"),
         expires_after_ms=None if body.expires_after is None else body.expires_after.ms,
         dataset=dataset_name(deps, caller, body.dataset),
         rows_max=await rows_max(deps, caller),
+        niceness=limits.niceness,
     )
     terms = UploadTerms(media_type=body.mime_type, bytes=body.bytes, file=file)
-    quota = None  # of operators' base models
-    if purpose != BASE_MODEL:
-        quota = (await limits_of(deps, caller.tenant)).quota
+    quota = None if purpose == BASE_MODEL else limits.quota  # those are operators'
     await _decide(deps, caller, CreateUpload(upload_id=upload_id, terms=terms, quota=quota))
     return await _shown(deps, caller, await _upload(deps, caller, upload_id))
 

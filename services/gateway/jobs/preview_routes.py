@@ -1,6 +1,5 @@
 """`/v1/fine_tuning/preview`: rows of a file as the tokens that a base model would train on."""
 
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -36,11 +35,8 @@ async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller)
     file = await known_file(deps, caller, body.training_file)
     check_purpose(file.id, file.purpose, "training_file")
     limits = await limits_of(deps, caller.tenant)
-    with (
-        deps.previews.admit(caller.tenant, limits.previews_max),
-        tempfile.TemporaryDirectory(prefix="tunery-preview-") as folder,
-    ):
-        path = Path(folder) / "rows"
+    with deps.previews.admit(caller.tenant, limits.previews_max) as folder:
+        path = folder / "rows"
         await _beginning(deps, file, path)
         task = Preview(
             path=str(path),
@@ -49,7 +45,7 @@ async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller)
             max_length=body.max_length,
             length_policy=body.length_policy,
         )
-        rows = await deps.previews.ask(task, caller.tenant, limits.preview_niceness)
+        rows = await deps.previews.ask(task, caller.tenant, limits.niceness)
     return PreviewResponse(
         model=base.base_id,
         training_file=file.id,

@@ -182,10 +182,9 @@ class Edge:
         self._limit_address(scope, authorization)
         try:
             principal = await self._authenticate(self._deps, authorization)
-        except ApiError as error:
+        except KeyRefused as error:
             self._wrong_keys.refused(_address(scope))
-            if isinstance(error, KeyRefused):
-                scope["state"]["refused_key"] = error.tenant, error.key_id
+            scope["state"]["refused_key"] = error.tenant, error.key_id
             raise
         self._wrong_keys.accepted(authorization)
         return principal

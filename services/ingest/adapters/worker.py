@@ -1,4 +1,4 @@
-"""The worker process: "python -m services.ingest.adapters.worker FOLDER MEMORY_BYTES_MAX".
+"""The worker process: `run(FOLDER, MEMORY_BYTES_MAX)`, forked or as a program.
 
 Reads one task from the folder, processes it with tunery.data, and writes one answer. It ends with
 its parent, because its standard input is closed then.
@@ -34,17 +34,17 @@ from tunery.data.mixing import MixedSource
 from tunery.data.reports.report import CheckReport
 from tunery.data.screening import benchmarks
 from tunery.data.screening.contamination import BenchmarkItem
-from tunery.data.tokens.tokenizer import BaseUnusable
+from tunery.data.tokens.tokenizer import BaseUnusable, warm
 
-NICENESS: Final = 5  # decisions have priority over the processing of rows
 EXIT_ORPHANED: Final = 3
+__all__ = ("process", "run", "warm")  # `warm` for the fork server
 
 
-def main(folder: Path, memory_bytes_max: int) -> None:
+def run(name: str, memory_bytes_max: str) -> None:
     """Process the task in a folder with at most this much memory."""
     threading.Thread(target=exit_with_parent, daemon=True).start()
-    os.nice(NICENESS)
-    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes_max, memory_bytes_max))
+    resource.setrlimit(resource.RLIMIT_DATA, (int(memory_bytes_max),) * 2)
+    folder = Path(name)
     task = msgspec.json.decode((folder / TASK_FILE).read_bytes(), type=Task)
     part = folder / f"{ANSWER_FILE}.part"
     part.write_bytes(msgspec.json.encode(process(task)))
@@ -146,4 +146,4 @@ def prepare_file(task: PrepareTask) -> PreparedAnswer | RefusedAnswer:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    run(*sys.argv[1:])

@@ -5,6 +5,7 @@ import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -22,7 +23,7 @@ from tunery.data.tokens.chat_template import TEMPLATE_DAY, Template, TemplateErr
 from tunery.runtime.blobs.base_files import text_config
 
 CHARACTER_TOKENS_MAX: Final = 8
-PARSED_MAX: Final = 2  # cached tokenizers; one of 49,000 tokens takes 55 MB
+PARSED_MAX: Final = 4  # cached tokenizers; one of 49,000 tokens takes 55 MB
 SPECIAL_NAMES: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token")
 
 
@@ -70,6 +71,15 @@ def parse_tokenizer(content: bytes) -> tuple[tokenizers.Tokenizer, tokenizers.To
         parsed.no_truncation()
     both[1].encode_special_tokens = True
     return both
+
+
+def warm(base_dir: Path) -> None:
+    """Parse the tokenizer of a base model, for processes that are forked from this one.
+
+    Nothing is encoded, which would start threads. One that is unusable is told by who uses it.
+    """
+    with suppress(Exception):  # the library raises bare Exception
+        parse_tokenizer((base_dir / "tokenizer.json").read_bytes())
 
 
 class Tokenizer:

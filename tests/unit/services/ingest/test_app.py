@@ -125,9 +125,9 @@ def worked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counted: Counter[str] = Counter()
     run = ProcessWorkbench._run
 
-    async def count(self: ProcessWorkbench, task: Any, *folders: Any) -> Any:
+    async def count(self: ProcessWorkbench, task: Any, *folders: Any, **more: Any) -> Any:
         counted[type(task).__name__] += 1
-        return await run(self, task, *folders)
+        return await run(self, task, *folders, **more)
 
     monkeypatch.setattr(ProcessWorkbench, "_run", count)
     return counted

@@ -60,7 +60,7 @@ class WorkbenchHere(ProcessWorkbench):
     What the process adds is tested in `test_process_workbench.py`.
     """
 
-    async def _run(self, task: Task, *_: object) -> Answer:
+    async def _run(self, task: Task, *_: object, **__: object) -> Answer:
         sent = msgspec.json.decode(msgspec.json.encode(task), type=Task)
         answer: Answer = msgspec.json.decode(msgspec.json.encode(process(sent)), type=Answer)
         return answer

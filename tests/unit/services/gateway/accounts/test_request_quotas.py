@@ -8,10 +8,13 @@ import httpx
 import pytest
 
 from schemas.topics import DATASET
-from services.gateway.accounts.request_quotas import LIMIT_S, RequestQuota
+from services.gateway.accounts import request_quotas
+from services.gateway.accounts.auth import digest
+from services.gateway.accounts.request_quotas import LIMIT_S, RecordQuota, RequestQuota
 from services.gateway.plan_limits import PLAN_LIMITS
-from services.gateway.web.deps import Deps
+from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.errors import ApiError
+from services.gateway.web.wrong_keys import PER_MINUTE
 from tests.unit.services.gateway.control_plane import ROW, ControlPlane
 
 pytestmark = pytest.mark.security
@@ -77,6 +80,34 @@ async def test_security_m1_a_tenant_leaves_others_and_operators_their_records(
         assert created.status_code in {200, 201}, created.text
 
 
+async def test_security_m1_a_refused_record_is_refused_again_from_memory(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refused upload cost a query and a question to Valkey."""
+    allow(api, monkeypatch, 2)
+    tenant = (await api.tenant(plan="free")).headers["x-tenant"]
+    clock, deps = Clock(), cast(Deps, api.deps)
+    quota, asked = RecordQuota(clock), []
+    take = api.deps.rates.take
+
+    async def count(name: str, limit: int) -> Any:
+        asked.append(name)
+        return await take(name, limit)
+
+    monkeypatch.setattr(api.deps.rates, "take", count)
+    for _ in range(2):
+        await quota.count(deps, tenant)
+    for _ in range(9):
+        with pytest.raises(ApiError, match="`records_per_minute_max`") as refused:
+            await quota.count(deps, tenant)
+        assert 1 <= int((refused.value.headers or {})["retry-after"]) <= 30
+    assert len(asked) == 3
+    clock.now_s += LIMIT_S
+    with pytest.raises(ApiError):
+        await quota.count(deps, tenant)
+    assert len(asked) == 4, "another plan counts soon"
+
+
 @dataclass
 class Clock:
     now_s: float = 1_000.0
@@ -112,6 +143,61 @@ async def test_security_m1_a_tenant_with_many_keys_has_the_limit_of_its_plan(
     assert "`requests_per_minute_max`" in error["message"]
     assert 0 < int(answers[-1].headers["retry-after-ms"]) <= 3_400
     assert (await other.get("/v1/files")).status_code == 200
+
+
+async def test_security_m1_a_refused_key_is_refused_again_without_being_looked_up(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refused request cost a query, which others waited for."""
+    allow(api, monkeypatch, 50, requests_per_minute_max=6)
+    client = await api.tenant(plan="free")
+    looked_up: list[Any] = []
+    first = api.deps.views.first
+
+    async def count(table: Any, where: Any) -> Any:
+        looked_up.append(where)
+        return await first(table, where)
+
+    assert (await client.get("/v1/files")).status_code == 200
+    monkeypatch.setattr(api.deps.views, "first", count)
+    assert error_of(await client.get("/v1/files"))["code"] == "rate_limit_exceeded"
+    assert looked_up.pop() == {"sha256": digest(client.headers["authorization"].split()[1])}
+    for _ in range(PER_MINUTE + 1):
+        refused = await client.get("/v1/files")
+        assert error_of(refused)["code"] == "rate_limit_exceeded"
+    assert looked_up == []
+    strange = api.client("tun-" + "x" * 43)  # of the same address: it has shown no wrong key yet
+    assert (await strange.get("/v1/files")).status_code == 401
+
+
+async def test_security_m1_a_refused_key_is_looked_up_when_something_is_left(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was revoked meanwhile is refused for that, and what it took is taken once."""
+    allow(api, monkeypatch, 50, requests_per_minute_max=12)
+    tenant = (await api.tenant(plan="free")).headers["x-tenant"]
+    clock, deps = Clock(), cast(Deps, api.deps)
+    monkeypatch.setattr(request_quotas, "RequestQuota", lambda: RequestQuota(clock))
+    caller = Principal(tenant, "key", frozenset())
+    looked_up: list[str | None] = []
+
+    async def authenticate(_: Deps, authorization: str | None) -> Principal:
+        looked_up.append(authorization)
+        return caller
+
+    identify = request_quotas.counting(authenticate)
+    for expected in (2, 1):
+        passed = 0
+        for _ in range(10):
+            with suppress(ApiError):
+                assert await identify(deps, "a") == caller
+                passed += 1
+        assert passed == expected
+        clock.now_s += 5.1
+        looked_up.clear()
+    clock.now_s += LIMIT_S
+    assert await identify(deps, "a") == caller
+    assert looked_up == ["a"]
 
 
 async def test_security_m1_requests_refill_evenly_and_a_new_plan_counts_soon(

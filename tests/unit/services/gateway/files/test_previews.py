@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from services.gateway.files.preview_tasks import Comparison, Preview
-from services.gateway.files.previews import PreviewProcesses
+from services.gateway.files.previews import PROCESSES_MAX, PreviewProcesses
 from services.gateway.web.errors import ApiError
 from tests.unit.services.ingest.base import make_base, rows
+from tunery.runtime.confined_workers import ConfinedWorkers
 
 
 def task(file: Path, base: Path, **asked: Any) -> Preview:
@@ -20,15 +22,22 @@ def task(file: Path, base: Path, **asked: Any) -> Preview:
     return Preview(path=str(file), base_path=str(base), **whole)
 
 
+def server_of(previews: PreviewProcesses) -> int | None:
+    return previews._workers.server_pid
+
+
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
     return make_base(tmp_path / "base")
 
 
-async def test_only_assistant_messages_are_labels(tmp_path: Path, base: Path) -> None:
-    file = tmp_path / "rows"
-    file.write_bytes(b'{"broken": \n' + rows(5))
-    shown = await PreviewProcesses().ask(task(file, base, rows=2), "acme", 0)
+async def test_only_assistant_messages_are_labels(base: Path) -> None:
+    previews = PreviewProcesses()
+    with previews.admit("acme", 1) as folder:
+        file = folder / "rows"
+        file.write_bytes(b'{"broken": \n' + rows(5))
+        shown = await previews.ask(task(file, base, rows=2), "acme", 0)
+    assert not folder.exists()
     assert [row["row"] for row in shown["data"]] == [2, 3]
     first = shown["data"][0]
     texts = [(part["text"], part["learnt"]) for part in first["segments"]]
@@ -57,18 +66,42 @@ async def test_a_preview_that_takes_too_long_is_killed(tmp_path: Path, base: Pat
     assert refused.value.param == "rows"
 
 
-async def test_a_preview_stands_back_as_its_tenants_plan_says(tmp_path: Path, base: Path) -> None:
-    file = tmp_path / "rows"
-    file.write_bytes(rows(1))
-    shown = asyncio.create_task(PreviewProcesses().ask(task(file, base), "acme", 7))
-    own, seen = os.getpriority(os.PRIO_PROCESS, 0), set[int]()
-    while not shown.done():
-        await asyncio.sleep(0.01)
-        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-            with suppress(ProcessLookupError):
-                seen.add(os.getpriority(os.PRIO_PROCESS, int(pid)) - own)
-    assert (await shown)["data"]
+async def test_a_preview_stands_back_as_its_tenants_plan_says(base: Path) -> None:
+    previews = PreviewProcesses()
+    with previews.admit("acme", 1) as folder:
+        (folder / "rows").write_bytes(rows(1))
+        shown = asyncio.create_task(previews.ask(task(folder / "rows", base), "acme", 7))
+        own, seen = os.getpriority(os.PRIO_PROCESS, 0), set[int]()
+        while not shown.done():
+            await asyncio.sleep(0.001)
+            server = server_of(previews)
+            with suppress(OSError):
+                pids = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+                seen |= {os.getpriority(os.PRIO_PROCESS, int(pid)) - own for pid in pids}
+        assert (await shown)["data"]
     assert 7 in seen
+
+
+async def test_a_forked_preview_shows_what_a_program_shows(tmp_path: Path, base: Path) -> None:
+    """Files outside of the folder of previews are read by a program that starts anew."""
+    previews, file = PreviewProcesses(), tmp_path / "rows"
+    file.write_bytes(rows(5))
+    executed = await previews.ask(task(file, base, rows=3), "acme", 0)
+    assert server_of(previews) is None
+    with previews.admit("acme", 1) as folder:
+        (folder / "rows").write_bytes(rows(5))
+        forked = await previews.ask(task(folder / "rows", base, rows=3), "acme", 0)
+    assert server_of(previews) is not None
+    assert forked == executed
+
+
+async def test_previews_go_on_where_old_temporary_files_were_removed(base: Path) -> None:
+    previews = PreviewProcesses()
+    for _ in range(2):
+        with previews.admit("acme", 1) as folder:
+            (folder / "rows").write_bytes(rows(1))
+            assert (await previews.ask(task(folder / "rows", base), "acme", 0))["data"]
+        shutil.rmtree(folder.parent)
 
 
 async def test_two_files_are_compared(tmp_path: Path) -> None:
@@ -83,16 +116,17 @@ async def test_two_files_are_compared(tmp_path: Path) -> None:
     assert refused.value.param == "before"
 
 
-async def test_security_m6_a_preview_has_a_limit_of_memory(tmp_path: Path, base: Path) -> None:
+async def test_security_m6_a_preview_has_a_limit_of_memory(base: Path) -> None:
     """A template took what it wanted: only the time was bounded."""
     huge = "{% set ns = namespace(a='a' * 500000) %}{% for i in range(14) %}"
     huge += "{% set ns.a = ns.a ~ ns.a %}{% endfor %}{{ ns.a | length }}"
     config = {"eos_token": "<|im_end|>", "bos_token": "<|im_start|>", "chat_template": huge}
     (base / "tokenizer_config.json").write_text(json.dumps(config))
-    file = tmp_path / "rows"
-    file.write_bytes(rows(1))
-    with pytest.raises(ApiError) as refused:
-        await PreviewProcesses(wait_ms_max=120_000).ask(task(file, base), "acme", 0)
+    previews = PreviewProcesses(wait_ms_max=120_000)
+    with previews.admit("acme", 1) as folder:
+        (folder / "rows").write_bytes(rows(1))
+        with pytest.raises(ApiError) as refused:
+            await previews.ask(task(folder / "rows", base), "acme", 0)
     assert refused.value.status == 400
     assert "memory" in refused.value.message
 
@@ -104,7 +138,7 @@ async def test_security_m2_one_tenant_leaves_previews_for_others(
     running: list[str] = []
     end = asyncio.Event()
 
-    async def run(_: PreviewProcesses, task: Comparison, __: int) -> dict[str, Any]:
+    async def run(_: PreviewProcesses, task: Comparison, *__: object) -> dict[str, Any]:
         running.append(task.before)
         await end.wait()
         return {}
@@ -129,3 +163,28 @@ async def test_security_m2_one_tenant_leaves_previews_for_others(
     assert running.count("greedy") == 8
     with previews.admit("greedy", 1):
         pass
+
+
+async def test_security_m2_tenants_that_rest_hold_no_places_of_others(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rested = asyncio.Event()
+
+    async def rest(_: ConfinedWorkers, tenant: str) -> None:
+        if tenant != "modest":
+            await rested.wait()
+
+    monkeypatch.setattr(ConfinedWorkers, "rest", rest)
+    previews = PreviewProcesses()
+    with previews.admit("modest", 1) as folder:
+        (folder / "rows").write_bytes(rows(1))
+        asked = task(folder / "rows", base)
+        async with asyncio.TaskGroup() as group:
+            resting = [
+                group.create_task(previews.ask(asked, f"greedy-{number}", 15))
+                for number in range(PROCESSES_MAX)
+            ]
+            await asyncio.sleep(0)
+            assert (await previews.ask(asked, "modest", 0))["data"]
+            assert not any(other.done() for other in resting)
+            rested.set()

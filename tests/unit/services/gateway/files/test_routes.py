@@ -29,9 +29,11 @@ async def test_an_upload_is_stored_with_its_hash_and_listed(api: ControlPlane) -
     assert (await client.get(f"/v1/files/{file['id']}/validation")).json()["status"] == "pending"
 
 
-@pytest.mark.parametrize(("plan", "most"), [("free", 100_000), ("premium", 10_000_000)])
+@pytest.mark.parametrize(
+    ("plan", "most", "niceness"), [("free", 100_000, 15), ("premium", 10_000_000, 0)]
+)
 async def test_rows_are_limited_by_plan_however_they_come(
-    api: ControlPlane, monkeypatch: pytest.MonkeyPatch, plan: str, most: int
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch, plan: str, most: int, niceness: int
 ) -> None:
     client = await api.tenant(plan=plan)
     sent: list[Message] = []
@@ -49,7 +51,8 @@ async def test_rows_are_limited_by_plan_however_they_come(
     assert (await client.post("/v1/uploads", json=body)).status_code == 200
     (registered,) = (item for item in sent if isinstance(item, RegisterFile))
     (upload,) = (item for item in sent if isinstance(item, CreateUpload))
-    assert (registered.terms.rows_max, upload.terms.file.rows_max) == (most, most)
+    for terms in (registered.terms, upload.terms.file):
+        assert (terms.rows_max, terms.niceness) == (most, niceness)
 
 
 async def test_the_purpose_may_come_after_the_file(api: ControlPlane) -> None:

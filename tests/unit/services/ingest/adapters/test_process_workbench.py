@@ -2,15 +2,24 @@
 
 import asyncio
 import json
+import os
 import re
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from services.ingest.adapters import process_workbench
-from services.ingest.adapters.process_workbench import ProcessWorkbench, environment
+from services.ingest.adapters.process_workbench import (
+    MEMORY_BYTES_MAX,
+    NICENESS,
+    ProcessWorkbench,
+    environment,
+)
 from services.ingest.adapters.tasks import ScreeningTask
-from services.ingest.ports import WorkFailed
+from services.ingest.ports import LocalBase, WorkFailed
+from tests.unit.services.ingest.base import make_base, rows
 from tunery.data.screening import benchmarks
 from tunery.data.screening.screening import ScreeningPolicy
 
@@ -32,22 +41,25 @@ async def test_the_error_of_a_dead_worker_does_not_quote_rows(
         await ProcessWorkbench(work_ms_max=60_000).check(missing, ())
 
 
-async def test_work_that_needs_too_much_memory_is_named(tmp_path: Path) -> None:
-    rows = tmp_path / "rows"
-    rows.write_bytes(b'{"text": "' + b"x" * 8_000_000 + b'"}\n')
+@pytest.mark.parametrize("forks", [True, False])
+async def test_work_that_needs_too_much_memory_is_named(tmp_path: Path, forks: bool) -> None:
+    file = tmp_path / "rows"
+    file.write_bytes(b'{"text": "' + b"x" * 8_000_000 + b'"}\n')
     # Enough to start and to end in order (half of it), too little for the signature of this row.
-    small = ProcessWorkbench(work_ms_max=60_000, memory_bytes_max=240_000_000)
+    small = ProcessWorkbench(
+        work_ms_max=60_000, memory_bytes_max=240_000_000, scratch=tmp_path if forks else None
+    )
     with pytest.raises(WorkFailed, match="MemoryError"):
-        await small.check(rows, ())
+        await small.check(file, ())
 
 
 @pytest.mark.long
 async def test_rows_are_screened_by_the_operator_s_policy(tmp_path: Path) -> None:
     question = "How many lamps burn when seven keepers light nine lamps each on one dark night?"
-    exam, rows = tmp_path / "exam.jsonl", tmp_path / "rows"
+    exam, file = tmp_path / "exam.jsonl", tmp_path / "rows"
     exam.write_text(json.dumps({"question": question, "answer": "63"}))
     benchmarks.add(tmp_path / "known", "exam", [exam])
-    rows.write_text(
+    file.write_text(
         "".join(
             json.dumps({"prompt": f"{number} and {question}", "completion": "63"}) + "\n"
             for number in range(10)
@@ -61,10 +73,62 @@ async def test_rows_are_screened_by_the_operator_s_policy(tmp_path: Path) -> Non
     escalate = ProcessWorkbench(
         work_ms_max=60_000, screen=ScreeningTask(policy=refuse, benchmarks=known)
     )
-    assert (await flag.check(rows, ())).accepted
-    refused = await escalate.check(rows, ())
+    assert (await flag.check(file, ())).accepted
+    refused = await escalate.check(file, ())
     assert not refused.accepted
     assert json.loads(refused.report)["counts"]["benchmark_refused"] == 10
+
+
+async def test_forked_workers_answer_as_programs_do(tmp_path: Path) -> None:
+    """Also of several base models, and where one of them cannot be used."""
+    (tmp_path / "rows").write_bytes(rows(30) + b'{"messages": []}\n')
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "tokenizer.json").write_text("{}")
+    bases = tuple(
+        LocalBase(base_id=path.name, sha256="b" * 64, path=str(path))
+        for path in (make_base(tmp_path / "small"), tmp_path / "broken")
+    )
+    forking = ProcessWorkbench(
+        work_ms_max=60_000, scratch=tmp_path, memory_bytes_max=2 * MEMORY_BYTES_MAX
+    )
+    executing = ProcessWorkbench(work_ms_max=60_000)
+    forked, executed = [
+        [await workbench.check(tmp_path / "rows", bases, most, 7) for most in (None, 30)]
+        for workbench in (forking, executing)
+    ]
+    assert forking._workers.server_pid is not None
+    assert executing._workers.server_pid is None
+    assert forked == executed
+    assert [base.base_id for base in forked[0].tokens] == []
+    assert forked[0].unusable
+
+
+async def test_checks_go_on_after_their_server_was_killed(tmp_path: Path) -> None:
+    """kill -9 in the middle: that check has failed and is tried again, the next one is done."""
+    (tmp_path / "rows").write_bytes(rows(2_000))
+    workbench = ProcessWorkbench(work_ms_max=60_000, scratch=tmp_path)
+    task = asyncio.create_task(workbench.check(tmp_path / "rows", ()))
+    while (server := workbench._workers.server_pid) is None or not _workers_of(server):  # noqa: ASYNC110  # processes set no event
+        await asyncio.sleep(0.005)
+    os.kill(server, signal.SIGKILL)
+    with pytest.raises(WorkFailed, match="killed by signal 9"):
+        await task
+    assert (await workbench.check(tmp_path / "rows", ())).accepted
+
+
+async def test_a_check_stands_back_as_its_plan_says_and_by_five_at_least(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_bytes(rows(2_000))
+    workbench = ProcessWorkbench(work_ms_max=60_000, scratch=tmp_path)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    for asked, expected in ((None, NICENESS), (0, NICENESS), (9, 9)):
+        task, seen = asyncio.create_task(workbench.check(tmp_path / "rows", (), None, asked)), set()
+        while not task.done():
+            await asyncio.sleep(0.001)
+            for pid in _workers_of(workbench._workers.server_pid):
+                with suppress(ProcessLookupError):
+                    seen.add(os.getpriority(os.PRIO_PROCESS, pid) - own)
+        await task
+        assert expected in seen, asked
 
 
 async def test_a_cancelled_work_leaves_no_process(tmp_path: Path) -> None:
@@ -91,3 +155,10 @@ def _children(argument: str) -> list[int]:
         if argument.encode() in words:
             pids.append(int(folder.name))
     return pids
+
+
+def _workers_of(server: int | None) -> list[int]:
+    try:
+        return list(map(int, Path(f"/proc/{server}/task/{server}/children").read_text().split()))
+    except OSError:
+        return []
