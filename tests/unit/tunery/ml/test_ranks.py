@@ -368,11 +368,11 @@ class KillAfter(StopAfter):
             return meet(*args)
 
         def give_some(adamw: AdapterAdamW) -> None:
-            Exchange.meet = kill_or_meet  # type: ignore[method-assign]  # in a child
+            Exchange.meet = kill_or_meet  # type: ignore[method-assign, assignment]  # in a child
             give(adamw)
 
         if super().__call__():
-            AdapterAdamW.give = give_some  # type: ignore[method-assign]  # in a child
+            AdapterAdamW.give = give_some  # type: ignore[method-assign, assignment]  # in a child
         return False
 
 
