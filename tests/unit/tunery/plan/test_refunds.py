@@ -79,7 +79,8 @@ def test_money_a2_no_request_overrides_the_estimate_of_memory() -> None:
     fields = {name for request in requests for name in request.model_fields}
     resolved = {*JobSpec.__struct_fields__, *HyperParameters.__struct_fields__}
     assert [name for name in fields | resolved if "memory" in name or "force" in name] == []
-    assert set(signature(memory_bytes).parameters) == {"base", "hyper", "device", "tokens"}
+    parameters = {"base", "hyper", "device", "tokens", "ranks"}
+    assert set(signature(memory_bytes).parameters) == parameters
     assert ATTEMPTS["oom"].scope == "attempt"
 
 
