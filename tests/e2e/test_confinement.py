@@ -60,7 +60,9 @@ async def probed_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
     folder = tmp_path_factory.mktemp("probe")
     shutil.copy(PROBE, folder / "sitecustomize.py")
     (folder / "targets.json").write_text("{}")
-    own = {"PYTHONPATH": str(folder)}
+    # the packages under test stay those of this run, wherever it found them
+    folders = filter(None, (str(folder), os.environ.get("PYTHONPATH")))
+    own = {"PYTHONPATH": os.pathsep.join(folders)}
     node = {"TUNERY_NODE_ID": "a", "TUNERY_NODE_SLOTS": str(SLOTS)}
     agent = ServiceSpec(AGENT, module="services.trainer", env={**node, **own})
     async with running_stack((agent,), ingest=own) as home:
