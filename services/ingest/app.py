@@ -70,6 +70,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         screen=ScreeningTask(policy=settings.policy, benchmarks=str(benchmarks)),
         confinement=await confinement_of(runtime),
         scratch=scratch,
+        resting_max=settings.concurrency - 1,  # a place is left for who need not rest
     )
 
     async def bases() -> tuple[LocalBase, ...]:

@@ -99,6 +99,7 @@ class ConfinedWorkers:
     environment: of all workers; without settings, which have passwords
     memory_bytes_max: of a fork server; its workers cannot have more
     forks: whether there is a fork server
+    resting_max: pieces of work that rest at a time, where each holds a place of others
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class ConfinedWorkers:
         write: Sequence[str] = (),
         memory_bytes_max: int | None = None,
         forks: bool = True,
+        resting_max: int | None = None,
     ) -> None:
         self._module, self._confinement = module, confinement
         self._environment = {**environment, **ONE_THREAD}
@@ -119,7 +121,7 @@ class ConfinedWorkers:
         self._server: ForkServer | None = None
         self._held = Counter[ForkServer]()  # their workers that run
         self._not_before_s = 0.0
-        self._rests = Rests()
+        self._rests = Rests(resting_max=resting_max)
 
     @property
     def server_pid(self) -> int | None:

@@ -18,18 +18,31 @@ POLL_S: Final = 0.5  # whether others still have work
 
 
 class Rests:
-    """When each tenant may begin its next piece of work. `now_s`: a clock that never goes back."""
+    """When each tenant may begin its next piece of work.
 
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._now_s = now_s
+    resting_max: pieces of work that rest at a time, of all tenants; more begin at once. None: any.
+    now_s: a clock that never goes back
+    """
+
+    def __init__(
+        self, now_s: Callable[[], float] = time.monotonic, resting_max: int | None = None
+    ) -> None:
+        self._now_s, self._resting_max = now_s, resting_max
+        self._resting = 0
         self._working = Counter[str]()
         self._ended_s: dict[str, float] = {}
         self._until_s: dict[str, float] = {}
 
     async def wait(self, tenant: str) -> None:
         """Return when the tenant may begin: it has rested, or nobody else has work."""
-        while (left_s := self.due_s(tenant)) > 0:  # noqa: ASYNC110  # time passes
-            await asyncio.sleep(min(left_s, POLL_S))
+        if self._resting_max is not None and self._resting >= self._resting_max:
+            return
+        self._resting += 1
+        try:
+            while (left_s := self.due_s(tenant)) > 0:  # noqa: ASYNC110  # time passes
+                await asyncio.sleep(min(left_s, POLL_S))
+        finally:
+            self._resting -= 1
 
     def due_s(self, tenant: str) -> float:
         """Seconds that it has to rest from now on."""

@@ -49,8 +49,12 @@ class ProcessWorkbench:
         screen: ScreeningTask = NO_SCREENING,
         confinement: Confinement = CONFINED,
         scratch: Path | None = None,
+        resting_max: int | None = None,
     ) -> None:
-        """scratch: below it are all folders of tasks; None: each worker starts anew."""
+        """scratch: below it are all folders of tasks; None: each worker starts anew.
+
+        resting_max: tasks that rest at a time, each in a place of the effect host
+        """
         self._work_ms_max = work_ms_max
         self._memory_bytes_max = memory_bytes_max
         self._screen = screen
@@ -62,6 +66,7 @@ class ProcessWorkbench:
             write=() if scratch is None else (str(scratch),),
             memory_bytes_max=memory_bytes_max,
             forks=scratch is not None,
+            resting_max=resting_max,
         )
 
     async def check(

@@ -492,10 +492,13 @@ class PoolBooks:
     def check_victims(self, stopped: dict[str, list[BookedLease]]) -> None:
         """Without any one of them, the request would not have its seats."""
         for job_id, victims in stopped.items():
-            for seat in self.waiting[job_id].bound:
-                others = self.bound_on(seat.node_id) - seat.slots
-                left = max(0, self.free_on(seat.node_id) - others)
-                freed = sum(victim.on(seat.node_id) for victim in victims)
-                for spared in victims:
-                    enough = left + freed - spared.on(seat.node_id) >= seat.slots
-                    self.judge.check(Rule.VICTIM, not enough, f"{spared} is stopped for nothing")
+            for spared in victims:
+                kept = [victim for victim in victims if victim is not spared]
+                enough = all(self._has_place(seat, kept) for seat in self.waiting[job_id].bound)
+                self.judge.check(Rule.VICTIM, not enough, f"{spared} is stopped for nothing")
+
+    def _has_place(self, seat: Seat, victims: list[BookedLease]) -> bool:
+        """Whether there is room for what is bound on a node once these have ended."""
+        others = self.bound_on(seat.node_id) - seat.slots
+        left = max(0, self.free_on(seat.node_id) - others)
+        return left + sum(victim.on(seat.node_id) for victim in victims) >= seat.slots

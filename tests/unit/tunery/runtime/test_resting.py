@@ -70,3 +70,19 @@ async def test_a_tenant_that_waits_begins_when_others_have_ended(
         await asyncio.sleep(0.02)
         assert not waiting.done()
     await waiting
+
+
+async def test_only_so_many_rest_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each of them holds a place, one is left for who need not rest."""
+    monkeypatch.setattr(resting, "POLL_S", 0.001)
+    clock = Clock()
+    rests = Rests(clock, resting_max=1)
+    with rests.working("modest", 0):
+        for tenant in ("greedy", "other"):
+            work(rests, clock, tenant, 15, 4.0)
+        waiting = asyncio.create_task(rests.wait("greedy"))
+        await asyncio.sleep(0.01)
+        await asyncio.wait_for(rests.wait("other"), 5)
+        assert not waiting.done()
+        clock.now_s += REST_S_MAX
+        await waiting
