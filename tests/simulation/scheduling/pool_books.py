@@ -299,6 +299,17 @@ class PoolBooks:
             if seat.node_id == node_id
         )
 
+    def is_kept_for_several(self, node_id: str) -> bool:
+        """Whether slots of it are kept for a request with seats on several nodes.
+
+        When one of these nodes leaves, those of the others are let go, and may be taken before it
+        is back: then more is kept than is free.
+        """
+        return any(
+            len(wait.bound) > 1 and any(seat.node_id == node_id for seat in wait.bound)
+            for wait in self.waiting.values()
+        )
+
     def claimed_on(self, node_id: str) -> int:
         """Free slots of a node that are kept for requests that others were stopped for."""
         return max(0, self.bound_on(node_id) - self.freeing_on(node_id))
