@@ -19,14 +19,12 @@ from msgspec.structs import replace
 
 from bench.bases import bundled_base
 from bench.measures import print_figures
-from bench.trainer import TRAIN, documents, hyper_parameters, run_warm, write_shard
+from bench.trainer import TRAIN, documents, hyper_parameters, run_warm, written_spec
 from schemas.training import HyperParameters
-from tunery.ml.base import MODEL_ID
 from tunery.plan.memory import CONTEXT_BYTES
-from tunery.runtime.blobs.base_files import hash_base
 from tunery.work.codec import decode_colocated_event, decode_event, encode_spec
 from tunery.work.events import AnyWorkEvent, Finished, Started, StepCompleted
-from tunery.work.spec import ColocatedSpec, Hyper, TrainSpec
+from tunery.work.spec import ColocatedSpec, TrainSpec
 
 TRAININGS: Final = 4
 DROPOUT: Final = 0.05
@@ -103,17 +101,7 @@ def measure(base: Path, threads: int, hyper: HyperParameters) -> dict[str, float
     with TemporaryDirectory() as name:
         folder = Path(name)
         rows = documents(DOCUMENTS_PER_ROW * hyper.batch_size * (hyper.max_steps + 1))
-        write_shard(rows, folder / "train.safetensors")
-        spec = TrainSpec(
-            base_dir=str(base),
-            base_id=MODEL_ID,
-            base_sha256=hash_base(base),
-            train_shards=(str(folder / "train.safetensors"),),
-            out_dir=str(folder),
-            hyper=Hyper.from_log(hyper),
-            precision=hyper.precision,
-            threads=threads,
-        )
+        spec = replace(written_spec(base, hyper, folder, rows), threads=threads)
         return compare(spec, folder)
 
 

@@ -21,12 +21,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from bench.bases import bundled_base
-from bench.trainer import documents, hyper_parameters, write_shard
+from bench.trainer import documents, hyper_parameters, written_spec
 from schemas.training import HyperParameters
-from tunery.ml.base import MODEL_ID
 from tunery.plan.micro_batches import shared_among
 from tunery.ranks.joining import VISIBLE
-from tunery.runtime.blobs.base_files import hash_base
 from tunery.work.codec import decode_event, encode_spec
 from tunery.work.events import AnyWorkEvent, StepCompleted
 from tunery.work.spec import Hyper, TrainSpec
@@ -87,17 +85,7 @@ def measure(base: Path, hyper: HyperParameters, ranks: int) -> dict[str, Any]:
     with TemporaryDirectory() as name:
         folder = Path(name)
         rows = documents(DOCUMENTS_PER_ROW * hyper.batch_size * (hyper.max_steps + 1))
-        write_shard(rows, folder / "train.safetensors")
-        spec = TrainSpec(
-            base_dir=str(base),
-            base_id=MODEL_ID,
-            base_sha256=hash_base(base),
-            train_shards=(str(folder / "train.safetensors"),),
-            out_dir=str(folder),
-            hyper=Hyper.from_log(hyper),
-            precision=hyper.precision,
-            checkpoint_every_steps=10_000,
-        )
+        spec = written_spec(base, hyper, folder, rows)
         kinds = {"cpu": [""] * ranks, "gpu": devices_here()}
         for kind, devices in kinds.items():
             if len(devices) < ranks:

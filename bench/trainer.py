@@ -109,6 +109,23 @@ def hyper_parameters(steps: int, precision: Any) -> HyperParameters:
     )
 
 
+def written_spec(
+    base: Path, hyper: HyperParameters, folder: Path, rows: list[list[int]]
+) -> TrainSpec:
+    """A training on these documents, whose files are in a folder; checkpoints only at its end."""
+    write_shard(rows, folder / "train.safetensors", hyper.max_length)
+    return TrainSpec(
+        base_dir=str(base),
+        base_id=MODEL_ID,
+        base_sha256=hash_base(base),
+        train_shards=(str(folder / "train.safetensors"),),
+        out_dir=str(folder / "out"),
+        hyper=Hyper.from_log(hyper),
+        precision=hyper.precision,
+        checkpoint_every_steps=10_000,
+    )
+
+
 def follow_warm(
     module: WarmModule, spec: TrainSpec | ScoreSpec, folder: Path
 ) -> tuple[list[AnyWorkEvent], float]:
@@ -265,22 +282,14 @@ def measure(
 
     base = describe(MODEL_ID, dest, "")
     device: Device = "cuda" if pick_device().type == "cuda" else "cpu"
-    precision = hyper.precision
     with TemporaryDirectory() as name:
         folder = Path(name)
         count = 4 * PADDED_FOR_EACH * hyper.batch_size * (hyper.max_steps + 1)
         rows = documents(count, hyper.max_length)
-        write_shard(rows, folder / "train.safetensors", hyper.max_length)
         (folder / "documents.json").write_text(json.dumps(rows))
         (folder / "base.json").write_text(json.dumps(str(dest)))
-        spec = TrainSpec(
-            base_dir=str(dest),
-            base_id=MODEL_ID,
-            base_sha256=hash_base(dest),
-            train_shards=(str(folder / "train.safetensors"),),
-            out_dir=str(folder / "out"),
-            hyper=Hyper.from_log(hyper),
-            precision=precision,
+        spec = replace(
+            written_spec(dest, hyper, folder, rows),
             threads=threads,
             checkpoint_every_steps=EVERY,
             proof_dir=str(folder / "proofs"),
@@ -306,7 +315,7 @@ def measure(
                 base_sha256=spec.base_sha256,
                 adapter_dir=adapter,
                 out=str(folder / "scores.json"),
-                precision=precision,
+                precision=hyper.precision,
                 threads=threads,
                 base_scores_dir=str(folder / "base-scores"),
             )

@@ -74,14 +74,7 @@ class AttemptTask:
     async def _run(self) -> None:
         agent, attempt = self.agent, self.attempt
         has_keys = await self._prepare()
-        outcome: AttemptOutcome = "not_started"
-        cause: FailureCause | None = None
-        if self._target == "run" and not has_keys:
-            outcome, cause = "failed", "platform"
-        elif self._target == "run":
-            self.machine.start(self.name, attempt.grant.slots)
-            outcome, cause = await self._work()
-            self.machine.stop(self.name)
+        outcome, cause = await self._outcome(has_keys=has_keys)
         ended_ms = agent.port.monotonic_ms()
         if attempt.diary.began_ms is not None and self.context.happens(self.context.plan.unnoticed):
             self.context.broker.tally.add("exit noticed late")
@@ -89,6 +82,19 @@ class AttemptTask:
         await agent.fact(attempt.exit(ended_ms, outcome, cause, keyless=not has_keys))
         await agent.fact(attempt.free())
         attempt.is_over = True
+
+    async def _outcome(self, *, has_keys: bool) -> tuple[AttemptOutcome, FailureCause | None]:
+        """Work, if it is still to and can; how that ended."""
+        if self._target != "run":
+            return "not_started", None
+        return await self._begin() if has_keys else ("failed", "platform")
+
+    async def _begin(self) -> tuple[AttemptOutcome, FailureCause | None]:
+        """Work as a process of the machine."""
+        self.machine.start(self.name, self.attempt.grant.slots)
+        ended = await self._work()
+        self.machine.stop(self.name)
+        return ended
 
     async def _prepare(self) -> bool:
         """Get what it needs for its start; whether it has keys."""
@@ -238,24 +244,7 @@ class GangTask(AttemptTask):
     async def _lead(self) -> None:
         agent, attempt, gang = self.agent, self.attempt, self._gang
         has_keys = await self._prepare()
-        outcome: AttemptOutcome = "not_started"
-        cause: FailureCause | None = None
-        if self._target == "run" and not has_keys:
-            outcome, cause = "failed", "platform"
-        elif self._target == "run":
-            token, incarnation = attempt.grant.token, attempt.incarnation
-            await agent.fact(
-                ReportRendezvous(token=token, incarnation=incarnation, rendezvous=NO_TEXT)
-            )
-            cause = await self._await_members()
-            if cause is not None:
-                outcome = "failed"
-            elif self._target == "run":
-                self.context.broker.tally.add("several nodes")
-                self.machine.start(self.name, attempt.grant.slots)
-                gang.has_begun = True
-                outcome, cause = await self._work()
-                self.machine.stop(self.name)
+        outcome, cause = await self._outcome(has_keys=has_keys)
         attempt.diary.exited_ms = agent.port.monotonic_ms()
         gang.end(self._node_id, outcome, cause)
         await self._look_until(lambda: gang.have_ended(gang.joined), SETTLE_MS_MAX)
@@ -265,6 +254,21 @@ class GangTask(AttemptTask):
         await agent.fact(end)
         await agent.fact(attempt.free())
         attempt.is_over = True
+
+    async def _begin(self) -> tuple[AttemptOutcome, FailureCause | None]:
+        """Work once all members are there."""
+        token, incarnation = self.attempt.grant.token, self.attempt.incarnation
+        await self.agent.fact(
+            ReportRendezvous(token=token, incarnation=incarnation, rendezvous=NO_TEXT)
+        )
+        cause = await self._await_members()
+        if cause is not None:
+            return "failed", cause
+        if self._target != "run":
+            return "not_started", None
+        self.context.broker.tally.add("several nodes")
+        self._gang.has_begun = True
+        return await super()._begin()
 
     async def _await_members(self) -> FailureCause | None:
         """Wait for all members; why they do not come together."""

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from schemas import errors
 from schemas.account import ADMIN_SCOPE
@@ -28,26 +28,44 @@ BURST_PARTS: Final = 6  # of a minute; what may be sent at once is one of them
 LIMIT_S: Final = 5.0  # for which a plan's limit is kept, and the tenant of a refused key
 TENANTS_MAX: Final = 10_000  # whose limits are kept, and keys
 
+Value = TypeVar("Value")
+
+
+class _Remembered(Generic[Value]):
+    """Values by key, each for a while; no more than TENANTS_MAX of them."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._kept: OrderedDict[str, tuple[float, Value]] = OrderedDict()
+
+    def get(self, key: str) -> tuple[float, Value] | None:
+        """For how many seconds it is still kept, more than none, and the value."""
+        until_s, *kept = self._kept.get(key, (0.0,))
+        left_s = until_s - self._now_s()
+        return (left_s, kept[0]) if left_s > 0 else None
+
+    def put(self, key: str, value: Value, for_s: float) -> None:
+        self._kept[key] = (self._now_s() + for_s, value)
+        self._kept.move_to_end(key)
+        if len(self._kept) > TENANTS_MAX:
+            self._kept.popitem(last=False)
+
 
 class RequestQuota:
     """Requests of tenants to this gateway. `now_s`: any clock that never goes back."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._now_s = now_s
         self._rates = LocalRates(lambda: int(1e6 * now_s()))
-        self._limits: OrderedDict[str, tuple[float, int]] = OrderedDict()
-        self._refused: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._limits: _Remembered[int] = _Remembered(now_s)
+        self._refused: _Remembered[str] = _Remembered(now_s)
 
     def tenant_of_refused(self, sha256: str) -> str | None:
         """The tenant of a key that was refused a moment ago, by its digest."""
-        until_s, tenant = self._refused.get(sha256, (0.0, ""))
-        return tenant if self._now_s() < until_s else None
+        kept = self._refused.get(sha256)
+        return None if kept is None else kept[1]
 
     def remember_refused(self, sha256: str, tenant: str) -> None:
-        self._refused[sha256] = (self._now_s() + LIMIT_S, tenant)
-        self._refused.move_to_end(sha256)
-        if len(self._refused) > TENANTS_MAX:
-            self._refused.popitem(last=False)
+        self._refused.put(sha256, tenant, LIMIT_S)
 
     async def count(self, deps: Deps, tenant: str) -> None:
         """Raises ApiError 429 where the plan allows no more now."""
@@ -59,14 +77,11 @@ class RequestQuota:
             raise too_many_requests(who, limit, allowance.retry_ms, "another plan")
 
     async def _limit(self, deps: Deps, tenant: str) -> int:
-        until_s, limit = self._limits.get(tenant, (0.0, 0))
-        now_s = self._now_s()
-        if now_s >= until_s:
-            limit = (await limits_of(deps, tenant)).requests_per_minute_max
-            self._limits[tenant] = (now_s + LIMIT_S, limit)
-            self._limits.move_to_end(tenant)
-            if len(self._limits) > TENANTS_MAX:
-                self._limits.popitem(last=False)
+        kept = self._limits.get(tenant)
+        if kept is not None:
+            return kept[1]
+        limit = (await limits_of(deps, tenant)).requests_per_minute_max
+        self._limits.put(tenant, limit, LIMIT_S)
         return limit
 
 
@@ -77,23 +92,20 @@ class RecordQuota:
     """
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._now_s = now_s
-        self._refused: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        self._refused: _Remembered[int] = _Remembered(now_s)
 
     async def count(self, deps: Deps, tenant: str) -> None:
         """Raises ApiError 429 where the plan allows no more now."""
-        until_s, limit = self._refused.get(tenant, (0.0, 0))
-        retry_ms = math.ceil(1_000 * (until_s - self._now_s()))
-        if retry_ms <= 0:
+        kept = self._refused.get(tenant)
+        if kept is not None:
+            left_s, limit = kept
+            retry_ms = math.ceil(1_000 * left_s)
+        else:
             limit = (await limits_of(deps, tenant)).records_per_minute_max
             retry_ms = (await deps.rates.take(f"{BUCKET}{tenant}", limit)).retry_ms
             if retry_ms == 0:
                 return
-            until_s = self._now_s() + min(retry_ms / 1_000, LIMIT_S)
-            self._refused[tenant] = (until_s, limit)
-            self._refused.move_to_end(tenant)
-            if len(self._refused) > TENANTS_MAX:
-                self._refused.popitem(last=False)
+            self._refused.put(tenant, limit, min(retry_ms / 1_000, LIMIT_S))
         message = (
             f"Your plan allows {limit} requests a minute that change something "
             f"(`records_per_minute_max`). Try again in {duration(retry_ms)}."
