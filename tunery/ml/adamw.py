@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from tunery.ml.ranks import ALONE, Ranks, bytes_of
+from tunery.ml.exchange import bytes_of
+from tunery.ml.ranks import ALONE, Ranks
 from tunery.ml.shares import deal
 
 MOMENTS: Final = ("exp_avg", "exp_avg_sq", "step")

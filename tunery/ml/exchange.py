@@ -74,7 +74,7 @@ class Exchange:
 
         tensor: of `part_bytes` at most, in all ranks of the same shape. Raises RankLost.
         """
-        content = tensor.contiguous().reshape(-1).view(torch.uint8)
+        content = bytes_of(tensor.contiguous())
         self.own_part()[: len(content)].copy_(content)
         parts = self.meet([len(content)] * self.count)
         return [part.view(tensor.dtype).view(tensor.shape) for part in parts]
@@ -116,3 +116,8 @@ class Exchange:
             return connection.recv(WORD_BYTES)
         finally:
             connection.settimeout(SAID_AFTER_S)
+
+
+def bytes_of(tensor: Tensor) -> Tensor:
+    """The same memory. Raises RuntimeError where it is not contiguous."""
+    return tensor.detach().view(-1).view(torch.uint8)

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList, Parameter
 
 from tunery.ml.device import free_memory
+from tunery.ml.exchange import bytes_of
 from tunery.ml.free_memory import machine_bytes
 from tunery.work.exits import WorkError
 from tunery.work.spec import Hyper
@@ -257,4 +258,4 @@ def _with_any(layer: Module, weights: set[int]) -> Iterator[Module]:
 
 def _pieces(tensor: Tensor) -> Iterator[Tensor]:
     """The bytes of a tensor, so many at a time that a pinned buffer has room for them."""
-    return iter(torch.split(tensor.reshape(-1).view(torch.uint8), PIECE_BYTES))
+    return iter(torch.split(bytes_of(tensor), PIECE_BYTES))

@@ -20,7 +20,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from tunery.ml.exchange import Exchange
+from tunery.ml.exchange import Exchange, bytes_of
 from tunery.ml.shares import RankShare, length_of
 from tunery.work.exits import WorkError
 
@@ -235,12 +235,6 @@ def digest_of(tensors: Mapping[str, Tensor]) -> bytes:
     """A hash of names and values."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        values = tensors[name].detach().contiguous().cpu()
         digest.update(name.encode())
-        digest.update(values.reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(bytes_of(tensors[name].contiguous().cpu()).numpy().tobytes())
     return digest.digest()
-
-
-def bytes_of(tensor: Tensor) -> Tensor:
-    """The same memory. Raises RuntimeError where it is not contiguous."""
-    return tensor.detach().view(-1).view(torch.uint8)

@@ -24,9 +24,10 @@ from torch import Tensor
 
 from tunery.ml.checkpoints import canonical_json
 from tunery.ml.durable import PARTIAL_PREFIX, fsync
+from tunery.ml.exchange import bytes_of
 from tunery.ml.loss import answer_scores
 from tunery.ml.packed import PackedRows, mismatched
-from tunery.ml.ranks import ALONE, Ranks, bytes_of
+from tunery.ml.ranks import ALONE, Ranks
 from tunery.ml.training_run import TrainingRun
 from tunery.work.events import Noted
 

@@ -18,7 +18,7 @@ from tunery.ml.adamw import AdapterAdamW
 from tunery.ml.adapters import WEIGHTS, adapter_tensors
 from tunery.ml.checkpoints import canonical_json
 from tunery.ml.device import settle
-from tunery.ml.ranks import bytes_of
+from tunery.ml.exchange import bytes_of
 from tunery.ml.tensor_files import LazyTensors, TensorFile
 from tunery.ml.trained import configuration, files_of, is_whole
 from tunery.runtime.blobs.base_files import WEIGHTS as WHOLE_WEIGHTS

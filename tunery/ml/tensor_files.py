@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from tunery.ml.ranks import bytes_of
+from tunery.ml.exchange import bytes_of
 
 LENGTH_BYTES: Final = 8  # before the header
 ALIGNED_BYTES: Final = 8
