@@ -1,7 +1,7 @@
 """Rests between a tenant's pieces of work, while others have work.
 
 Priority alone does not keep work out of the way of others: two threads of one core, caches and
-memory are shared whatever their priority. So work that stands back also rests in proportion.
+memory are shared whatever their priority. So work that stands back also rests.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-WHOLE_RESTS: Final = 5  # niceness for which work rests as long as it ran
+WHOLE_RESTS: Final = 5  # niceness for which work rests as long as it ran; for 15, nine times
 OTHERS_S: Final = 10.0  # for which others count as having work after their last one
 REST_S_MAX: Final = 15.0  # who rests may hold a place for which others wait
 POLL_S: Final = 0.5  # whether others still have work
@@ -70,7 +70,7 @@ class Rests:
             if not self._working[tenant]:
                 del self._working[tenant]
             now_s = self._now_s()
-            rest_s = (now_s - begun_s) * niceness / WHOLE_RESTS
+            rest_s = (now_s - begun_s) * (niceness / WHOLE_RESTS) ** 2
             until_s = max(now_s, self._until_s.get(tenant, 0.0)) + rest_s
             self._until_s[tenant] = min(until_s, now_s + REST_S_MAX)
             self._ended_s[tenant] = now_s

@@ -46,15 +46,16 @@ async def diff_files(
     file_id: str, deps: WithFileDeps, caller: Caller, before: Before = None
 ) -> FileDifferenceResponse:
     """Compare two files: rows added, rows removed, and rows with another answer."""
-    after = await known_file(deps, caller, file_id)
-    files = [await known_file(deps, caller, before or _version_before(after, deps.unseal)), after]
-    for file in files:
-        check_purpose(file.id, file.purpose, "training_file")
-        if file.bytes > COMPARED_BYTES_MAX:
-            text = f"{file.id} has more than {COMPARED_BYTES_MAX} bytes. {COMPARE_LOCALLY}"
-            raise invalid(text, "before")
     limits = await limits_of(deps, caller.tenant)
     with deps.previews.admit(caller.tenant, limits.previews_max) as folder:
+        after = await known_file(deps, caller, file_id)
+        named = before or _version_before(after, deps.unseal)
+        files = [await known_file(deps, caller, named), after]
+        for file in files:
+            check_purpose(file.id, file.purpose, "training_file")
+            if file.bytes > COMPARED_BYTES_MAX:
+                text = f"{file.id} has more than {COMPARED_BYTES_MAX} bytes. {COMPARE_LOCALLY}"
+                raise invalid(text, "before")
         paths = [folder / name for name in ("before", "after")]
         for file, path in zip(files, paths, strict=True):
             await within(deps.blobs.get_file(file.blob, path), file.bytes)

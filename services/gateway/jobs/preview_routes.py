@@ -28,14 +28,14 @@ async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller)
 
     An own version or checkpoint is trained on with the tokenizer of its base model.
     """
-    start = await find_start(deps, caller.tenant, body.model)
-    base = await find_base(deps, body.model) if start is None else start.base
-    if base is None:
-        raise unknown_model(body.model)
-    file = await known_file(deps, caller, body.training_file)
-    check_purpose(file.id, file.purpose, "training_file")
     limits = await limits_of(deps, caller.tenant)
     with deps.previews.admit(caller.tenant, limits.previews_max) as folder:
+        start = await find_start(deps, caller.tenant, body.model)
+        base = await find_base(deps, body.model) if start is None else start.base
+        if base is None:
+            raise unknown_model(body.model)
+        file = await known_file(deps, caller, body.training_file)
+        check_purpose(file.id, file.purpose, "training_file")
         path = folder / "rows"
         await _beginning(deps, file, path)
         task = Preview(

@@ -158,6 +158,7 @@ class BookedWait:
     placement: Placement
     expected: ExpectedTime
     bound: tuple[Seat, ...] = ()
+    was_let_go: bool = False  # one of several nodes it is bound to was away since
     spot: bool | None = None
     is_kept_off: bool = False  # it lost too many spot nodes lately
     since: int = 0
@@ -266,6 +267,7 @@ class PoolBooks:
                     self.leases[lease.token.lease].lost += event.lost_gpu_ms
             case _:
                 self._apply_node(event)
+                self._note_what_is_let_go()
 
     def open_leases(self) -> list[BookedLease]:
         """Leases that hold slots, oldest first."""
@@ -299,20 +301,22 @@ class PoolBooks:
             if seat.node_id == node_id
         )
 
-    def is_kept_for_several(self, node_id: str) -> bool:
-        """Whether slots of it are kept for a request with seats on several nodes.
-
-        When one of these nodes leaves, those of the others are let go, and may be taken before it
-        is back: then more is kept than is free.
-        """
-        return any(
-            len(wait.bound) > 1 and any(seat.node_id == node_id for seat in wait.bound)
-            for wait in self.waiting.values()
-        )
-
     def claimed_on(self, node_id: str) -> int:
-        """Free slots of a node that are kept for requests that others were stopped for."""
-        return max(0, self.bound_on(node_id) - self.freeing_on(node_id))
+        """Free slots of a node that were always kept for requests that others were stopped for."""
+        once_let_go = sum(
+            seat.slots
+            for wait in self.waiting.values()
+            if wait.was_let_go and self._is_bound(wait)
+            for seat in wait.bound
+            if seat.node_id == node_id
+        )
+        return max(0, self.bound_on(node_id) - once_let_go - self.freeing_on(node_id))
+
+    def _note_what_is_let_go(self) -> None:
+        """When one of a request's nodes leaves, anyone may have what was kept on the others."""
+        for wait in self.waiting.values():
+            if len(wait.bound) > 1 and not self._is_bound(wait):
+                wait.was_let_go = True
 
     def _is_bound(self, wait: BookedWait) -> bool:
         """A node that is gone, or has become too small, binds nothing."""
@@ -488,7 +492,7 @@ class PoolBooks:
         check(Rule.VICTIM, at - began >= RAN_MS_MIN, "it has only begun")
         check(Rule.VICTIM, victim.placement.preemptions < PREEMPTIONS_MAX, "once more")
         victim.beneficiary = beneficiary.job_id
-        wait.bound = beneficiary.seats
+        wait.bound, wait.was_let_go = beneficiary.seats, False
 
     # --- when a record has been read, or time has passed ------------------------------------------
 

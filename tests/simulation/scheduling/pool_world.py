@@ -444,8 +444,6 @@ class PoolWorld:
         for node_id, node in self.books.nodes.items():
             if not node.may_get:
                 continue
-            if self.books.is_kept_for_several(node_id):
-                continue
             free, claimed = self.books.free_on(node_id), self.books.claimed_on(node_id)
             held = f"{claimed} slots of {node_id} are kept, {free} are free"
             self.judge.check(Rule.BOUND, claimed <= free, held)

@@ -20,12 +20,12 @@ def work(rests: Rests, clock: Clock, tenant: str, niceness: int, took_s: float) 
         clock.now_s += took_s
 
 
-@pytest.mark.parametrize(("niceness", "rest_s"), [(0, 0.0), (5, 2.0), (15, 6.0), (19, 7.6)])
-def test_work_rests_in_proportion_while_others_work(niceness: int, rest_s: float) -> None:
+@pytest.mark.parametrize(("niceness", "rest_s"), [(0, 0.0), (5, 1.0), (15, 9.0), (19, 14.44)])
+def test_work_rests_by_its_niceness_while_others_work(niceness: int, rest_s: float) -> None:
     clock = Clock()
     rests = Rests(clock)
     with rests.working("modest", 0):
-        work(rests, clock, "greedy", niceness, 2.0)
+        work(rests, clock, "greedy", niceness, 1.0)
         assert rests.due_s("greedy") == pytest.approx(rest_s)
         assert rests.due_s("modest") == 0
     clock.now_s += rest_s
@@ -35,10 +35,10 @@ def test_work_rests_in_proportion_while_others_work(niceness: int, rest_s: float
 def test_who_is_alone_does_not_rest_and_others_count_for_a_while() -> None:
     clock = Clock()
     rests = Rests(clock)
-    work(rests, clock, "greedy", 15, 4.0)
+    work(rests, clock, "greedy", 15, 1.0)
     assert rests.due_s("greedy") == 0
     work(rests, clock, "modest", 0, 1.0)
-    assert rests.due_s("greedy") == pytest.approx(11.0)
+    assert rests.due_s("greedy") == pytest.approx(8.0)
     clock.now_s += OTHERS_S
     assert rests.due_s("greedy") == 0
 
@@ -47,8 +47,8 @@ def test_work_at_the_same_time_adds_up_to_a_limit_and_is_forgotten() -> None:
     clock = Clock()
     rests = Rests(clock)
     with rests.working("modest", 0), rests.working("greedy", 15), rests.working("greedy", 15):
-        clock.now_s += 2.0
-    assert rests.due_s("greedy") == pytest.approx(12.0)
+        clock.now_s += 0.5
+    assert rests.due_s("greedy") == pytest.approx(9.0)
     with rests.working("modest", 0):
         work(rests, clock, "greedy", 15, 14.0)
         assert rests.due_s("greedy") == REST_S_MAX

@@ -1,5 +1,8 @@
 """Previews over HTTP."""
 
+from contextlib import ExitStack
+
+from services.gateway.plan_limits import PLAN_LIMITS
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready
 from tests.unit.services.gateway.jobs.test_starts import first_job
@@ -32,3 +35,22 @@ async def test_first_hour_a_preview_takes_what_a_training_begins_with(api: Contr
     other, its_file = await ready(api)
     refused = await other.post("/v1/fine_tuning/preview", json={**body, "training_file": its_file})
     assert refused.status_code == 404
+
+
+async def test_a_tenant_at_its_limit_is_refused_before_anything_is_looked_up(
+    api: ControlPlane,
+) -> None:
+    """M1: a refusal that costs queries is paid for by the other tenants."""
+    client = await api.tenant(plan="free")
+    tenant, most = client.headers["x-tenant"], PLAN_LIMITS["free"].previews_max
+    body = {"model": "nothing", "training_file": "nothing"}
+    with ExitStack() as asked:
+        for _ in range(most):
+            asked.enter_context(api.deps.previews.admit(tenant, most))
+        for answer in (
+            await client.post("/v1/fine_tuning/preview", json=body),
+            await client.get("/v1/files/nothing/diff"),
+        ):
+            assert answer.status_code == 429, answer.text
+            assert "previews_max" in answer.json()["error"]["message"]
+    assert (await client.post("/v1/fine_tuning/preview", json=body)).status_code == 404
