@@ -180,7 +180,7 @@ async def _all(log: Log, settings: RuntimeSettings, sizes: Sizes) -> dict[str, f
     log_progress(f"decisions: {sizes.decisions:,} prepared commands")
     figures |= await owners.decisions(settings, sizes.decisions)
     log_progress(f"traces: off, of one request of 50, of all; {tracing.ROUNDS} times each")
-    figures |= await tracing.measure(settings, sizes.decisions // 10)
+    figures |= await tracing.measure()
     log_progress(f"journal: the lives of {sizes.jobs:,} jobs")
     records = await replays.fill(log, JOBS.stream.journal.name, _journal(sizes.jobs))
     log_progress(f"replay: the first {sizes.replayed:,} of {records:,} records, three times each")

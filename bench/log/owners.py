@@ -73,9 +73,10 @@ async def decisions(settings: RuntimeSettings, commands: int) -> dict[str, float
     """
     stream, options = stream_of("job"), kafka_settings(settings).client_options
     settled_s: list[float] = []
-    await settle(
-        settings, stream, first_commands(commands), lambda: settled_s.append(time.perf_counter())
-    )
+    async with parts(settings) as bundle:
+        await settle(
+            bundle, stream, first_commands(commands), lambda: settled_s.append(time.perf_counter())
+        )
     took_s = settled_s[-1] - settled_s[0]
     copied = await _copy(options, stream.commands.name, commands)
     return {"decisions_per_s": (commands - 1) / took_s, "bare_copied_per_s": copied}
@@ -93,7 +94,7 @@ def first_commands(count: int) -> list[bytes]:
 
 
 async def settle(
-    settings: RuntimeSettings,
+    bundle: OwnerPorts,
     stream: Stream,
     commands: Sequence[bytes],
     after_each: Callable[[], None],
@@ -109,15 +110,14 @@ async def settle(
         if left == 0:
             done.set()
 
-    async with parts(settings) as bundle:
-        await bundle.log.create((stream.commands, stream.journal), PARTITION + 1)
-        await fill(bundle.log, stream.commands.name, commands)
-        owner = PartitionOwner(
-            bundle, replace(JOBS, stream=stream), PARTITION, "bench", new_id, HostLimits(), note
-        )
-        async with _running(owner):
-            async with asyncio.timeout(WAIT_S):
-                await done.wait()
+    await bundle.log.create((stream.commands, stream.journal), PARTITION + 1)
+    await fill(bundle.log, stream.commands.name, commands)
+    owner = PartitionOwner(
+        bundle, replace(JOBS, stream=stream), PARTITION, "bench", new_id, HostLimits(), note
+    )
+    async with _running(owner):
+        async with asyncio.timeout(WAIT_S):
+            await done.wait()
 
 
 async def _copy(options: Mapping[str, Any], topic: str, records: int) -> float:

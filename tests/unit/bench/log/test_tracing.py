@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bench.log import jobs
-from bench.log.tracing import PARENTS, SHARE, Blocks, SpansLost, _led_by, _receiver
+from bench.log.tracing import PARENTS, Blocks, SpansLost, _led_by, _receiver
 from schemas.envelope import Envelope
 from tunery.runtime.telemetry.traces import note_span, start_traces, stop_traces
 from tunery.runtime.telemetry.trail import TRACEPARENT, Trail
@@ -14,18 +14,20 @@ from tunery.runtime.telemetry.trail import TRACEPARENT, Trail
 
 def test_commands_name_a_request_and_its_trace() -> None:
     (command,) = islice(jobs.commands(1), 1)
-    parent = PARENTS["all"][0]
+    parent = PARENTS["sampled"]
     envelope = msgspec.json.decode(_led_by(command.value, parent), type=Envelope)
     trail = Trail(envelope.correlation, envelope.traceparent)
     assert trail.request_id is not None
     assert trail.trace_id is not None
 
 
-def test_one_of_so_many_parents_is_sampled() -> None:
-    some = [parent or "" for parent in PARENTS["some"]]
-    assert len(some) == SHARE
-    assert all(TRACEPARENT.fullmatch(parent) for parent in some)
-    assert sum(parent.endswith("-01") for parent in some) == 1
+def test_parents_are_what_their_names_say() -> None:
+    assert PARENTS["off"] is None
+    for name, flags in (("unsampled", "00"), ("sampled", "01")):
+        parent = PARENTS[name]
+        assert parent is not None
+        assert TRACEPARENT.fullmatch(parent)
+        assert parent.endswith(flags)
 
 
 def test_blocks_of_each_kind_alternate() -> None:
@@ -42,5 +44,5 @@ def test_spans_that_were_lost_are_no_result() -> None:
 
 def send_span() -> None:
     start_traces("bench")
-    note_span(Trail("req_1", PARENTS["all"][0]), "decide job", "consumer", 0, None)
+    note_span(Trail("req_1", PARENTS["sampled"]), "decide job", "consumer", 0, None)
     stop_traces()
