@@ -195,11 +195,11 @@ BENCHES: Final = (
             Figure("replay_job_events_per_s", "replay with the fold of `job`, events a second"),
             Figure("decisions_per_s", "decisions of one partition with fsync, a second"),
             Figure(
-                "sampled_cpu_ratio",
-                "processor time of a decision with traces of one request of 50, as a multiple",
-                "{:.2f}",
+                "sampled_lost_percent",
+                "of these decisions lost by traces of one request of 50",
+                "{:.1f} %",
             ),
-            Figure("traced_cpu_ratio", "the same with traces of all requests", "{:.2f}"),
+            Figure("traced_lost_percent", "the same with traces of all requests", "{:.0f} %"),
             Figure(
                 "boot_1m_from_zero_s", "start of an owner: 1,000,000 records from zero", "{:,.0f} s"
             ),

@@ -1,12 +1,12 @@
 """What traces cost a decision, in processor time: off, with one request of 50 sampled, with all.
 
 The log is in memory: the client of Kafka, and Kafka beside it, take more time than spans and vary
-by more, so a decision with Kafka loses a smaller share. Blocks of one partition's commands
-alternate: without traces, with requests that are not sampled, with those that are. The best block
-of each counts: processor time differs less than the wall's on a machine that others use, and spans
-are encoded and sent by a thread of the process that decides. A receiver of its own takes them; a
-block lasts until it has them all. With one request of 50 sampled, 49 of 50 decisions cost what
-those of the second kind do: a block of such requests would have fewer spans than one batch.
+by more. Blocks of one partition's commands alternate: without traces, with requests that are not
+sampled, with those that are. The best block of each counts: processor time differs less than the
+wall's on a machine that others use, and spans are encoded and sent by a thread of the process that
+decides. A receiver of its own takes them; a block lasts until it has them all. With one request of
+50 sampled, 49 of 50 decisions cost what those of the second kind do: a block of such requests would
+have fewer spans than one batch.
 """
 
 import os
@@ -50,7 +50,7 @@ class SpansLost(Exception):
 
 
 async def measure(block: int = BLOCK) -> dict[str, float]:
-    """Microseconds of a decision, and what those with traces take of that.
+    """Microseconds of a decision without traces, and how many more it takes with them.
 
     block: how many commands are in one.
     """
@@ -62,12 +62,12 @@ async def measure(block: int = BLOCK) -> dict[str, float]:
     with _receiver(sum(map(_is_sampled, parents))):
         await owners.settle(bundle, stream, commands, blocks.count)
     best = {name: min(spent) for name, spent in blocks.spent_s.items()}
+    untraced, unsampled, sampled = (1e6 * best[kind] / block for kind in PARENTS)
+    share = ((SHARE - 1) * unsampled + sampled) / SHARE
     return {
-        "untraced_cpu_us": 1e6 * best[OFF] / block,
-        "sampled_cpu_ratio": ((SHARE - 1) * best["unsampled"] + best["sampled"])
-        / SHARE
-        / best[OFF],
-        "traced_cpu_ratio": best["sampled"] / best[OFF],
+        "untraced_cpu_us": untraced,
+        "sampled_cpu_us": share - untraced,
+        "traced_cpu_us": sampled - untraced,
     }
 
 
