@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +213,7 @@ def test_a_checkpoint_has_a_new_one_of_each_that_trains(spec: TrainSpec) -> None
     assert code == ExitCode.FINISHED
     saved = of(events, "checkpoint")
     assert len(saved) > 1
-    for before, after in zip(saved, saved[1:], strict=False):
+    for before, after in pairwise(saved):
         assert before["step"] < after["step"]
         assert before["captured_monotonic_ms"] <= after["captured_monotonic_ms"]
     assert saved[-1]["tokens"] == of(events, "finished")[0]["tokens"]
