@@ -294,9 +294,8 @@ async def test_variants_are_one_process_with_one_checkpoint(tmp_path: Path) -> N
     (candidate,) = spec.training.resume
     assert (Path(candidate.dir) / file.name).read_bytes() == CONTENT
     # a name that leads elsewhere is neither stored nor fetched
-    outside = replace(event, files=(replace(file, name="../../outside"),))
     with pytest.raises(NotTaken):
-        await first.handle(outside)
+        await first.handle(replace(event, files=(replace(file, name="../../outside"),)))
     hostile = replace(stored, name="../outside")
     hostile_one, _ = await under_lease(
         blobs, tmp_path, (replace(kept("b" * 64), files=(hostile,)),)
