@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -379,7 +379,7 @@ class VariantsTraining:
         losses = tuple(variant.valid_loss for variant in self._variants)
         best = min(finished, key=lambda n: (math.inf if (x := losses[n]) is None else x, n))
         said = replace(
-            cast(Finished, finished[best]),
+            finished[best],
             tokens=self._progress()["tokens"],
             variant=best,
             valid_losses=losses,
