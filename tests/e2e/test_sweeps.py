@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.e2e.stories import RunningStack, replayed, running_stack
+from tests.e2e.stories import RunningStack, replayed, running_stack, training
 from tests.e2e.test_confinement import AGENT, MOMENT_MS, elapsed_ms_by_attempt
 from tunery.local import processes
 
@@ -45,9 +45,9 @@ async def test_sweep_goes_on_after_a_kill_and_names_the_best(home: RunningStack)
 RATES = [1e-6, 2e-3, 5e-4]
 
 
-async def in_turns(home: RunningStack, **training: Any) -> tuple[str, str]:
+async def in_turns(home: RunningStack, **changes: Any) -> tuple[str, str]:
     """A sweep whose configurations take turns: its path, and its only job."""
-    job = home.request(training={"max_length": 256, **training})
+    job = home.request(training={"max_length": 256, **changes})
     body = {"job": job, "parameters": {"learning_rate": RATES}, "colocate": 3}
     sweep = await home.api.post("/sweeps", body)
     (job_id,) = {run["job_id"] for trial in sweep["trials"] for run in trial["jobs"]}
@@ -104,7 +104,7 @@ async def test_configurations_that_take_turns_go_on_after_a_kill(home: RunningSt
     assert agent is not None
     for pid in processes.descendants(agent):  # the training, and a process that waits for the next
         os.kill(pid, signal.SIGKILL)
-    resumed = await home.api.job(job_id, lambda job: job["attempt"] == 2 and bool(job["progress"]))
+    resumed = await home.api.job(job_id, lambda job: job["attempt"] == 2 and training(job))
     assert resumed["progress"]["resumed_from_step"] >= newest["step_number"]
     await check_best(home, path, job_id)
     assert (await replayed(home.stack.folders.root))["equal"]
