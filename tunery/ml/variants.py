@@ -53,7 +53,7 @@ FORMAT: Final = 1
 NAME: Final = "variants-{}.json"
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class CheckpointPart(Struct, frozen=True, kw_only=True):
     """The newest checkpoint of a variant.
 
     dir: its folder in that of the whole checkpoint
@@ -69,14 +69,14 @@ class Part(Struct, frozen=True, kw_only=True):
     valid_loss: float | None
 
 
-class Parts(Struct, frozen=True, kw_only=True):
+class CheckpointParts(Struct, frozen=True, kw_only=True):
     """What a checkpoint of all variants is made of; None: a variant begins anew."""
 
     format: int
-    parts: tuple[Part | None, ...]
+    parts: tuple[CheckpointPart | None, ...]
 
 
-Loaded = tuple[ResumeCandidate, Parts]
+Loaded = tuple[ResumeCandidate, CheckpointParts]
 
 
 def train_variants(
@@ -121,7 +121,7 @@ def choose(spec: VariantsSpec) -> tuple[Loaded | None, tuple[SkippedCandidate, .
     return None, tuple(skipped)
 
 
-def read(candidate: ResumeCandidate, count: int) -> Parts:
+def read(candidate: ResumeCandidate, count: int) -> CheckpointParts:
     """The parts of a checkpoint of so many variants. Raises Damaged saying what is wrong."""
     folder, digest = Path(candidate.dir), candidate.manifest_sha256
     name = NAME.format(digest)
@@ -132,7 +132,7 @@ def read(candidate: ResumeCandidate, count: int) -> Parts:
     if sha256(content).hexdigest() != digest:
         raise checkpoints.Damaged(f"{name} is not the one that was accepted")
     try:
-        parts = msgspec.json.decode(content, type=Parts)
+        parts = msgspec.json.decode(content, type=CheckpointParts)
     except msgspec.MsgspecError as error:
         raise checkpoints.Damaged(f"{name}: {error}") from error
     if parts.format != FORMAT or len(parts.parts) != count:
@@ -145,7 +145,7 @@ def read(candidate: ResumeCandidate, count: int) -> Parts:
     return parts
 
 
-def write(folder: Path, parts: Parts) -> FileDigest:
+def write(folder: Path, parts: CheckpointParts) -> FileDigest:
     """Name the parts of a checkpoint in a file that never changes."""
     content = msgspec.json.format(msgspec.json.encode(parts, order="sorted"), indent=2) + b"\n"
     digest = sha256(content).hexdigest()
@@ -156,7 +156,7 @@ def write(folder: Path, parts: Parts) -> FileDigest:
 
 
 @dataclass
-class Variant:
+class VariantRun:
     """What is known of one.
 
     part, is_new: its newest checkpoint, and whether it came since the last one of all
@@ -166,7 +166,7 @@ class Variant:
     """
 
     spec: TrainSpec
-    part: Part | None
+    part: CheckpointPart | None
     valid_loss: float | None
     step: int = 0
     total_steps: int = 0
@@ -209,7 +209,7 @@ class VariantsTraining:
         self._out.mkdir(parents=True, exist_ok=True)
         self._loaded, self._skipped = loaded, skipped
         self._variants = [
-            Variant(training, part, part.valid_loss if part else None)
+            VariantRun(training, part, part.valid_loss if part else None)
             for training, part in zip(spec.trainings.values(), parts, strict=True)
         ]
         self._has_begun = False
@@ -234,7 +234,7 @@ class VariantsTraining:
         with self._one_at_a_time:
             self._hear(number, self._variants[number], event)
 
-    def _hear(self, number: int, variant: Variant, event: AnyWorkEvent) -> None:
+    def _hear(self, number: int, variant: VariantRun, event: AnyWorkEvent) -> None:
         match event:
             case Started():
                 variant.started = event
@@ -285,7 +285,7 @@ class VariantsTraining:
                 text = f"it begins anew: its checkpoint cannot be used, because {reason}"
                 self.events.emit(Noted(step=0, message=text, variant=number))
 
-    def _evaluate(self, variant: Variant, event: Evaluated) -> None:
+    def _evaluate(self, variant: VariantRun, event: Evaluated) -> None:
         """What it would leave is its best weights, where they are wanted, or its last ones."""
         known, loss = variant.valid_loss, event.valid_loss
         keeps_best = variant.spec.hyper.best_checkpoint
@@ -293,8 +293,8 @@ class VariantsTraining:
             return
         variant.valid_loss = loss
 
-    def _save(self, number: int, variant: Variant, event: Checkpointed) -> None:
-        variant.part = Part(
+    def _save(self, number: int, variant: VariantRun, event: Checkpointed) -> None:
+        variant.part = CheckpointPart(
             dir=f"{number}/{Path(event.dir).name}",
             manifest_sha256=event.manifest_sha256,
             step=event.step,
@@ -317,14 +317,14 @@ class VariantsTraining:
             return
         parts = [variant.part for variant in self._variants]
         known = [part for part in parts if part is not None]
-        manifest = write(self._out, Parts(format=FORMAT, parts=tuple(parts)))
+        manifest = write(self._out, CheckpointParts(format=FORMAT, parts=tuple(parts)))
         self._manifests.append(self._out / manifest.name)
         for path in self._manifests[: -self._keep]:
             path.unlink(missing_ok=True)
         for variant in self._variants:
             variant.is_new = False
-        taken = [variant.saved for variant in training if variant.saved is not None]
-        earliest = min(taken, key=lambda saved: saved.captured_monotonic_ms, default=last)
+        saves = [variant.saved for variant in training if variant.saved is not None]
+        earliest = min(saves, key=lambda saved: saved.captured_monotonic_ms, default=last)
         self.events.emit(
             replace(
                 last,
@@ -346,7 +346,9 @@ class VariantsTraining:
             )
         )
 
-    def _end_one(self, number: int, variant: Variant, event: Finished | Preempted | Failed) -> None:
+    def _end_one(
+        self, number: int, variant: VariantRun, event: Finished | Preempted | Failed
+    ) -> None:
         variant.ending = event
         if isinstance(event, Finished):
             variant.tokens = event.tokens

@@ -209,8 +209,12 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
     )
     configuration = _configuration(spec, (training, held_out), request, settings)
     spec = _fitted(spec, all_tokens, choice, settings)
-    memory_max = max((node.memory_bytes for node in choice.of_device), default=None)
-    return Resolved(replace(spec, configuration=configuration), tokens, memory_max)
+    return Resolved(replace(spec, configuration=configuration), tokens, _largest(choice))
+
+
+def _largest(choice: NodeChoice) -> int | None:
+    """Memory of the largest node; None: there is none yet."""
+    return max((node.memory_bytes for node in choice.of_device), default=None)
 
 
 def _configuration(
