@@ -17,7 +17,6 @@ import torch
 
 from tunery.ml.events import EventWriter
 from tunery.ml.fine_tuning import fine_tune
-from tunery.ml.free_memory import share_heap
 from tunery.ml.model import load_base
 from tunery.ml.process import code_of
 from tunery.ml.turns import Turn, TurnQueue
@@ -74,7 +73,6 @@ def train_together(
     voice: where the training of a name says its events, in its turns
     must_stop: whether the training of a name is to stop after its step
     """
-    share_heap()
     turns, load, codes = TurnQueue(), CommonBase(), dict[str, ExitCode]()
     threads = []
     for name, spec in specs.items():

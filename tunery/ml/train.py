@@ -20,13 +20,14 @@ from functools import partial
 from pathlib import Path
 
 from tunery.ml.events import EventWriter
+from tunery.ml.free_memory import share_heap
 from tunery.ml.imports import large_imports
 from tunery.ml.inputs import read_training
 from tunery.ml.process import leave_out_quantising, main
 from tunery.ml.rank_processes import run_ranks
 from tunery.ml.stop import StopNames, StopRequest
 from tunery.work.exits import ExitCode
-from tunery.work.spec import ColocatedSpec, VariantsSpec
+from tunery.work.spec import ColocatedSpec, TrainSpec, VariantsSpec
 
 
 def train(path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = False) -> ExitCode:
@@ -35,6 +36,8 @@ def train(path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = F
     alone: the process does nothing else, before or after
     """
     spec = read_training(path)
+    if not isinstance(spec, TrainSpec):
+        share_heap()  # before libraries start threads
     if isinstance(spec, ColocatedSpec):
         return _train_several(spec, events, stop, alone=alone)
     if isinstance(spec, VariantsSpec):
