@@ -117,6 +117,19 @@ BENCHES: Final = (
             Figure("start_s", "from an order to a warm process to its first step", "{:.1f} s"),
             Figure("memory_error_pct", "estimate of memory, off the measured peak by", "{:.1f} %"),
             Figure("evaluation_s", "evaluation of the bundled questions", "{:.1f} s"),
+            Figure(
+                "colocated_4_ratio",
+                "four adapters in one process, how many times as fast as one after another",
+                "{:.2f}",
+            ),
+            Figure(
+                "colocated_4_steps_ratio", "the same of what comes after the first step", "{:.2f}"
+            ),
+            Figure("colocated_4_peak_gb", "peak memory of that process", "{:.2f} GB"),
+            Figure("colocated_4_alone_peak_gb", "of four processes together", "{:.2f} GB"),
+            Figure(
+                "colocated_4_same_adapters", "of the four adapters, equal to those trained alone"
+            ),
         ),
     ),
     Bench(

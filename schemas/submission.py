@@ -1,5 +1,7 @@
 """What a tenant asks for when it submits a job, and what it is estimated to need and to cost."""
 
+from msgspec import structs
+
 from schemas.account import Lane
 from schemas.benchmark import Benchmark
 from schemas.billing import Rate
@@ -117,6 +119,19 @@ class EvaluationTerms(Part):
     prepared: Prepared | None = None
 
 
+class Variant(Part):
+    """One of the configurations that a job trains in turns.
+
+    run_id: of its run in the sweep.
+    hyper, auto, configuration: as in `JobSpec`.
+    """
+
+    run_id: str
+    hyper: HyperParameters
+    auto: tuple[str, ...] = ()
+    configuration: str = ""
+
+
 class JobSpec(Part):
     """What the tenant asked for, resolved by the gateway: no "auto" left, every input named.
 
@@ -157,6 +172,8 @@ class JobSpec(Part):
     looks_ppm: shares of these items after which the gate may decide, rising to all; empty: they are
       asked at once.
     integrations: tools that its figures are written for, in the order of the request.
+    variants: that it trains in turns in one process, to leave the one with the lowest validation
+      loss; until then `hyper` is that of one with the largest micro-batches. None: it has no more.
     """
 
     base: Base
@@ -194,6 +211,16 @@ class JobSpec(Part):
     benchmark_items: int = 0
     looks_ppm: tuple[int, ...] = ()
     integrations: tuple[Integration, ...] = ()
+    variants: tuple[Variant, ...] = ()
+
+    def of_variant(self, number: int | None) -> "JobSpec":
+        """What is true of the job once its training has left this variant; None: there is none."""
+        if number is None or number not in range(len(self.variants)):
+            return self
+        left = self.variants[number]
+        return structs.replace(
+            self, hyper=left.hyper, auto=left.auto, configuration=left.configuration
+        )
 
 
 class KeyCap(Part):

@@ -40,6 +40,8 @@ class SweepTerms(Part):
     at_once: how many of its jobs run or wait at the same time at most.
     budget: what all its jobs may use together, None: no cap of its own.
     cap, key_id: as in `SubmitJob`.
+    colocate: how many configurations one job trains in turns at most; its id and that of its
+      version are those of the first one's run. 1: each has a job of its own.
     """
 
     sweep_id: str
@@ -52,6 +54,7 @@ class SweepTerms(Part):
     budget: Budget | None = None
     cap: KeyCap | None = None
     key_id: str | None = None
+    colocate: int = 1
 
 
 # --- commands

@@ -22,6 +22,8 @@ class Step(Message):
       or they do not say.
     node_id, node_type: where it was taken, and the model of the node's devices; empty: not known.
     work: the same where the same work is done; empty: not known.
+    variant: number of the variant whose step it is, where several take turns: `step`, `total_steps`
+      and `tokens` are of all of them, the rest is its own. None: there are none.
     """
 
     tenant: str
@@ -48,6 +50,7 @@ class Step(Message):
     node_id: str = ""
     node_type: str = ""
     work: str = ""
+    variant: int | None = None
 
 
 class LogLine(Message):

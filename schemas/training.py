@@ -280,6 +280,8 @@ class TrainWork(Part, tag="train"):
     start: what it begins with, None: an adapter that has learnt nothing.
     prompts: as in the job's `JobSpec`, where they are answered during the training.
     grader: as in the job's `JobSpec`.
+    variants: hyper-parameters of trainings that take turns in its process, in place of `hyper`; of
+      them it leaves the one with the lowest validation loss. None: it is one training.
     """
 
     base_id: str
@@ -290,6 +292,7 @@ class TrainWork(Part, tag="train"):
     start: AdapterStart | None = None
     prompts: Sealed | None = None
     grader: Sealed | None = None
+    variants: tuple[HyperParameters, ...] = ()
 
 
 class EvalWork(Part, tag="eval"):
@@ -373,8 +376,10 @@ class TrainResult(Part, tag="trained"):
     adapter: files of the canonical adapter, as its agent stored them.
     config_sha256: of the resolved configuration that the process ran with.
     steps: optimizer steps, over all attempts.
-    tokens: tokens trained on, over all attempts.
+    tokens: tokens trained on, over all attempts, of all variants.
     final_loss_ppm: loss of the last step in millionths, None: it was not finite.
+    variant: number of the variant that all else is of, None: there are none.
+    losses_ppm: of each variant on validation rows, in millionths; None: not known, or it diverged.
     """
 
     adapter: tuple[BlobFile, ...]
@@ -382,6 +387,8 @@ class TrainResult(Part, tag="trained"):
     steps: int
     tokens: Tokens
     final_loss_ppm: int | None
+    variant: int | None = None
+    losses_ppm: tuple[int | None, ...] = ()
 
 
 class TrainingFacts(Part):

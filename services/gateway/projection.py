@@ -25,7 +25,7 @@ from services.gateway.serving_pools.projection import project_replica, project_s
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 56  # 56: integrations, tracking servers, nodes at fault; 55: invited nodes
+VERSION: Final = 57  # 57: variants; 56: integrations, tracking servers, nodes at fault
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

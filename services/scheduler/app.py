@@ -35,7 +35,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=30,  # 30: nodes at fault; 29: anomalies; 28: answers in the use of months
+    fold_version=31,  # 31: variants; 30: nodes at fault; 29: anomalies
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,

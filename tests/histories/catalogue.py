@@ -52,6 +52,7 @@ _ALL: Final = (
     Story(JOBS, job.budgets_of_a_month),
     Story(JOBS, job.budgets_that_answers_reach),
     Story(JOBS, job.a_sweep_in_two_rungs),
+    Story(JOBS, job.configurations_that_take_turns),
     Story(JOBS, job.a_serving_pool_that_is_renewed),
     Story(JOBS, job.jobs_that_only_evaluate),
     Story(JOBS, job.a_verdict_in_two_looks),

@@ -11,6 +11,7 @@ from tunery.cli import _api, _options, _recipes
 from tunery.cli._yaml import YamlDocument
 from tunery.cli.job import uploaded_files
 from tunery.local.paths import DataDir
+from tunery.plan.sweeps import COLOCATE_MAX
 
 VERSION: Final = 1
 JOB: Final = "job"
@@ -32,13 +33,26 @@ def command() -> None:
 
 @command.command("run")
 @click.argument("path", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option(
+    "--colocate",
+    type=click.IntRange(1, COLOCATE_MAX),
+    help="Configurations that one job trains in turns, at most. [as the file says, or 1]",
+)
 @click.option("--idempotency-key", help="Submissions with the same key are one sweep. [random]")
 @_options.data_dir
 @_options.as_json
-def run(path: Path, idempotency_key: str | None, folders: DataDir, as_json: bool) -> None:
+def run(
+    path: Path,
+    colocate: int | None,
+    idempotency_key: str | None,
+    folders: DataDir,
+    as_json: bool,
+) -> None:
     """Submit the sweep of a YAML file: a job, and the values to try."""
     document = _recipes.read_recipe(path)
     sweep = checked_sweep(document, path)
+    if colocate is not None:
+        sweep["colocate"] = colocate
     with _api.connect(folders) as api:
         job = uploaded_files(api, sweep[JOB], quiet=as_json)
         body = {**sweep, JOB: job}
@@ -148,9 +162,15 @@ def _show(sweep: Any, as_json: bool) -> None:
             _api.figure(row["validation_loss"]),
             *([] if not rungs else [row["rung"] + 1]),
             ", ".join(f"{name} {value}" for name, value in row["values"].items()),
-            _api.money(row["amount_micro"], sweep["currency"]),
+            _cost(row, sweep["currency"]),
         ),
     )
+
+
+def _cost(row: Mapping[str, Any], currency: str) -> str:
+    """Of the job, which may train more configurations than this one."""
+    money, count = _api.money(row["amount_micro"], currency), row["configurations"]
+    return f"{money} for {count}" if money and count > 1 else money
 
 
 def ranked_jobs(sweep: Any) -> list[dict[str, Any]]:

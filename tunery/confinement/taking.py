@@ -33,6 +33,14 @@ def opened_within(folder: Path, path: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
+def below(folder: Path, name: str) -> Path:
+    """The path in a folder of a file that a confined process has named. Raises NotTaken."""
+    path = Path(name)
+    if path.is_absolute() or not path.parts or ".." in path.parts:
+        raise _not_taken(path)
+    return folder / path
+
+
 def open_within(folder: Path, path: Path) -> int:
     """Open a regular file in a folder, through no link; a descriptor to read from.
 

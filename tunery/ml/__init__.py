@@ -8,6 +8,7 @@
   device), `sft` (TRL's trainer on packed rows), `adamw` (masters, moments, steps), `ranks`
   (processes that share a step), `shares` (what each of them adds and steps), `exchange` (what they
   tell each other), `colocated` (several trainings on one base), `turns` (which of them works),
+  `variants` (several as one, of which the best is left),
   `boundary` (what happens between two steps), `order` (which rows each step sees),
   `schedule` (learning rate), `packed` (rows and batches), `suspects` (rows with the highest
   losses), `evaluations` (which was the best), `samples` (answers meanwhile)

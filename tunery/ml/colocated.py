@@ -11,7 +11,7 @@ import gc
 import threading
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -25,6 +25,8 @@ from tunery.work.events import AnyWorkEvent
 from tunery.work.exits import ExitCode
 from tunery.work.spec import TrainSpec
 
+Voice: TypeAlias = Callable[[str, Turn], EventWriter]
+
 
 class NamedEvents(EventWriter):
     """The events of one training, on the stream of all."""
@@ -37,6 +39,11 @@ class NamedEvents(EventWriter):
         """Write one event with the name of its training. Raises BrokenPipeError."""
         line = encode_colocated_event(self.name, event, self.elapsed_ms())
         self._shared.forward(line + b"\n")
+
+    @classmethod
+    def on(cls, shared: EventWriter) -> "Voice":
+        """What each training says, on one stream."""
+        return lambda name, turn: cls(name, shared)
 
 
 class CommonBase:
@@ -58,17 +65,19 @@ class CommonBase:
 
 
 def train_together(
-    specs: Mapping[str, TrainSpec], events: EventWriter, must_stop: Callable[[str], bool]
+    specs: Mapping[str, TrainSpec], voice: Voice, must_stop: Callable[[str], bool]
 ) -> dict[str, ExitCode]:
     """Train all to their ends, and return how each ended.
 
     specs: by names, which are in the events; see `tunery.ml.inputs` for what they have in common
+    voice: where the training of a name says its events, in its turns
     must_stop: whether the training of a name is to stop after its step
     """
     turns, load, codes = TurnQueue(), CommonBase(), dict[str, ExitCode]()
     threads = []
     for name, spec in specs.items():
-        arguments = (name, spec, NamedEvents(name, events), turns.join(), must_stop, load, codes)
+        turn = turns.join()
+        arguments = (name, spec, voice(name, turn), turn, must_stop, load, codes)
         threads.append(threading.Thread(target=_train, args=arguments, name=name))
     for thread in threads:
         thread.start()
@@ -81,7 +90,7 @@ def train_together(
 def _train(
     name: str,
     spec: TrainSpec,
-    events: NamedEvents,
+    events: EventWriter,
     turn: Turn,
     must_stop: Callable[[str], bool],
     load: CommonBase,

@@ -1,11 +1,14 @@
 """What the machine has, and could still give to a process. Never imports torch."""
 
+import ctypes
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 MEMINFO: Final = Path("/proc/meminfo")
 GROUP: Final = Path("/sys/fs/cgroup")  # of a container, as it sees itself
 KIB: Final = 1024
+M_ARENA_MAX: Final = -8  # of glibc's malloc.h
 
 
 def free_bytes(meminfo: Path = MEMINFO, group: Path = GROUP) -> int:
@@ -26,6 +29,16 @@ def machine_bytes(meminfo: Path = MEMINFO, group: Path = GROUP) -> int:
         return min(every, int((group / "memory.max").read_text()))
     except (OSError, ValueError):  # as above
         return every
+
+
+def share_heap() -> None:
+    """Let threads that have no memory yet take it from one heap.
+
+    glibc gives each a heap of its own, which keeps what is freed for that thread: threads that work
+    in turn would have the activations of a step once each.
+    """
+    with suppress(AttributeError):  # another library than glibc
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def _of_machine(meminfo: Path, field: str) -> int:

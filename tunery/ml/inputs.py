@@ -12,7 +12,7 @@ from tunery.plan.methods import SHARED_BY_RANKS
 from tunery.plan.micro_batches import RANKS_MAX
 from tunery.work.codec import decode_score_spec, decode_training
 from tunery.work.exits import WorkError
-from tunery.work.spec import CHECKPOINTS_KEPT_MIN, ColocatedSpec, ScoreSpec, TrainSpec
+from tunery.work.spec import CHECKPOINTS_KEPT_MIN, ColocatedSpec, ScoreSpec, TrainSpec, VariantsSpec
 
 # smallest and largest value accepted, both included, by field of `Hyper`
 HYPER_RANGES: Final[Mapping[str, tuple[Number, Number]]] = {
@@ -34,8 +34,8 @@ COLOCATED_MAX: Final = 16  # trainings of one process
 ALIKE: Final = ("base_dir", "base_sha256", "precision", "threads", "accelerators", "devices")
 
 
-def read_training(path: Path) -> TrainSpec | ColocatedSpec:
-    """The checked spec in a JSON file: of one training, or of several.
+def read_training(path: Path) -> TrainSpec | ColocatedSpec | VariantsSpec:
+    """The checked spec in a JSON file: of one training, of several, or of variants of one.
 
     Raises WorkError("user") naming the field and the range accepted.
     """
@@ -55,7 +55,7 @@ def read_training(path: Path) -> TrainSpec | ColocatedSpec:
 def read_train_spec(path: Path) -> TrainSpec:
     """The checked spec of one training. Raises as `read_training`."""
     spec = read_training(path)
-    if isinstance(spec, ColocatedSpec):
+    if not isinstance(spec, TrainSpec):
         message = f"{path} has several trainings"
         raise WorkError("user", message, "Name the spec of one training.")
     return spec

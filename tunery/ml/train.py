@@ -10,6 +10,9 @@ for each, and passes on what the first says.
 A `tunery.work.spec.ColocatedSpec` names several trainings, which take their steps in turn. Each
 event names its training. A line on standard input with such a name stops that one after its step;
 the process leaves once all have ended, with the first code of a training that did not finish.
+
+A `tunery.work.spec.VariantsSpec` names several variants of one training. The process says what a
+single training says, and leaves the best variant (`tunery.ml.variants`).
 """
 
 import sys
@@ -17,13 +20,14 @@ from functools import partial
 from pathlib import Path
 
 from tunery.ml.events import EventWriter
+from tunery.ml.free_memory import share_heap
 from tunery.ml.imports import large_imports
 from tunery.ml.inputs import read_training
 from tunery.ml.process import leave_out_quantising, main
 from tunery.ml.rank_processes import run_ranks
 from tunery.ml.stop import StopNames, StopRequest
 from tunery.work.exits import ExitCode
-from tunery.work.spec import ColocatedSpec
+from tunery.work.spec import ColocatedSpec, TrainSpec, VariantsSpec
 
 
 def train(path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = False) -> ExitCode:
@@ -32,8 +36,12 @@ def train(path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = F
     alone: the process does nothing else, before or after
     """
     spec = read_training(path)
+    if not isinstance(spec, TrainSpec):
+        share_heap()  # before libraries start threads
     if isinstance(spec, ColocatedSpec):
         return _train_several(spec, events, stop, alone=alone)
+    if isinstance(spec, VariantsSpec):
+        return _train_variants(spec, events, stop, alone=alone)
     if spec.ranks > 1:
         return run_ranks(path, spec.ranks, spec.devices, events, stop)
     if alone:
@@ -53,10 +61,21 @@ def _train_several(
         if not sys.stdin.isatty():  # a terminal stops a background process that reads from it
             names.listen(sys.stdin.buffer)
     with large_imports():
-        from tunery.ml.colocated import train_together
+        from tunery.ml.colocated import NamedEvents, train_together
 
-    codes = train_together(spec.trainings, events, names)
+    codes = train_together(spec.trainings, NamedEvents.on(events), names)
     return next((code for code in codes.values() if code), ExitCode.FINISHED)
+
+
+def _train_variants(
+    spec: VariantsSpec, events: EventWriter, stop: StopRequest, *, alone: bool
+) -> ExitCode:
+    if alone:
+        leave_out_quantising("lora")
+    with large_imports():
+        from tunery.ml.variants import train_variants
+
+    return train_variants(spec, events, stop)
 
 
 if __name__ == "__main__":

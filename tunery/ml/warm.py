@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
+from tunery.ml.free_memory import share_heap
 from tunery.ml.imports import large_imports
 from tunery.ml.process import NICENESS, WorkFunction, run_to_end
 from tunery.ml.score import score_file
@@ -32,6 +33,7 @@ WORK: Final[Mapping[WarmModule, WorkFunction]] = {
 def main() -> NoReturn:
     """Import, wait, and do what the order says."""
     os.nice(NICENESS)
+    share_heap()  # its order may name trainings that take turns
     said = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print while they load
     with large_imports():

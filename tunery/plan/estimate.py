@@ -11,10 +11,10 @@ from schemas.dataset import BaseTokens
 from schemas.envelope import Reason
 from schemas.reasons import refusing
 from schemas.submission import Budget, Estimate, JobSpec, Pace
-from schemas.training import LeaseHardware
-from schemas.units import PPM, GpuMs, Micro
+from schemas.training import HyperParameters, LeaseHardware
+from schemas.units import PPM, GpuMs, Micro, Tokens
 from tunery.plan.exchange import exchange_ms
-from tunery.plan.memory import memory_bytes
+from tunery.plan.memory import memory_of_variants
 from tunery.plan.methods import NEED_REFERENCE, REWARD
 from tunery.plan.packing import mixed, packed, steps_of_epoch
 from tunery.plan.price import dearest_micro, hourly_micro, price_micro
@@ -42,16 +42,50 @@ AS_EXPECTED: Final = Pace(train_ppm=PPM, eval_ppm=PPM)
 def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     """Expected use of one job in GPU-milliseconds (slots × elapsed), its hold, memory and price.
 
-    Steps and trained tokens are those that will run, where `packed` knows them; the time is that of
-    all rows, as those that validate pass through the model as well.
+    Of variants that take turns, time, steps and tokens add up.
     tokens: of the training file; those of further files are in the spec
     """
     tokens = mixed(tokens, spec.mixture)
-    base, hyper, slots, device = spec.base, spec.hyper, spec.slots, spec.device
-    if spec.length_policy == "split" and tokens.longest_row_tokens > hyper.max_length:
+    base, slots, device = spec.base, spec.slots, spec.device
+    hypers = tuple(variant.hyper for variant in spec.variants) or (spec.hyper,)
+    if spec.length_policy == "split" and tokens.longest_row_tokens > spec.hyper.max_length:
         # each part begins with the last token before it
-        repeated = tokens.tokens // (hyper.max_length - 1)
+        repeated = tokens.tokens // (spec.hyper.max_length - 1)
         tokens = replace(tokens, tokens=tokens.tokens + repeated)
+    each = [_training(spec, hyper, tokens) for hyper in hypers]
+    trained, steps, train = (sum(figures) for figures in zip(*each, strict=True))
+    evaluate = max(_evaluation(spec, hyper) for hyper in hypers)
+    pace = spec.pace or AS_EXPECTED
+    floor_ms = HOLD_MS_MIN if spec.pace else FIRST_HOLD_MS_MIN
+    if spec.evaluation is not None:
+        trained = steps = train = hold = 0
+    else:
+        hold = hold_of(train, slots, pace.train_ppm, floor_ms)
+        hold = max(hold, HOLD_FACTOR * slots * steps * STEP_MS)
+    hold += hold_of(evaluate, EVAL_SLOTS, pace.eval_ppm, floor_ms)
+    price = spec.price
+    return Estimate(
+        tokens=trained,
+        steps=steps,
+        train_gpu_ms=train,
+        eval_gpu_ms=evaluate,
+        hold_gpu_ms=hold,
+        memory_bytes=memory_of_variants(base, hypers, device, tokens, slots),
+        price_micro=_expected_micro(spec, train, evaluate, trained),
+        price_max_micro=price_micro(price, hold * dearest_micro(price, device), trained),
+        currency=price.currency,
+    )
+
+
+def _training(
+    spec: JobSpec, hyper: HyperParameters, tokens: BaseTokens
+) -> tuple[Tokens, int, GpuMs]:
+    """Trained tokens, steps and time of one training.
+
+    Steps and tokens are those that will run, where `packed` knows them; the time is that of all
+    rows, as those that validate pass through the model as well.
+    """
+    base, slots, device = spec.base, spec.slots, spec.device
     plan = packed(tokens, hyper.max_length, spec.validation_fraction_ppm)
     trained = plan.tokens * hyper.n_epochs
     passed = tokens.tokens * hyper.n_epochs
@@ -74,32 +108,17 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     train += slots * steps * exchange_ms(base, hyper, slots, device)
     if hyper.sample_every_steps:
         train += slots * sampling_ms(base, slots, device) * (steps // hyper.sample_every_steps)
+    return trained, steps, train
+
+
+def _evaluation(spec: JobSpec, hyper: HyperParameters) -> GpuMs:
+    """Time of the evaluation of what a training leaves."""
     own = spec.prompts is not None
     graded = graded_tokens(hyper) if hyper.method == "reinforcement" else 0
     graded += measured_tokens(spec.measured_rows)
     graded += benchmark_tokens(spec.benchmarks, spec.benchmark_items)
-    evaluate = EVAL_SLOTS * eval_ms(base, EVAL_SLOTS, device, own_prompts=own, graded=graded)
-    evaluate += EVAL_SLOTS * streamed_eval_ms(base, hyper, device, graded)
-    pace = spec.pace or AS_EXPECTED
-    floor_ms = HOLD_MS_MIN if spec.pace else FIRST_HOLD_MS_MIN
-    if spec.evaluation is not None:
-        trained = steps = train = hold = 0
-    else:
-        hold = hold_of(train, slots, pace.train_ppm, floor_ms)
-        hold = max(hold, HOLD_FACTOR * slots * steps * STEP_MS)
-    hold += hold_of(evaluate, EVAL_SLOTS, pace.eval_ppm, floor_ms)
-    price = spec.price
-    return Estimate(
-        tokens=trained,
-        steps=steps,
-        train_gpu_ms=train,
-        eval_gpu_ms=evaluate,
-        hold_gpu_ms=hold,
-        memory_bytes=memory_bytes(base, hyper, device, tokens, slots),
-        price_micro=_expected_micro(spec, train, evaluate, trained),
-        price_max_micro=price_micro(price, hold * dearest_micro(price, device), trained),
-        currency=price.currency,
-    )
+    evaluate = eval_ms(spec.base, EVAL_SLOTS, spec.device, own_prompts=own, graded=graded)
+    return EVAL_SLOTS * (evaluate + streamed_eval_ms(spec.base, hyper, spec.device, graded))
 
 
 def eval_hold(spec: JobSpec, needs: Estimate) -> GpuMs:

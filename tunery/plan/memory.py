@@ -5,7 +5,7 @@ The trainer keeps all activations for the backward pass, unless it is told to co
 such shapes and compares their peak with this: `tests/integration/tunery/ml/test_memory.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -116,24 +116,34 @@ def memory_bytes(
     ranks: that share the optimizer
     """
     precision = precision_of(hyper, device)
-    width = WIDTH[precision]
     in_file = 0 if tokens is None else tokens.tokens
     row = hyper.max_length if tokens is None else min(hyper.max_length, max(1, in_file))
     kept = _Kept(row, row, row * row)
     if hyper.method == "reinforcement":
         kept = _rollouts(hyper, row, tokens)
     at_once = rows_at_once(hyper) * _row_bytes(base, kept, precision, hyper, device)
-    trained = (LORA_BYTES + width) * trained_weights(base, hyper)
-    if hyper.adaptation == "full":
-        trained = (FULL_BYTES[precision] + STEP_BYTES[device]) * base.parameters
-        if hyper.best_checkpoint:
-            trained += width * base.parameters
-    trained -= _bytes_of_others(base, hyper, device, ranks)
+    trained = _trained_bytes(base, hyper, device, ranks)
     besides = OVERHEAD_BYTES[device]
     if device == "cpu":
         besides += SHARD_BYTES * in_file
         besides += QUANTISING_BYTES if hyper.adaptation == "qlora" else 0
     return base_bytes(base, hyper, device) + trained + at_once + besides
+
+
+def memory_of_variants(
+    base: Base,
+    hypers: Sequence[HyperParameters],
+    device: Device,
+    tokens: BaseTokens | None = None,
+    ranks: int = 1,
+) -> int:
+    """Peak memory of one slot in which trainings take turns: each has weights and an optimizer of
+    its own, the base is there once, and one micro-batch at a time.
+    """
+    trained = [_trained_bytes(base, hyper, device, ranks) for hyper in hypers]
+    whole = [memory_bytes(base, hyper, device, tokens, ranks) for hyper in hypers]
+    besides = max(all_of_it - own for all_of_it, own in zip(whole, trained, strict=True))
+    return besides + sum(trained)
 
 
 def precision_of(hyper: HyperParameters, device: Device) -> str:
@@ -156,6 +166,18 @@ def _bytes_of_others(base: Base, hyper: HyperParameters, device: Device, ranks: 
     if hyper.adaptation == "full":
         each += STEP_BYTES[device]
     return each * (weights - share)
+
+
+def _trained_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: int) -> int:
+    """What is trained, with its gradients and the state of its optimizer."""
+    precision = precision_of(hyper, device)
+    width = WIDTH[precision]
+    trained = (LORA_BYTES + width) * trained_weights(base, hyper)
+    if hyper.adaptation == "full":
+        trained = (FULL_BYTES[precision] + STEP_BYTES[device]) * base.parameters
+        if hyper.best_checkpoint:
+            trained += width * base.parameters
+    return trained - _bytes_of_others(base, hyper, device, ranks)
 
 
 def trained_weights(base: Base, hyper: HyperParameters) -> int:

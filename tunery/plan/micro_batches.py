@@ -21,6 +21,11 @@ def with_rows_at_once(hyper: HyperParameters, rows: int) -> HyperParameters:
     return replace(hyper, accumulation=hyper.batch_size // size)
 
 
+def with_at_most(hyper: HyperParameters, rows: int) -> HyperParameters:
+    """The same step in micro-batches of at most so many rows, and as it is if it has no more."""
+    return hyper if rows_at_once(hyper) <= rows else with_rows_at_once(hyper, rows)
+
+
 def with_smaller_micro_batches(hyper: HyperParameters) -> HyperParameters | None:
     """The same step in micro-batches of at most half as many rows; None: they have one row."""
     rows = rows_at_once(hyper)

@@ -4,7 +4,9 @@ import hashlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from schemas.units import divide_up
 
 TRIALS_MAX: Final = 64
 RUNGS_MAX: Final = 6
@@ -12,7 +14,11 @@ SHARE_BYTES: Final = 6  # a double holds them exactly
 #: stands for a loss that is not known: such a configuration is the worst
 UNKNOWN_LOSS: Final = math.inf
 
+#: configurations that one process trains in turns
+COLOCATE_MAX: Final = 8
+
 Values = Mapping[str, Any]
+T = TypeVar("T")
 
 
 def grid(parameters: Mapping[str, Sequence[Any]]) -> list[Values]:
@@ -73,6 +79,13 @@ def survivors(trials: int, rungs: int, factor: int) -> tuple[int, ...]:
         trials = max(1, trials // factor)
         counts.append(trials)
     return tuple(counts)
+
+
+def groups(members: Sequence[T], most: int) -> list[tuple[T, ...]]:
+    """As few groups as there can be of at most so many members, about as many in each."""
+    count = divide_up(len(members), most)
+    bounds = [len(members) * number // count for number in range(count + 1)] if count else []
+    return [tuple(members[first:last]) for first, last in itertools.pairwise(bounds)]
 
 
 def ranked(losses: Mapping[int, int | None]) -> list[int]:

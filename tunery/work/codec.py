@@ -13,12 +13,13 @@ from schemas.units import Ms
 from tunery.work.events import AnyWorkEvent, ColocatedEvent
 from tunery.work.replica import ReplicaSpec
 from tunery.work.scores import Scores
-from tunery.work.spec import ColocatedSpec, ScoreSpec, TrainSpec
+from tunery.work.spec import ColocatedSpec, ScoreSpec, TrainSpec, VariantsSpec
 
 _EVENTS: Final = msgspec.json.Decoder(AnyWorkEvent)
 _COLOCATED_EVENTS: Final = msgspec.json.Decoder(ColocatedEvent)
 _TRAIN_SPECS: Final = msgspec.json.Decoder(TrainSpec)
 _COLOCATED_SPECS: Final = msgspec.json.Decoder(ColocatedSpec)
+_VARIANTS_SPECS: Final = msgspec.json.Decoder(VariantsSpec)
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SCORE_SPECS: Final = msgspec.json.Decoder(ScoreSpec)
 _SCORES: Final = msgspec.json.Decoder(Scores)
@@ -46,7 +47,9 @@ def decode_colocated_event(line: bytes) -> ColocatedEvent:
     return _COLOCATED_EVENTS.decode(line)
 
 
-def encode_spec(spec: TrainSpec | ColocatedSpec | ScoreSpec | ReplicaSpec) -> bytes:
+def encode_spec(
+    spec: TrainSpec | ColocatedSpec | VariantsSpec | ScoreSpec | ReplicaSpec,
+) -> bytes:
     """The content of a spec file."""
     return msgspec.json.encode(spec)
 
@@ -56,11 +59,12 @@ def decode_train_spec(data: bytes) -> TrainSpec:
     return _TRAIN_SPECS.decode(data)
 
 
-def decode_training(data: bytes) -> TrainSpec | ColocatedSpec:
+def decode_training(data: bytes) -> TrainSpec | ColocatedSpec | VariantsSpec:
     """A spec of a process with one training, or with several. Ranges are not checked here."""
-    decoder = _COLOCATED_SPECS if "trainings" in _FIELDS.decode(data) else _TRAIN_SPECS
-    spec: TrainSpec | ColocatedSpec = decoder.decode(data)
-    return spec
+    fields = _FIELDS.decode(data)
+    if "trainings" in fields:
+        return _COLOCATED_SPECS.decode(data)
+    return _VARIANTS_SPECS.decode(data) if "hypers" in fields else _TRAIN_SPECS.decode(data)
 
 
 def decode_score_spec(data: bytes) -> ScoreSpec:

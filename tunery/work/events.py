@@ -4,7 +4,8 @@ A process that trains says `Started`, then `StepCompleted`, `Evaluated`, `Checkp
 `LossSpiked` and `Noted`, and last `Finished`. A process that scores says `ScoringStarted`,
 `ScoringProgressed`, `ScoringFinished`. A replica says `ReplicaReady`, and `ReplicaAlive` every few
 seconds. Each may end with `Preempted` or `Failed` instead. A process with several trainings says
-all of this of each, as `ColocatedEvent`; a `Failed` by itself is of all of them.
+all of this of each, as `ColocatedEvent`; a `Failed` by itself is of all of them. One that trains
+variants says what a single training says: steps and tokens are those of all variants together.
 """
 
 from typing import TypeAlias
@@ -33,9 +34,14 @@ class SkippedCandidate(Struct, frozen=True, kw_only=True):
 
 
 class WorkEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Base of all events. `elapsed_ms`: since the process began; the writer fills it in."""
+    """Base of all events.
+
+    elapsed_ms: since the process began; the writer fills it in
+    variant: number of the variant that it is of; None: of the whole, or there are none
+    """
 
     elapsed_ms: Ms = 0
+    variant: int | None = None
 
 
 class Started(WorkEvent, frozen=True, kw_only=True, tag="started"):
@@ -161,7 +167,11 @@ class Checkpointed(WorkEvent, frozen=True, kw_only=True, tag="checkpoint"):
 
 
 class Finished(WorkEvent, frozen=True, kw_only=True, tag="finished"):
-    """All steps are done and the canonical adapter is written to `adapter_dir`."""
+    """All steps are done and the canonical adapter is written to `adapter_dir`.
+
+    valid_losses: of each variant, whose best is `variant`: on validation rows, of what it has left;
+      None: it was not measured, or has diverged; empty: there are no variants
+    """
 
     adapter_dir: str
     adapter_sha256: str
@@ -170,6 +180,7 @@ class Finished(WorkEvent, frozen=True, kw_only=True, tag="finished"):
     steps: int
     tokens: Tokens
     final_loss: float | None
+    valid_losses: tuple[float | None, ...] = ()
 
 
 class ScoringStarted(WorkEvent, frozen=True, kw_only=True, tag="scoring_started"):

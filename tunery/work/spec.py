@@ -7,6 +7,7 @@ relative to the working directory of the process; times are milliseconds.
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from schemas.training import Adaptation, HyperParameters, LossType, MethodName, added_fields
 from schemas.units import PPB, PPM, Ms
@@ -202,6 +203,29 @@ class ColocatedSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Trainings of adapters that share one base model in one process, by their names."""
 
     trainings: dict[str, TrainSpec]
+
+
+class VariantsSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One attempt at a training of several variants, which take turns and of which one is left.
+
+    training: what all have in common; its `hyper` counts for none, its `resume` names checkpoints
+      of all together, and its `out_dir` receives a folder for each variant
+    hypers: of each variant
+    """
+
+    training: TrainSpec
+    hypers: tuple[Hyper, ...]
+
+    @property
+    def trainings(self) -> dict[str, TrainSpec]:
+        """Each variant by its number, as it is alone from its beginning."""
+        common = self.training
+        return {
+            str(number): replace(
+                common, hyper=hyper, out_dir=f"{common.out_dir}/{number}", resume=()
+            )
+            for number, hyper in enumerate(self.hypers)
+        }
 
 
 class BenchmarkFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,7 +13,8 @@
 * `grader_routes`, `score_endpoint`: graders, checked and tried; models that give scores
 * `configuration`: what makes the result of a job, as a hash; earlier jobs with the same one
 * `plan_routes`, `plan_responses`, `standing`: settings, nodes and refusals of a plan
-* `sweep_routes`, `sweep_bodies`, `sweep_responses`, `sweep_tables`, `sweep_projection`: sweeps
+* `sweep_routes`, `sweep_bodies`, `sweep_responses`, `sweep_tables`, `sweep_projection`: sweeps;
+  `sweep_turns`: what configurations of one job have in common
 * `recipes`, `recipe_routes`: the configuration of a job as a document that can be run again
 * `deps`: dependencies of these routes
 * `bodies`: bodies of requests

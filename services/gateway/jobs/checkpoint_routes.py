@@ -141,6 +141,9 @@ async def download_checkpoint(
     row = await find_checkpoint(deps, caller.tenant, checkpoint_id)
     if row is None:
         row = await _find_shared(deps, caller, checkpoint_id)
+    if not any(file.name in TRAINED_FILES for file in row.files):
+        message = f"{checkpoint_id} holds several configurations that took turns, to go on from."
+        raise ApiError(404, errors.NOT_FOUND, message, "checkpoint_id")
     urls = await _urls(deps, request, row)
     if not urls:
         message = f"The files of {checkpoint_id} are not kept any more; only the newest ones are."

@@ -26,7 +26,8 @@ class MetricsResponse(ListItem):
     most that the training has had at once so far. Of training on pairs: `train_reward_accuracy`,
     the share of them whose preferred answer has gained more likelihood than the other one, and
     `train_reward_margin`, how much more, times beta. Of graded answers: `train_reward_mean`, and
-    `train_reward_std`, the mean deviation among the answers to one prompt.
+    `train_reward_std`, the mean deviation among the answers to one prompt. `variant`: of several
+    configurations that take turns the one whose step it is; steps and tokens are those of all.
     """
 
     id: str
@@ -49,6 +50,7 @@ class MetricsResponse(ListItem):
     train_reward_mean: float | None = None
     train_reward_std: float | None = None
     valid_reward_accuracy: float | None = None
+    variant: int | None = None
 
 
 class LogLineResponse(ListItem):
@@ -88,7 +90,11 @@ def step_response(row: StepRow) -> JobEventResponse:
     if row.reward is not None:
         data["train_reward_mean"] = finite(row.reward)
         data["train_reward_std"] = finite(row.reward_std)
-    text = f"Step {row.step}/{row.total_steps}: training loss={_figure(loss)}"
+    variant = ""
+    if row.variant is not None:
+        data["variant"] = row.variant
+        variant = f" (variant {row.variant})"
+    text = f"Step {row.step}/{row.total_steps}{variant}: training loss={_figure(loss)}"
     if valid is not None:
         data["valid_loss"] = valid
         data["valid_mean_token_accuracy"] = finite(row.valid_accuracy)
@@ -125,6 +131,7 @@ def metrics_response(row: StepRow) -> MetricsResponse:
         train_reward_mean=finite(row.reward),
         train_reward_std=finite(row.reward_std),
         valid_reward_accuracy=finite(row.valid_reward_accuracy),
+        variant=row.variant,
     )
 
 
@@ -137,13 +144,16 @@ def step_line_response(row: StepRow) -> LogLineResponse:
         ("learning rate", row.learning_rate, ".3g"),
     )
     known = [f"{name} {value:{form}}" for name, value, form in figures if finite(value) is not None]
+    variant = "" if row.variant is None else f" (variant {row.variant})"
     at = [f"{row.tokens:,} tokens", f"{row.elapsed_ms / 1_000:.1f} s"]
     return LogLineResponse(
         id=row.id,
         created_at=seconds(row.at),
         attempt=row.attempt,
         level="info",
-        message=f"training: step {row.step} of {row.total_steps}, {', '.join([*known, *at])}",
+        message=(
+            f"training: step {row.step} of {row.total_steps}{variant}, {', '.join([*known, *at])}"
+        ),
     )
 
 

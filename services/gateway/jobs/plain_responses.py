@@ -66,7 +66,7 @@ def plain_job_response(
     """A job. `training`: row of the training file; None when it was deleted."""
     job = job_response(row, unseal, moment)
     expected_start = None if job.queue is None else job.queue.eta
-    base, hyper = row.spec.base, row.spec.hyper
+    base, hyper = row.spec.base, row.settled.hyper
     params = PlainParametersResponse(
         epochs=hyper.n_epochs, batch_size=hyper.batch_size, **training_parameters(hyper)
     )

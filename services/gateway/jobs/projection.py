@@ -61,6 +61,7 @@ from schemas.sweep import (
     SweepRunSkipped,
     SweepSubmitted,
 )
+from schemas.training import TrainResult
 from services.gateway.accounts.budget_projection import project_budget
 from services.gateway.accounts.tables import LIMITS
 from services.gateway.jobs.event_ids import history_id
@@ -268,7 +269,7 @@ def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
                 _set(header, event.job_id, trained_tokens=event.trained_tokens),
             )
         case AttemptEnded():
-            totals = {
+            totals: dict[str, Any] = {
                 "billable_gpu_ms": event.job_billable_gpu_ms,
                 "lost_gpu_ms": event.job_lost_gpu_ms,
                 "micro_gpu_ms": event.job_micro_gpu_ms,
@@ -276,6 +277,9 @@ def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
             }
             if event.role == "train":  # evaluations come after it
                 totals["train_gpu_ms"] = event.job_billable_gpu_ms
+            result = event.end.result
+            if isinstance(result, TrainResult) and result.variant is not None:
+                totals |= {"variant": result.variant, "losses_ppm": result.losses_ppm}
             return (_set(header, event.job_id, **totals),)
         case VerdictDue():
             return (_set(header, event.job_id, scores=event.scores),)

@@ -34,5 +34,5 @@ async def job_recipe(job_id: str, deps: WithJobDeps, caller: Caller) -> RecipeRe
     measures = measures_of(deps.unseal(row.spec.measures, "measures"))
     integrations = shown_integrations(row.spec, deps.unseal)
     metadata = metadata_of(row, deps.unseal)
-    recipe = recipe_of(row.spec, suffix, metadata, prompts, grader, measures, integrations)
+    recipe = recipe_of(row.settled, suffix, metadata, prompts, grader, measures, integrations)
     return RecipeResponse(job_id=row.id, recipe=recipe)

@@ -132,10 +132,12 @@ class Resolved:
     """The job as it is written on the log: without "auto", with an id for each input.
 
     `tokens`: of the training file under this base; None while the file is being validated.
+    `memory_max`: of the nodes that it may have the largest; None: there is none yet.
     """
 
     spec: JobSpec
     tokens: BaseTokens | None
+    memory_max: int | None = None
 
 
 def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Resolved:
@@ -207,7 +209,12 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
     )
     configuration = _configuration(spec, (training, held_out), request, settings)
     spec = _fitted(spec, all_tokens, choice, settings)
-    return Resolved(replace(spec, configuration=configuration), tokens)
+    return Resolved(replace(spec, configuration=configuration), tokens, _largest(choice))
+
+
+def _largest(choice: NodeChoice) -> int | None:
+    """Memory of the largest node; None: there is none yet."""
+    return max((node.memory_bytes for node in choice.of_device), default=None)
 
 
 def _configuration(

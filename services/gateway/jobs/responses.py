@@ -323,7 +323,7 @@ UNKNOWN: Final = Moment()
 
 def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobResponse:
     """A job as it is at a moment."""
-    spec = row.spec
+    spec = row.settled
     status = job_status(row.wanted, row.phase, row.outcome)
     hyper = hyperparameters(row, status)
     at = moment.at or (0 if moment.step is None else moment.step.at)
@@ -403,17 +403,17 @@ def _placement(spec: JobSpec) -> PlacementResponse:
 
 def hyperparameters(row: JobRow, status: JobStatus) -> HyperparametersResponse:
     """The job's hyper-parameters: "auto" as requested while it waits, resolved numbers later."""
-    hyper = row.spec.hyper
+    spec = row.settled
     early = status in ("validating_files", "queued")
-    auto = frozenset(row.spec.auto) if early else frozenset()
+    auto = frozenset(spec.auto) if early else frozenset()
     tokens = None if row.hold is None else row.hold.tokens
     return HyperparametersResponse(
-        batch_size=AUTO if "batch_size" in auto else hyper.batch_size,
+        batch_size=AUTO if "batch_size" in auto else spec.hyper.batch_size,
         learning_rate_multiplier=(
-            AUTO if "learning_rate" in auto else learning_rate_multiplier(row.spec, tokens)
+            AUTO if "learning_rate" in auto else learning_rate_multiplier(spec, tokens)
         ),
-        n_epochs=AUTO if "n_epochs" in auto else hyper.n_epochs,
-        **training_parameters(hyper),
+        n_epochs=AUTO if "n_epochs" in auto else spec.hyper.n_epochs,
+        **training_parameters(spec.hyper),
     )
 
 
@@ -591,8 +591,8 @@ def _provenance(row: JobRow) -> ProvenanceResponse:
         training_sha256=None if lineage is None else lineage.training_sha256,
         config_sha256=None if lineage is None else lineage.config_sha256,
         scores_sha256=None if lineage is None else lineage.scores_sha256,
-        seed=row.spec.hyper.seed,
+        seed=row.settled.hyper.seed,
         attempts=row.train_attempt,
-        configuration=row.configuration,
+        configuration=row.configuration or row.settled.configuration or None,
         environment=row.environment,
     )

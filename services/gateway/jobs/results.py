@@ -109,11 +109,14 @@ def content_key(tenant: str, result: ResultContent) -> str:
 
 def table(steps: Sequence[StepRow]) -> bytes:
     """A CSV file with a header and one line for each step."""
+    columns = COLUMNS
+    if any(step.variant is not None for step in steps):
+        columns = {**COLUMNS, "variant": "variant"}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow(columns)
     for step in steps:
-        writer.writerow([_cell(step, column) for column in COLUMNS.values()])
+        writer.writerow([_cell(step, column) for column in columns.values()])
     return out.getvalue().encode()
 
 

@@ -31,7 +31,7 @@ from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.mixtures import references_of
 from services.gateway.jobs.node_choice import NodeKind
 from services.gateway.jobs.resolve import POOL, Facts, Resolved, canonical, resolve
-from services.gateway.jobs.starts import KnownStart, adapter_start
+from services.gateway.jobs.starts import WEIGHTS, KnownStart, adapter_start
 from services.gateway.jobs.tables import JOBS, NODES, JobRow
 from services.gateway.models.benchmark_routes import BENCHMARKS_MAX
 from services.gateway.models.names import MODEL_PREFIX, slug
@@ -40,7 +40,7 @@ from services.gateway.models.tables import BENCHMARKS, MODELS, POLICIES
 from services.gateway.ports import Buckets
 from services.gateway.web.bodies import Body
 from services.gateway.web.deps import Deps, Principal
-from services.gateway.web.errors import ApiError
+from services.gateway.web.errors import ApiError, invalid
 from tunery.mirrors.wandb_runs import is_installed as wandb_is_installed
 
 SUBMITTING_MAX: Final = 16
@@ -337,8 +337,14 @@ async def find_start(deps: Deps, tenant: str, name: str) -> KnownStart | None:
         if checkpoint is None:
             return None
         job_id, files, quarantined = checkpoint.job_id, checkpoint.files, False
+    if not any(file.name in WEIGHTS for file in files):
+        raise invalid(
+            f"{name} holds several configurations that took turns, and no one of them; begin with "
+            "the version of its job",
+            "model",
+        )
     job = await deps.views.first(JOBS, {"tenant": tenant, "id": job_id})
     base = None if job is None else await find_base(deps, job.spec.base.base_id)
     if job is None or base is None:
         return None
-    return KnownStart(adapter_start(name, files), base, job.spec.hyper, quarantined)
+    return KnownStart(adapter_start(name, files), base, job.settled.hyper, quarantined)

@@ -11,7 +11,7 @@ from services.gateway.jobs.recipes import nearest
 from services.gateway.web.bodies import Body
 from services.gateway.web.errors import invalid
 from tunery.plan.knobs import KNOBS
-from tunery.plan.sweeps import TRIALS_MAX, Values, draws, grid, grid_size, rung_steps
+from tunery.plan.sweeps import COLOCATE_MAX, TRIALS_MAX, Values, draws, grid, grid_size, rung_steps
 
 PARAMETERS_MAX: Final = 8
 VALUES_MAX: Final = 64
@@ -50,6 +50,13 @@ class SweepRequest(Body):
         default=2, description="how many of its jobs run or wait at the same time at most"
     )
     budget: BudgetBody | None = Field(default=None, description="of all its jobs together")
+    colocate: Annotated[StrictInt, Field(ge=1, le=COLOCATE_MAX)] = Field(
+        default=1,
+        description=(
+            "how many configurations one job trains in turns at most, on one slot and one base "
+            "model in memory; the best of them becomes its version"
+        ),
+    )
     min_steps: Annotated[StrictInt, Field(ge=1, le=STEPS_MAX)] | None = Field(
         default=None, description="halving: optimizer steps of the first rung"
     )

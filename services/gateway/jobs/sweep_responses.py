@@ -18,8 +18,10 @@ MICRO: Final = 1_000_000
 
 
 class SweepJobResponse(Response):
-    """A job of a sweep; `status` is null before its turn. `validation_loss`: in nats per token, of
-    its evaluation. `skipped`: why it was not submitted.
+    """The job of a configuration; `status` is null before its turn. `validation_loss`: in nats per
+    token, of its evaluation; of the training's last one where configurations take turns in a job.
+    `configurations`: that its job trains, and what that costs is the `amount_micro` of each.
+    `skipped`: why it was not submitted.
     """
 
     job_id: str
@@ -28,6 +30,7 @@ class SweepJobResponse(Response):
     validation_loss: float | None
     fine_tuned_model: str | None
     amount_micro: int
+    configurations: int
     skipped: str | None
 
 
@@ -41,7 +44,8 @@ class SweepTrialResponse(Response):
 
 class SweepResponse(ListItem):
     """`rung`: the present one, from 0; `rungs`: optimizer steps of each. `best_job_id`: of those in
-    its highest rung the job with the lowest validation loss. Amounts in millionths.
+    its highest rung the job with the lowest validation loss. `colocate`: how many configurations
+    one job trains in turns at most. Amounts in millionths.
     """
 
     id: str
@@ -53,6 +57,7 @@ class SweepResponse(ListItem):
     model: str
     training_file: str
     at_once: int
+    colocate: int
     rung: int
     rungs: list[int]
     max_gpu_hours: float | None
@@ -68,12 +73,14 @@ def sweep_response(
 ) -> SweepResponse:
     """A sweep with its jobs, and why others were not submitted, both by the ids of jobs."""
     terms = row.terms
+    in_turns = {variant.run_id: job for job in jobs.values() for variant in job.spec.variants}
+    jobs_of_runs = {**jobs, **in_turns}
     trials = [
         SweepTrialResponse(
             trial=number,
             values=values,
             jobs=[
-                _job(run, rung, jobs.get(run.job_id), skipped.get(run.job_id))
+                _job(run, rung, jobs_of_runs.get(run.job_id), skipped.get(run.job_id))
                 for rung, run in enumerate(runs)
             ],
         )
@@ -91,13 +98,14 @@ def sweep_response(
         model=terms.spec.base.base_id,
         training_file=terms.spec.training_file,
         at_once=terms.at_once,
+        colocate=terms.colocate,
         rung=row.rung or 0,
         rungs=[run.hyper.max_steps for run in terms.trials[0]] if has_rungs else [],
         max_gpu_hours=None if hours is None else hours / HOUR_MS,
         max_amount_micro=None if budget is None else budget.max_amount_micro,
         best_job_id=row.best_job_id or _best(trials, row.rung or 0),
         currency=terms.spec.price.currency,
-        amount_micro=sum(job.amount_micro for trial in trials for job in trial.jobs),
+        amount_micro=sum(cost_summary(job).amount_micro for job in jobs.values()),
         trials=trials,
     )
 
@@ -114,16 +122,27 @@ def tried_values(terms: SweepTerms) -> list[dict[str, Any]]:
 
 
 def _job(run: SweepRun, rung: int, row: JobRow | None, skipped: Reason | None) -> SweepJobResponse:
-    loss_ppm = -1 if row is None or row.gate is None else row.gate.adapter_loss_ppm
+    runs = () if row is None else tuple(variant.run_id for variant in row.spec.variants)
+    number = runs.index(run.job_id) if runs else None
+    left = None if row is None or row.variant != number else row.model_id
     return SweepJobResponse(
-        job_id=run.job_id,
+        job_id=run.job_id if row is None else row.id,
         rung=rung,
         status=None if row is None else job_status(row.wanted, row.phase, row.outcome),
-        validation_loss=None if loss_ppm < 0 else loss_ppm / MICRO,
-        fine_tuned_model=None if row is None else row.model_id,
+        validation_loss=None if row is None else _loss(row, number),
+        fine_tuned_model=left,
         amount_micro=0 if row is None else cost_summary(row).amount_micro,
+        configurations=max(1, len(runs)),
         skipped=None if skipped is None else refusal_words(skipped),
     )
+
+
+def _loss(row: JobRow, number: int | None) -> float | None:
+    """Of a job, or of one of its variants."""
+    loss_ppm = None if row.gate is None else row.gate.adapter_loss_ppm
+    if number is not None:
+        loss_ppm = row.losses_ppm[number] if row.losses_ppm else None
+    return None if loss_ppm is None or loss_ppm < 0 else loss_ppm / MICRO
 
 
 def _best(trials: list[SweepTrialResponse], rung: int) -> str | None:

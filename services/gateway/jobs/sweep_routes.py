@@ -20,6 +20,7 @@ from services.gateway.jobs.sweep_bodies import (
 )
 from services.gateway.jobs.sweep_responses import SweepResponse, sweep_response
 from services.gateway.jobs.sweep_tables import SKIPPED_RUNS, SWEEPS, SweepRow
+from services.gateway.jobs.sweep_turns import check_turns
 from services.gateway.jobs.tables import JOBS
 from services.gateway.web.deps import Caller, Principal
 from services.gateway.web.errors import ApiError, invalid, not_found
@@ -101,22 +102,25 @@ def sweep_terms(caller: Principal, body: SweepRequest, facts: Facts) -> SweepTer
     """What a sweep tries, each job resolved. Raises ApiError. `facts.job_id`: the sweep's id."""
     sweep_id, rungs, configured = facts.job_id, rungs_of(body), configurations(body)
     trials: list[tuple[SweepRun, ...]] = []
-    first: Resolved | None = None
+    every: list[Resolved] = []
     for number, values in enumerate(configured):
         runs = []
         for rung, steps in enumerate(rungs or (None,)):
             job_id = JOB_PREFIX + derived_id(sweep_id, str(number), str(rung))
             whole = values if steps is None else {**values, "max_steps": steps}
             resolved = _resolved(body, whole, facts, job_id)
-            first = first or resolved
+            every.append(resolved)
             runs.append(_run(job_id, resolved))
         trials.append(tuple(runs))
-    if first is None or first.tokens is None:
+    first = every[0]
+    if first.tokens is None:
         text = "its rows are being checked: wait until the file is processed"
         raise invalid(text, "job.training_file", errors.ILLEGAL_STATE)
     if first.spec.validation_file is None and not first.spec.validation_fraction_ppm:
         text = "a sweep compares losses on validation rows: keep some, or name a validation_file"
         raise invalid(text, "job.eval.validation_fraction")
+    if body.colocate > 1:
+        check_turns(every, body.colocate)
     return SweepTerms(
         sweep_id=sweep_id,
         method=body.method,
@@ -125,6 +129,7 @@ def sweep_terms(caller: Principal, body: SweepRequest, facts: Facts) -> SweepTer
         tokens=first.tokens,
         survivors=survivors(len(trials), len(rungs), body.factor) if rungs else (),
         at_once=body.at_once,
+        colocate=body.colocate,
         budget=budget_of(body.budget),
         cap=caller.cap,
         key_id=caller.key_id,

@@ -37,7 +37,8 @@ class JobRow(TableRow):
     newest attempt began. eval_started_at: of the newest evaluation. hold: null until the training
     file is validated. scores: of the evaluation, in object storage. result_file: its metrics as a
     file. tensorboard_file, wandb_file: the same for these tools. submitted_by: id of the API key.
-    train_gpu_ms: billed for its trainings. train_attempt: the newest attempt that trains.
+    train_gpu_ms: billed for its trainings. train_attempt: the newest attempt that trains. variant,
+    losses_ppm: as in its `TrainResult`.
     """
 
     tenant: str
@@ -82,6 +83,13 @@ class JobRow(TableRow):
     configuration: str | None = None
     environment: dict[str, str] | None = None
     train_attempt: int | None = None
+    variant: int | None = None
+    losses_ppm: tuple[int | None, ...] | None = None
+
+    @property
+    def settled(self) -> JobSpec:
+        """Its spec, with the settings of the variant that its training has left."""
+        return self.spec.of_variant(self.variant)
 
 
 class JobChangeRow(TableRow):
@@ -322,7 +330,10 @@ class UsageRow(TableRow):
 
 
 class StepRow(TableRow):
-    """One optimizer step, from the telemetry. A figure that is not finite is null."""
+    """One optimizer step, from the telemetry. A figure that is not finite is null.
+
+    variant: as in its `Step`.
+    """
 
     tenant: str
     job_id: str
@@ -344,6 +355,7 @@ class StepRow(TableRow):
     reward: float | None = None
     reward_std: float | None = None
     valid_reward_accuracy: float | None = None
+    variant: int | None = None
 
 
 class LogLineRow(TableRow):

@@ -29,7 +29,7 @@ STAGES: Final[Mapping[str, str]] = {
     )
     for side, whom in (("base", "base model"), ("adapter", "adapter"))
 }
-VERSION: Final = 6  # 6: rewards of preferred answers
+VERSION: Final = 7  # 7: variants; 6: rewards of preferred answers
 _DECODER: Final[msgspec.json.Decoder[Telemetry]] = msgspec.json.Decoder(Telemetry)
 
 
@@ -93,6 +93,7 @@ def _step(record: Record, step: Step) -> Upsert:
             reward=finite(step.reward),
             reward_std=finite(step.reward_std),
             valid_reward_accuracy=finite(step.valid_reward_accuracy),
+            variant=step.variant,
         )
     )
 

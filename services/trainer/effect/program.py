@@ -29,7 +29,7 @@ from services.trainer.ports import (
     ProcessLauncher,
 )
 from services.trainer.settings import TrainerSettings
-from tunery.confinement.taking import opened_within
+from tunery.confinement.taking import below, opened_within
 from tunery.graders.grader import asks_models, parse
 from tunery.ranks.joining import RANK_MODULE
 from tunery.runtime.ports import Runtime
@@ -37,7 +37,7 @@ from tunery.work.codec import encode_spec
 from tunery.work.events import AnyWorkEvent, FileDigest
 from tunery.work.exits import WorkError
 from tunery.work.replica import ReplicaSpec
-from tunery.work.spec import ScoreSpec, TrainSpec
+from tunery.work.spec import ScoreSpec, TrainSpec, VariantsSpec
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,9 @@ class Program(ABC):
         return self.gang is None or self.gang.leads
 
     @abstractmethod
-    async def write_inputs(self, folder: Path) -> TrainSpec | ScoreSpec | ReplicaSpec:
+    async def write_inputs(
+        self, folder: Path
+    ) -> TrainSpec | VariantsSpec | ScoreSpec | ReplicaSpec:
         """Fetch the inputs into a folder; the spec that names them. Raises as `prepare` does."""
 
     @abstractmethod
@@ -123,7 +125,7 @@ class Program(ABC):
         folder: as the process names it; it lies below that of the lease
         Raises FileNotFoundError, BlobCorrupt, BlobsUnavailable; NotTaken for what is no such file.
         """
-        with opened_within(self.folder, folder / file.name) as path:
+        with opened_within(self.folder, below(folder, file.name)) as path:
             stored = await upload(self.tools.runtime, self.grant, kind, path, file.sha256)
         return BlobFile(name=file.name, blob=stored.key, sha256=stored.sha256, bytes=stored.bytes)
 
@@ -165,8 +167,10 @@ class Program(ABC):
         await self.tools.reports.telemetry(record)
 
 
-def access_of(spec: TrainSpec | ScoreSpec | ReplicaSpec) -> Access:
+def access_of(spec: TrainSpec | VariantsSpec | ScoreSpec | ReplicaSpec) -> Access:
     """What the process of a spec needs; folders that it shares are made. Raises OSError."""
+    if isinstance(spec, VariantsSpec):
+        return access_of(spec.training)
     named: tuple[str | None, ...]
     match spec:
         case TrainSpec():

@@ -28,6 +28,7 @@ from services.trainer.effect.gang_following import FollowingGang
 from services.trainer.effect.gang_leading import LeadingGang
 from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
+from tunery.confinement.taking import below
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.telemetry.traces import note_span, traced
@@ -51,6 +52,7 @@ from tunery.work.spec import (
     ResumeCandidate,
     StartingAdapter,
     TrainSpec,
+    VariantsSpec,
 )
 
 LOG: Final = logging.getLogger(__name__)
@@ -80,8 +82,14 @@ class Training(Program):
         if len(grant.members) > 1:
             self.gang = _gang(grant, tools, settings)
 
-    async def write_inputs(self, folder: Path) -> TrainSpec:
+    async def write_inputs(self, folder: Path) -> TrainSpec | VariantsSpec:
         """Fetch packed rows and the newest checkpoint. Raises as `Program.prepare` does."""
+        spec = await self._write_training(folder)
+        if not self._work.variants:
+            return spec
+        return VariantsSpec(training=spec, hypers=tuple(map(Hyper.from_log, self._work.variants)))
+
+    async def _write_training(self, folder: Path) -> TrainSpec:
         work, prepared = self._work, self._work.prepared
         train, valid = folder / "train.safetensors", folder / "valid.safetensors"
         await self.fetch(prepared.train_blob, train, prepared.train_sha256)
@@ -149,13 +157,13 @@ class Training(Program):
                 )
             case LossSpiked():
                 self._meter.spike()
-                text = f"step {event.step}: {event.message} (loss {event.loss:.3f})"
+                text = f"{_when(event)}: {event.message} (loss {event.loss:.3f})"
                 await self.report(self._line("warn", text))
             case Noted():
-                await self.report(self._line("info", f"step {event.step}: {event.message}"))
+                await self.report(self._line("info", f"{_when(event)}: {event.message}"))
             case Sampled():
                 text = f"to {event.prompt!r} the model answers {event.answer!r}"
-                await self.report(self._line("info", f"step {event.step}: {text}"))
+                await self.report(self._line("info", f"{_when(event)}: {text}"))
             case Checkpointed():
                 took_ms = max(event.write_ms, event.background_ms)
                 self._note_work("write checkpoint", took_ms, step=event.step)
@@ -178,13 +186,14 @@ class Training(Program):
             raise FileNotFoundError("the training process ended with status 0 but wrote no adapter")
         folder = Path(finished.adapter_dir)
         files = [await self.upload("adapters", folder, file) for file in finished.files]
-        loss = finished.final_loss
         return TrainResult(
             adapter=tuple(files),
             config_sha256=finished.config_sha256,
             steps=finished.steps,
             tokens=finished.tokens,
-            final_loss_ppm=None if loss is None else round(PPM * loss),
+            final_loss_ppm=_ppm(finished.final_loss),
+            variant=finished.variant,
+            losses_ppm=tuple(map(_ppm, finished.valid_losses)),
         )
 
     async def _starting_adapter(self, folder: Path) -> StartingAdapter | None:
@@ -206,10 +215,11 @@ class Training(Program):
         for checkpoint in self.grant.checkpoints:
             # by hash: two attempts may have checkpointed at the same step
             target = folder / "resume" / checkpoint.manifest_sha256
-            target.mkdir(parents=True, exist_ok=True)
             try:
                 for file in checkpoint.files:
-                    await self.fetch(file.blob, target / file.name, file.sha256)
+                    path = below(target, file.name)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    await self.fetch(file.blob, path, file.sha256)
             except (BlobCorrupt, BlobMissing) as error:
                 missing = isinstance(error, BlobMissing)
                 reason = skipping("blob_missing" if missing else "blob_corrupt")
@@ -314,6 +324,7 @@ class Training(Program):
             node_id=self.grant.member.node_id,
             node_type=self._node_type,
             work=self._work_id,
+            variant=event.variant,
         )
 
     def _line(self, level: str, text: str) -> LogLine:
@@ -324,6 +335,16 @@ class Training(Program):
             level=level,
             text=text,
         )
+
+
+def _when(event: LossSpiked | Noted | Sampled) -> str:
+    """Of the whole, or of a variant, which counts its own steps."""
+    step = f"step {event.step}"
+    return step if event.variant is None else f"variant {event.variant}, {step}"
+
+
+def _ppm(loss: float | None) -> int | None:
+    return None if loss is None else round(PPM * loss)
 
 
 def _gang(grant: Grant, tools: Tools, settings: TrainerSettings) -> Gang:
@@ -340,5 +361,6 @@ def speed_class(work: TrainWork, slots: int) -> str:
         *(hyper.batch_size, hyper.accumulation, hyper.max_length, hyper.packing, hyper.recompute),
         *(hyper.target_modules, hyper.num_generations, hyper.threads, slots),
         *(("offload",) if hyper.offload else ()),
+        *map(str, work.variants),
     )
     return derived_id(*map(str, parts))

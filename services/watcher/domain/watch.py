@@ -105,7 +105,9 @@ def observe(
         total_steps=message.total_steps,
         samples=(*watch.samples, sample)[-STEPS_MAX:],
     )
-    watch, of_loss = _judge_loss(watch, _finite(message.loss))
+    # of variants that take turns each has usual losses of its own, which its process knows
+    loss = None if message.variant is not None else _finite(message.loss)
+    watch, of_loss = _judge_loss(watch, loss)
     return watch, (*of_window, *of_loss)
 
 

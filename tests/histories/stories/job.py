@@ -188,8 +188,9 @@ def closed(
     role: Role = "train",
     cause: FailureCause | None = None,
     lost: int = 0,
+    result: TrainResult = TRAINED,
 ) -> tuple[Any, ...]:
-    result = TRAINED if role == "train" else SCORED
+    left = result if role == "train" else SCORED
     return story.when(
         RecordClosed(
             job_id=job_id,
@@ -201,7 +202,7 @@ def closed(
                 reason=ending("exited"),
                 cause=cause,
                 detail=story.seal("row 7 says: 12 High Street") if cause else None,
-                result=result if outcome == "succeeded" else None,
+                result=left if outcome == "succeeded" else None,
                 node_ids=("n1",),
                 used_gpu_ms=MINUTE_MS,
                 billable_gpu_ms=MINUTE_MS,
@@ -265,12 +266,15 @@ def sweep_run(trial: int, rung: int) -> SweepRun:
     return SweepRun(job_id=job_id, model_id=f"ft:smol:{trial}{rung}", hyper=hyper)
 
 
-def scored(story: Recorder, job_id: str, loss_ppm: int) -> None:
-    """A job of a sweep from its inputs to its end."""
-    bound(story, job_id)
-    story.when(RecordGranted(job_id=job_id, attempt=1, node_ids=("n1",)))
-    closed(story, 1, "succeeded", job_id=job_id)
-    closed(story, 2, "succeeded", job_id=job_id, role="eval")
+def scored(
+    story: Recorder, job_id: str, loss_ppm: int, trained: TrainResult = TRAINED, attempt: int = 1
+) -> None:
+    """A job of a sweep from its inputs, or from a later attempt, to its end."""
+    if attempt == 1:
+        bound(story, job_id)
+    story.when(RecordGranted(job_id=job_id, attempt=attempt, node_ids=("n1",)))
+    closed(story, attempt, "succeeded", job_id=job_id, result=trained)
+    closed(story, attempt + 1, "succeeded", job_id=job_id, role="eval")
     summary = replace(PASSED, adapter_loss_ppm=loss_ppm)
     story.when(RecordVerdict(job_id=job_id, summary=summary))
     story.when(RecordRegistered(job_id=job_id, model_id=f"ft:smol:{job_id[-2:]}"))
@@ -300,6 +304,30 @@ def a_sweep_in_two_rungs(story: Recorder) -> None:
     story.when(SubmitSweep(terms=other))
     story.when(CancelSweep(sweep_id="sweep-2"))
     story.when(CancelSweep(sweep_id="sweep-2"))  # it has ended
+
+
+def configurations_that_take_turns(story: Recorder) -> None:
+    """Three in two jobs, one of which runs out of memory; the best two go on in one."""
+    limits(story)
+    terms = SweepTerms(
+        sweep_id="sweep-1",
+        method="halving",
+        spec=submit(story, 1).spec,
+        trials=tuple((sweep_run(trial, 0), sweep_run(trial, 1)) for trial in range(3)),
+        tokens=TOKENS,
+        survivors=(2,),
+        at_once=2,
+        colocate=2,
+    )
+    story.when(SubmitSweep(terms=terms))
+    scored(story, "ftjob-00", 900_000, replace(TRAINED, variant=0, losses_ppm=(910_000,)))
+    bound(story, "ftjob-10")
+    story.when(RecordGranted(job_id="ftjob-10", attempt=1, node_ids=("n1",)))
+    closed(story, 1, "failed", cause="oom", job_id="ftjob-10")
+    second = replace(TRAINED, variant=1, losses_ppm=(None, 700_000))
+    scored(story, "ftjob-10", 690_000, second, attempt=2)
+    both = replace(TRAINED, variant=0, losses_ppm=(600_000, 650_000))
+    scored(story, "ftjob-21", 610_000, both)
 
 
 def a_serving_pool_that_is_renewed(story: Recorder) -> None:

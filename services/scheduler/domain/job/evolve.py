@@ -90,6 +90,7 @@ from services.scheduler.domain.job.state import (
 )
 from services.scheduler.domain.job.sweep_state import end_run, evolve_sweep, open_run
 from services.scheduler.domain.pool.faults import is_node_fault
+from tunery.plan.micro_batches import rows_at_once, with_at_most
 from tunery.plan.price import hourly_micro
 
 ReaderEvent: TypeAlias = (
@@ -440,11 +441,18 @@ def _end_attempt(job: OpenJob, event: AttemptEnded) -> OpenJob:
     match end.result:
         case TrainResult():
             trained = max(job.trained_tokens, end.result.tokens)
-            return replace(ended, result=end.result, trained_tokens=trained)
+            return replace(_left(ended, end.result), trained_tokens=trained)
         case EvalResult() | None:
             return ended
         case _:
             assert_never(end.result)
+
+
+def _left(job: OpenJob, result: TrainResult) -> OpenJob:
+    """A job after its training, which may have left one of several variants."""
+    spec = job.spec.of_variant(result.variant)
+    hyper = job.hyper if spec is job.spec else with_at_most(spec.hyper, rows_at_once(job.hyper))
+    return replace(job, result=result, spec=spec, hyper=hyper)
 
 
 def _after_progress(retries: Retries) -> Retries:

@@ -191,15 +191,15 @@ class MonthUse(Struct, frozen=True, kw_only=True):
 
 
 class EndedRun(Struct, frozen=True, kw_only=True):
-    """What a sweep remembers of one of its jobs that ended.
+    """What a sweep remembers of a configuration whose job ended.
 
-    outcome: how it ended.
+    published_by: the job that published its version, None: it has none.
     loss_ppm: of its adapter on validation rows, in millionths; None: it was not measured.
-    gpu_ms: what it used, credits taken off.
+    gpu_ms: what its job used, credits taken off; 0: another configuration has the same job.
     micro: the price of that.
     """
 
-    outcome: JobOutcome
+    published_by: str | None
     loss_ppm: int | None
     gpu_ms: GpuMs
     micro: Micro
@@ -212,8 +212,8 @@ class OpenSweep(Struct, frozen=True, kw_only=True):
     rung: the present one, from 0.
     trials: numbers of the configurations that are in it.
     open_runs: its jobs that have not ended.
-    ended_runs: those that have, over all rungs.
-    skipped: ids of the jobs that are not submitted.
+    ended_runs: configurations by their runs whose jobs have, over all rungs.
+    skipped: runs that are not submitted.
     is_cancelled: no more of them are.
     """
 

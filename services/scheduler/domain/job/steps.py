@@ -35,6 +35,7 @@ from schemas.training import (
     BlobFile,
     EvalResult,
     EvalWork,
+    HyperParameters,
     TrainingFacts,
     TrainResult,
     TrainWork,
@@ -46,7 +47,8 @@ from schemas.units import PPM, GpuMs
 from services.scheduler.domain.job.policy import Again, GiveUp, budget_exhausted, next_step
 from services.scheduler.domain.job.quota import attempt_gpu_ms_max, rest_gpu_ms, slots_of
 from services.scheduler.domain.job.state import OpenJob
-from tunery.plan.memory import memory_bytes
+from tunery.plan.memory import memory_of_variants
+from tunery.plan.micro_batches import rows_at_once, with_at_most
 from tunery.plan.refunds import job_refund
 from tunery.plan.time import start_ms_max
 
@@ -130,7 +132,15 @@ def _memory_bytes(job: OpenJob, hold: Estimate) -> int:
     spec = job.spec
     if job.hyper == spec.hyper:
         return hold.memory_bytes
-    return min(hold.memory_bytes, memory_bytes(spec.base, job.hyper, spec.device, ranks=spec.slots))
+    hypers = _variants(job) or (job.hyper,)
+    smaller = memory_of_variants(spec.base, hypers, spec.device, ranks=spec.slots)
+    return min(hold.memory_bytes, smaller)
+
+
+def _variants(job: OpenJob) -> tuple[HyperParameters, ...]:
+    """What its training does in turns, in micro-batches no larger than those of the job."""
+    most = rows_at_once(job.hyper)
+    return tuple(with_at_most(variant.hyper, most) for variant in job.spec.variants)
 
 
 def after_change(job: OpenJob) -> tuple[Event, ...]:
@@ -333,6 +343,8 @@ def _work(job: OpenJob, role: Role) -> Work | None:
     if prepared is None:
         return None
     if role == "train":
+        variants = _variants(job)
+        samples = any(hyper.sample_every_steps for hyper in (job.hyper, *variants))
         return TrainWork(
             base_id=base.base_id,
             base_sha256=base.sha256,
@@ -340,8 +352,9 @@ def _work(job: OpenJob, role: Role) -> Work | None:
             prepared=prepared,
             hyper=job.hyper,
             start=job.spec.start,
-            prompts=job.spec.prompts if job.hyper.sample_every_steps else None,
+            prompts=job.spec.prompts if samples else None,
             grader=job.spec.grader,
+            variants=variants,
         )
     if job.result is None:
         return None

@@ -52,15 +52,33 @@ def end_run(tenant: TenantJobs, job: OpenJob, event: JobEnded, micro: Micro) -> 
     sweep = None if job.spec.sweep_id is None else tenant.sweeps.get(job.spec.sweep_id)
     if sweep is None:
         return tenant
-    ended = EndedRun(
-        outcome=event.outcome,
-        loss_ppm=job.validation_loss_ppm,
-        gpu_ms=event.billable_gpu_ms - event.lost_gpu_ms,
-        micro=micro,
-    )
     open_runs = tuple(job_id for job_id in sweep.open_runs if job_id != job.job_id)
-    ended_runs = sweep.ended_runs.set(job.job_id, ended)
+    ended_runs = sweep.ended_runs
+    for run_id, run in _ended_runs(job, event.outcome == "succeeded").items():
+        ended_runs = ended_runs.set(run_id, run)
+    gpu_ms = event.billable_gpu_ms - event.lost_gpu_ms
+    bearer = replace(ended_runs[job.job_id], gpu_ms=gpu_ms, micro=micro)  # so that it counts once
+    ended_runs = ended_runs.set(job.job_id, bearer)
     return _with(tenant, replace(sweep, open_runs=open_runs, ended_runs=ended_runs))
+
+
+def _ended_runs(job: OpenJob, has_succeeded: bool) -> dict[str, EndedRun]:
+    """Of each configuration of a job the loss, and whether it has a version."""
+    version = job.job_id if has_succeeded else None
+    if not job.spec.variants:
+        run = EndedRun(published_by=version, loss_ppm=job.validation_loss_ppm, gpu_ms=0, micro=0)
+        return {job.job_id: run}
+    left = None if job.result is None else job.result.variant
+    losses = () if job.result is None else job.result.losses_ppm
+    return {
+        variant.run_id: EndedRun(
+            published_by=version if number == left else None,
+            loss_ppm=losses[number] if number < len(losses) else None,
+            gpu_ms=0,
+            micro=0,
+        )
+        for number, variant in enumerate(job.spec.variants)
+    }
 
 
 def _with(tenant: TenantJobs, sweep: OpenSweep) -> TenantJobs:

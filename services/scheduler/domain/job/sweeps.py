@@ -10,7 +10,7 @@ from schemas.admission import SuspensionSet
 from schemas.envelope import Context, Reason, Rejected
 from schemas.job import Event, JobEnded, LimitsSet, SubmitJob
 from schemas.reasons import refusing
-from schemas.submission import Estimate
+from schemas.submission import Estimate, Variant
 from schemas.sweep import (
     SubmitSweep,
     SweepCancelled,
@@ -25,7 +25,8 @@ from services.scheduler.domain.job.evolve import evolve_tenant
 from services.scheduler.domain.job.state import OpenSweep, TenantJobs
 from services.scheduler.domain.job.submitting import submit_job
 from tunery.plan.estimate import estimate
-from tunery.plan.sweeps import ranked
+from tunery.plan.micro_batches import rows_at_once
+from tunery.plan.sweeps import groups, ranked
 
 SWEEPS_MAX: Final = 16  # of a tenant at once
 #: what may let a job of a sweep be submitted
@@ -38,7 +39,7 @@ def submit_sweep(tenant: TenantJobs, command: SubmitSweep, ctx: Context) -> tupl
     """A sweep with its first job, or why there is none. Refused where that job would be."""
     terms = command.terms
     rungs = {len(runs) for runs in terms.trials}
-    if rungs != {len(terms.survivors) + 1} or terms.at_once < 1:
+    if rungs != {len(terms.survivors) + 1} or min(terms.at_once, terms.colocate) < 1:
         return (Rejected(code=errors.MALFORMED, reason=refusing("sweep_empty")),)
     if terms.sweep_id in tenant.sweeps:
         exists = refusing("sweep_exists", sweep_id=terms.sweep_id)
@@ -48,7 +49,8 @@ def submit_sweep(tenant: TenantJobs, command: SubmitSweep, ctx: Context) -> tupl
         return (Rejected(code=errors.CONCURRENCY_LIMIT, reason=full),)
     submitted = SweepSubmitted(terms=terms)
     opened = evolve_tenant(tenant, submitted, ctx)
-    first = _try(opened, opened.sweeps[terms.sweep_id], terms.trials[0][0], ctx)
+    sweep = opened.sweeps[terms.sweep_id]
+    first = _try(opened, sweep, _pending(sweep)[0], ctx)
     refusal = _refusal(first)
     if refusal is not None and refusal.code != errors.CONCURRENCY_LIMIT:
         return (refusal,)
@@ -93,28 +95,31 @@ def _next_step(tenant: TenantJobs, sweep: OpenSweep, ctx: Context) -> tuple[Even
     if refusal.code in PASSING or sweep.open_runs:  # whose end may leave more
         return ()
     reason = refusal.reason or Reason(code=refusal.code)
-    skipped = SweepRunSkipped(
-        sweep_id=sweep.terms.sweep_id, job_id=pending[0].job_id, reason=reason
+    return tuple(
+        SweepRunSkipped(sweep_id=sweep.terms.sweep_id, job_id=run.job_id, reason=reason)
+        for run in pending[0]
     )
-    return (skipped,)
 
 
-def _pending(sweep: OpenSweep) -> list[SweepRun]:
-    """Jobs of the present rung that are neither submitted nor skipped."""
+def _pending(sweep: OpenSweep) -> list[tuple[SweepRun, ...]]:
+    """Jobs of the present rung that are neither submitted nor skipped, each by its runs."""
     if sweep.is_cancelled:
         return []
     known = {*sweep.open_runs, *sweep.ended_runs, *sweep.skipped}
-    runs = (sweep.terms.trials[trial][sweep.rung] for trial in sweep.trials)
-    return [run for run in runs if run.job_id not in known]
+    runs = [sweep.terms.trials[trial][sweep.rung] for trial in sweep.trials]
+    jobs = groups(runs, sweep.terms.colocate)
+    return [job for job in jobs if job[0].job_id not in known]
 
 
 def _refusal(decided: Sequence[Event]) -> Rejected | None:
     return next((event for event in decided if isinstance(event, Rejected)), None)
 
 
-def _try(tenant: TenantJobs, sweep: OpenSweep, run: SweepRun, ctx: Context) -> tuple[Event, ...]:
+def _try(
+    tenant: TenantJobs, sweep: OpenSweep, runs: Sequence[SweepRun], ctx: Context
+) -> tuple[Event, ...]:
     """A job of a sweep as if its tenant submitted it now."""
-    command = _submission(sweep.terms, run)
+    command = _submission(sweep.terms, runs)
     if command.tokens is not None and sweep.terms.budget is not None:
         needs = estimate(command.spec, command.tokens)
         reason = _over_budget(tenant, sweep, needs)
@@ -123,17 +128,27 @@ def _try(tenant: TenantJobs, sweep: OpenSweep, run: SweepRun, ctx: Context) -> t
     return submit_job(tenant, command, ctx)
 
 
-def _submission(terms: SweepTerms, run: SweepRun) -> SubmitJob:
+def _submission(terms: SweepTerms, runs: Sequence[SweepRun]) -> SubmitJob:
+    """A job with the ids of its first run; of several it trains each."""
+    first, shares = runs[0], terms.colocate > 1
+    shown = max(runs, key=lambda run: rows_at_once(run.hyper)) if shares else first
     spec = replace(
         terms.spec,
-        hyper=run.hyper,
-        auto=run.auto,
-        model_id=run.model_id,
-        configuration=run.configuration,
+        hyper=shown.hyper,
+        auto=shown.auto,
+        model_id=first.model_id,
+        configuration="" if shares else first.configuration,
         sweep_id=terms.sweep_id,
+        variants=tuple(_variant(run) for run in runs) if shares else (),
     )
     return SubmitJob(
-        job_id=run.job_id, spec=spec, tokens=terms.tokens, cap=terms.cap, key_id=terms.key_id
+        job_id=first.job_id, spec=spec, tokens=terms.tokens, cap=terms.cap, key_id=terms.key_id
+    )
+
+
+def _variant(run: SweepRun) -> Variant:
+    return Variant(
+        run_id=run.job_id, hyper=run.hyper, auto=run.auto, configuration=run.configuration
     )
 
 
@@ -180,16 +195,16 @@ def _end_rung(sweep: OpenSweep) -> tuple[Event, ...]:
     if rung < len(terms.survivors) and best and not sweep.is_cancelled:
         chosen = tuple(best[: terms.survivors[rung]])
         return (SweepRungBegun(sweep_id=terms.sweep_id, rung=rung + 1, trials=chosen),)
-    published = [
-        job_id
+    ranked_runs = (
+        sweep.ended_runs[terms.trials[trial][last].job_id]
         for last in range(rung, -1, -1)
         for trial in _ranked(sweep, last)
-        if sweep.ended_runs[job_id := terms.trials[trial][last].job_id].outcome == "succeeded"
-    ]
+    )
+    best_job_id = next((run.published_by for run in ranked_runs if run.published_by), None)
     ended = SweepEnded(
         sweep_id=terms.sweep_id,
         outcome="cancelled" if sweep.is_cancelled else "completed",
-        best_job_id=published[0] if published else None,
+        best_job_id=best_job_id,
     )
     return (ended,)
 

@@ -84,6 +84,7 @@ class TrainingOfMachine(Training):
 
     async def write_inputs(self, folder: Path) -> TrainSpec:
         spec = await super().write_inputs(folder)
+        assert isinstance(spec, TrainSpec)
         base_dir = self.machine.base_dir
         return spec if base_dir is None else replace(spec, base_dir=base_dir)
 

@@ -236,6 +236,7 @@ SWEEP: Final[dict[str, Any]] = {
                     "validation_loss": loss,
                     "skipped": None,
                     "amount_micro": 21_000,
+                    "configurations": 1,
                 }
             ],
         }

@@ -31,6 +31,7 @@ def run(trial: int, rung: int, loss: float | None, status: str | None) -> dict[s
         "validation_loss": loss,
         "fine_tuned_model": None,
         "amount_micro": 1_000,
+        "configurations": 1,
         "skipped": None,
     }
 
@@ -130,3 +131,16 @@ def test_the_best_jobs_of_a_sweep_are_compared(monkeypatch: pytest.MonkeyPatch) 
     assert done.output.splitlines()[0].split() == ["ftjob-11", "ftjob-10", "ftjob-00"]
     assert api.run("job", "compare").exit_code == 2
     assert api.run("job", "compare", "ftjob-11", "--sweep", "sweep-1").exit_code == 2
+
+
+def test_configurations_that_take_turns_share_a_job_and_its_cost(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = {**run(0, 0, 2.0, "succeeded"), "configurations": 4}
+    shown = {**SHOWN, "trials": [{"trial": 0, "values": {"rank": 8}, "jobs": [shared]}]}
+    api = ScriptedApi(monkeypatch, {"POST /sweeps": shown})
+    done = api.run("sweep", "run", str(path), "--colocate", "4")
+    assert done.exit_code == 0, done.output
+    assert api.bodies[-1]["colocate"] == 4
+    assert "0.0010 EUR for 4" in done.output
+    assert api.run("sweep", "run", str(path), "--colocate", "9").exit_code == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tunery.confinement.taking import NotTaken, opened_within
+from tunery.confinement.taking import NotTaken, below, opened_within
 
 pytestmark = pytest.mark.security
 
@@ -43,3 +43,10 @@ def test_security_h1_all_but_regular_files_below_the_folder_are_refused(tmp_path
         opened_within(tmp_path / "elsewhere", Path("x")),
     ):
         pass
+
+
+def test_a_name_leads_to_no_place_but_below_the_folder(tmp_path: Path) -> None:
+    assert below(tmp_path, "0/step-1/adapter.bin") == tmp_path / "0" / "step-1" / "adapter.bin"
+    for name in ("../secret", "0/../../secret", "/etc/passwd", str(tmp_path / "inside"), "", "."):
+        with pytest.raises(NotTaken):
+            below(tmp_path, name)

@@ -17,7 +17,7 @@ import torch
 from msgspec.structs import replace
 
 from tests.unit.tunery.ml.trainings import Event, go, of, resumed
-from tunery.ml.colocated import CommonBase, train_together
+from tunery.ml.colocated import CommonBase, NamedEvents, train_together
 from tunery.ml.events import EventWriter
 from tunery.work.codec import decode_colocated_event, encode_spec
 from tunery.work.exits import ExitCode
@@ -65,7 +65,7 @@ def go_together(
 ) -> tuple[dict[str, ExitCode], dict[str, list[Event]], list[str]]:
     """Exit codes and events of each, and the names of the trainings in the order of their steps."""
     stream = io.BytesIO()
-    codes = train_together(specs, EventWriter(stream, time.monotonic()), must_stop)
+    codes = train_together(specs, NamedEvents.on(EventWriter(stream, time.monotonic())), must_stop)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     events = {name: [li["event"] for li in lines if li["training"] == name] for name in specs}
     return codes, events, [li["training"] for li in lines if li["event"]["type"] == "step"]

@@ -1,4 +1,7 @@
+import subprocess
+import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -28,3 +31,28 @@ def test_a_kernel_that_does_not_say_has_none(tmp_path: Path) -> None:
 
 def test_this_machine_says_it() -> None:
     assert 0 < free_bytes() <= machine_bytes()
+
+
+HEAPS: Final = """
+import ctypes, sys, threading
+from tunery.ml.free_memory import share_heap
+if sys.argv[1] == "one":
+    share_heap()
+glibc = ctypes.CDLL(None)
+for _ in range(3):
+    thread = threading.Thread(target=lambda: (glibc.malloc(1_000), both.wait()))
+    both = threading.Barrier(2)
+    thread.start()
+    both.wait()
+glibc.fdopen.restype = ctypes.c_void_p
+glibc.malloc_info(0, ctypes.c_void_p(glibc.fdopen(1, b"w")))
+glibc.fflush(None)
+"""
+
+
+@pytest.mark.parametrize(("heaps", "is_one"), [("one", True), ("each", False)])
+def test_threads_have_one_heap_where_they_are_told_to(heaps: str, is_one: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HEAPS, heaps], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout.count("<heap nr=") == 1) is is_one, done.stdout

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from schemas.submission import Variant
 from schemas.training import Device
 from tests.unit.tunery.plan.samples import SMOL, job, tokens
 from tunery.plan.estimate import AS_EXPECTED, estimate, eval_hold
@@ -120,3 +121,16 @@ def test_method_reinforcement_answers_take_time_memory_and_an_evaluation() -> No
     assert many.memory_bytes > few.memory_bytes > plain.memory_bytes
     assert many.eval_gpu_ms == few.eval_gpu_ms > plain.eval_gpu_ms
     assert many.tokens == few.tokens == plain.tokens
+
+
+def test_variants_need_the_time_of_all_and_one_evaluation() -> None:
+    hypers = [resolve({"n_epochs": n, "rank": 8}, SMOL, tokens(20_480), 1)[0] for n in (1, 2, 4)]
+    each = [estimate(job(hyper), tokens(20_480)) for hyper in hypers]
+    variants = tuple(Variant(run_id=str(n), hyper=hyper) for n, hyper in enumerate(hypers))
+    needs = estimate(job(hypers[0], variants=variants), tokens(20_480))
+    for name in ("tokens", "steps", "train_gpu_ms"):
+        assert getattr(needs, name) == sum(getattr(alone, name) for alone in each)
+    assert needs.eval_gpu_ms == each[0].eval_gpu_ms
+    assert needs.hold_gpu_ms >= 3 * (needs.train_gpu_ms + needs.eval_gpu_ms)
+    assert each[0].memory_bytes < needs.memory_bytes < sum(alone.memory_bytes for alone in each)
+    assert estimate(job(hypers[1], variants=variants[1:2]), tokens(20_480)) == each[1]

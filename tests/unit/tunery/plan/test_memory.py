@@ -16,6 +16,7 @@ from tunery.plan.memory import (
     SHARD_BYTES,
     VOCABULARY,
     memory_bytes,
+    memory_of_variants,
     streamed_bytes,
     trained_weights,
 )
@@ -213,3 +214,15 @@ def test_ranks_divide_what_the_optimizer_keeps(precision: Precision, state_bytes
     weights, own = trained_weights(base, lora), state_bytes - 4
     saved = memory_bytes(base, lora, "cuda") - memory_bytes(base, lora, "cuda", ranks=4)
     assert saved == pytest.approx(own * weights * 3 / 4, rel=1e-6)
+
+
+def test_variants_share_the_base_and_one_micro_batch() -> None:
+    """Each has an adapter of its own, and the largest micro-batch is that of one of them."""
+    narrow, _ = resolve({"rank": 8, "batch_size": 1}, SMOL, tokens(20_480), 1)
+    wide, _ = resolve({"rank": 64, "batch_size": 4}, SMOL, tokens(20_480), 1)
+    whole = [memory_bytes(SMOL, hyper, "cpu") for hyper in (narrow, wide)]
+    assert memory_of_variants(SMOL, [narrow], "cpu") == whole[0]
+    together = memory_of_variants(SMOL, [narrow, wide], "cpu")
+    adapter = memory_of_variants(SMOL, [wide, narrow, narrow], "cpu") - together
+    assert together == whole[1] + adapter
+    assert 0 < adapter < whole[0] // 10

@@ -9,6 +9,7 @@ from tunery.plan.micro_batches import (
     halvings,
     rows_at_once,
     shared_among,
+    with_at_most,
     with_rows_at_once,
     with_smaller_micro_batches,
 )
@@ -48,3 +49,9 @@ def test_every_rank_has_a_part_of_a_step_if_there_are_enough_rows(
     assert busiest == -(-batch // ranks), "no other division is faster"
     if ranks == 1:
         assert shared == hyper
+
+
+def test_micro_batches_that_are_small_enough_stay_as_they_are() -> None:
+    divided = replace(HYPER, batch_size=12, accumulation=4)
+    assert with_at_most(divided, 3) is with_at_most(divided, 100) is divided
+    assert rows_at_once(with_at_most(divided, 2)) == 2

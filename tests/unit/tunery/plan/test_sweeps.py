@@ -9,6 +9,7 @@ from tunery.plan.sweeps import (
     draws,
     grid,
     grid_size,
+    groups,
     ranked,
     rung_steps,
     survivors,
@@ -61,3 +62,13 @@ def test_rungs_and_survivors_have_bounds() -> None:
 
 def test_trials_are_ranked_by_their_loss() -> None:
     assert ranked({0: 5, 1: None, 2: 3, 3: 3}) == [2, 3, 0, 1]
+
+
+@given(st.integers(0, 64), st.integers(1, 8))
+def test_groups_are_few_about_as_large_and_have_each_member_once(count: int, most: int) -> None:
+    members = list(range(count))
+    grouped = groups(members, most)
+    assert [member for group in grouped for member in group] == members
+    assert len(grouped) == -(-count // most)
+    sizes = {len(group) for group in grouped}
+    assert not sizes or max(sizes) - min(sizes) <= 1

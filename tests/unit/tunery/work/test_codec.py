@@ -19,7 +19,7 @@ from tunery.work.codec import (
 )
 from tunery.work.events import AnyWorkEvent, ColocatedEvent
 from tunery.work.scores import HoldoutScores, PromptAnswers, Scores
-from tunery.work.spec import ColocatedSpec
+from tunery.work.spec import ColocatedSpec, VariantsSpec
 
 
 def test_there_is_a_sample_of_every_event() -> None:
@@ -42,7 +42,8 @@ def test_an_event_of_one_of_several_trainings_survives_its_line() -> None:
 
 
 def test_a_spec_has_one_training_or_several() -> None:
-    for spec in (SPEC, ColocatedSpec(trainings={"a": SPEC, "b": SPEC})):
+    variants = VariantsSpec(training=SPEC, hypers=(SPEC.hyper, SPEC.hyper))
+    for spec in (SPEC, ColocatedSpec(trainings={"a": SPEC, "b": SPEC}), variants):
         assert decode_training(encode_spec(spec)) == spec
     with pytest.raises(msgspec.MsgspecError, match="unknown field `base_id`"):
         decode_training(b'{"trainings": {}, "base_id": "x"}')

@@ -66,6 +66,14 @@ def test_a_step_is_a_metrics_event_with_the_figures_it_has() -> None:
     assert validated.data["valid_loss"] == 0.5
 
 
+def test_a_step_of_one_that_takes_turns_says_whose_it_is() -> None:
+    step = replace(STEP, variant=1)
+    shown = step_response(step)
+    assert shown.message == "Step 3/20 (variant 1): training loss=1.26"
+    assert shown.data["variant"] == metrics_response(step).variant == 1
+    assert step_line_response(step).message.startswith("training: step 3 of 20 (variant 1), loss")
+
+
 def test_a_figure_that_is_not_finite_is_null() -> None:
     broken = replace(STEP, loss=math.nan, accuracy=math.inf, valid_loss=-math.inf)
     event, metrics = step_response(broken), metrics_response(broken)

@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from schemas.job import PhaseSet, WantedSet
+from schemas.job import AttemptEnded, PhaseSet, WantedSet
+from schemas.submission import Variant
 from services.gateway.files.tables import FILES
 from services.gateway.jobs.responses import job_response, row_at
 from services.gateway.jobs.tables import JOB_HISTORY, JOBS
+from simulator.control_plane.samples import TRAINED
 from tests.unit.services.gateway.files.test_projection import FILE
 from tests.unit.services.gateway.jobs.job_events import (
     JOB,
@@ -99,3 +101,16 @@ def test_a_result_file_is_part_of_the_history() -> None:
     assert only(tables, FILES).status == "processed"
     fields = {row.field: row.value for row in rows(tables, JOB_HISTORY)}
     assert fields["result_file"] == FILE.file_id
+
+
+def test_a_job_is_what_its_training_has_left() -> None:
+    hypers = [replace(SPEC.hyper, rank=rank, seed=rank) for rank in (4, 32)]
+    variants = tuple(Variant(run_id=f"r{hyper.rank}", hyper=hyper) for hyper in hypers)
+    submitted = replace(SUBMITTED, spec=replace(SPEC, variants=variants))
+    ended = next(event for event in WHOLE_LIFE if isinstance(event, AttemptEnded))
+    result = replace(TRAINED, variant=1, losses_ppm=(None, 300_000))
+    ended = replace(ended, role="train", end=replace(ended.end, result=result))
+    row = only(folded("job", submitted, ended), JOBS)
+    assert (row.variant, row.losses_ppm) == (1, (None, 300_000))
+    shown = job_response(row, unseal)
+    assert (shown.seed, shown.hyperparameters.rank) == (32, 32)

@@ -151,3 +151,11 @@ def test_the_end_of_a_job_leads_to_a_row_for_each_tool_that_gets_a_file() -> Non
     assert {"wandb_file": file_id} in [
         change.values for change in changes if isinstance(change, Upsert)
     ]
+
+
+async def test_the_result_file_says_whose_step_it_is_where_several_take_turns() -> None:
+    file = await run(runtime := await read_models(step(0, variant=0), step(1, variant=1)))
+    assert file is not None
+    data = await runtime.blobs.get(file.content.blob, sha256=file.content.sha256)
+    lines = list(csv.DictReader(data.decode().splitlines()))
+    assert [line["variant"] for line in lines] == ["0", "1"]

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from schemas.reasons import refusing
-from schemas.submission import Budget
+from schemas.submission import Budget, Variant
 from services.gateway.jobs.sweep_responses import sweep_response, tried_values
 from services.gateway.jobs.sweep_tables import SweepRow
 from simulator.control_plane.samples import PASSED
@@ -43,3 +43,26 @@ def test_the_best_so_far_is_that_with_the_lowest_loss_of_the_present_rung() -> N
     assert last.skipped is not None
     assert last.skipped.startswith("3 jobs are running")
     assert sweep_response(replace(ROW, best_job_id="x"), jobs, {}).best_job_id == "x"
+
+
+def test_configurations_of_one_job_have_losses_of_their_own_and_one_version() -> None:
+    terms = sweep(3, colocate=2).terms
+    runs = [runs[0] for runs in terms.trials]
+    variants = tuple(Variant(run_id=run.job_id, hyper=run.hyper) for run in runs[1:])
+    together = job_row(
+        "ftjob-1-0",
+        outcome="succeeded",
+        gate=replace(PASSED, adapter_loss_ppm=310_000),
+        model_id="ft:a",
+        variant=1,
+        losses_ppm=(None, 300_000),
+    )
+    together = replace(together, spec=replace(together.spec, variants=variants))
+    shown = sweep_response(replace(ROW, terms=terms), {"ftjob-1-0": together}, {})
+    jobs = [trial.jobs[0] for trial in shown.trials]
+    assert [job.job_id for job in jobs] == ["ftjob-0-0", "ftjob-1-0", "ftjob-1-0"]
+    assert [job.validation_loss for job in jobs] == [None, None, 0.3]
+    assert [job.fine_tuned_model for job in jobs] == [None, None, "ft:a"]
+    assert [job.configurations for job in jobs] == [1, 2, 2]
+    assert (shown.colocate, shown.best_job_id) == (2, "ftjob-1-0")
+    assert together.settled.hyper == runs[2].hyper

@@ -101,3 +101,24 @@ async def test_the_sweeps_of_others_are_unknown(api: ControlPlane) -> None:
     ):
         assert answer.status_code == 404
         assert answer.json()["error"]["code"] == "not_found"
+
+
+async def test_configurations_that_take_turns_have_one_job(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    created = await client.post(SWEEPS, json=sweep(file_id, colocate=2))
+    assert created.status_code == 200, created.text
+    shown = created.json()
+    jobs = [trial["jobs"][0] for trial in shown["trials"]]
+    assert shown["colocate"] == 2
+    assert jobs[0]["job_id"] != jobs[1]["job_id"] == jobs[2]["job_id"]
+    assert [job["configurations"] for job in jobs] == [1, 2, 2]
+    assert (await client.get(f"{SWEEPS}/{shown['id']}")).json() == shown
+
+
+async def test_configurations_that_cannot_take_turns_are_refused(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    body = sweep(file_id, colocate=3, parameters={"max_length": [128, 256]})
+    param, message = await refusal(client, body)
+    assert param == "parameters.max_length"
+    assert "128, 256; try one sweep for each, or leave colocate out" in message
+    assert (await refusal(client, sweep(file_id, colocate=9)))[0] == "colocate"

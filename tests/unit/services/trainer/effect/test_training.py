@@ -23,6 +23,7 @@ from tests.otlp import receiving_spans
 from tests.unit.services.trainer.domain.test_evolve import SHA, grant
 from tests.unit.services.trainer.effect.outages import SleepClock, UnavailableBlobs
 from tests.unit.tunery.work.samples import CHECKPOINTED, STARTED
+from tunery.confinement.taking import NotTaken
 from tunery.ranks.joining import RANK_MODULE
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.blobs.memory import MemoryBlobs
@@ -32,7 +33,7 @@ from tunery.runtime.journal.codec import codec_of, decode_envelope
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.runtime.telemetry.traces import ENDPOINTS, start_traces, stop_traces
 from tunery.runtime.telemetry.trail import Trail, trail_context
-from tunery.work.codec import decode_train_spec
+from tunery.work.codec import decode_train_spec, decode_training
 from tunery.work.events import (
     Checkpointed,
     Evaluated,
@@ -46,6 +47,7 @@ from tunery.work.events import (
 )
 from tunery.work.exits import WorkError
 from tunery.work.software import installed_software
+from tunery.work.spec import TrainSpec, VariantsSpec
 
 CONTENT = b"weights"
 WORK = training.TrainWork(
@@ -267,6 +269,41 @@ async def test_of_two_checkpoints_of_one_step_the_whole_one_is_used(
     }
 
 
+async def test_variants_are_one_process_with_one_checkpoint(tmp_path: Path) -> None:
+    """What it names lies in folders of its own, also after it was stored and fetched."""
+    blobs = MemoryBlobs()
+    digest = sha256(CONTENT).hexdigest()
+    await blobs.put(WORK.prepared.train_blob, CONTENT)
+    first, there = await under_lease(blobs, tmp_path)
+    first._work = replace(WORK, variants=(WORK.hyper, replace(WORK.hyper, rank=16)))
+    (tmp_path / "out" / "1").mkdir(parents=True)
+    (tmp_path / "out" / "1" / "weights").write_bytes(CONTENT)
+    file = FileDigest(name="1/weights", sha256=digest, bytes=len(CONTENT))
+    event = replace(CHECKPOINTED, dir=str(tmp_path / "out"), files=(file,))
+    await first.handle(event)
+    assert await reported(there) == [event.step]
+    (key,) = (key for key in blobs.bodies if "checkpoints" in key)
+    stored = training.BlobFile(name=file.name, blob=key, sha256=digest, bytes=len(CONTENT))
+    again, _ = await under_lease(blobs, tmp_path, (replace(kept("a" * 64), files=(stored,)),))
+    again._work = first._work
+    await again.prepare(tmp_path)
+    spec = decode_training((tmp_path / "spec.json").read_bytes())
+    assert isinstance(spec, VariantsSpec)
+    assert [hyper.rank for hyper in spec.hypers] == [4, 16]
+    assert again.access.read == (Path("/b"),)
+    (candidate,) = spec.training.resume
+    assert (Path(candidate.dir) / file.name).read_bytes() == CONTENT
+    # a name that leads elsewhere is neither stored nor fetched
+    with pytest.raises(NotTaken):
+        await first.handle(replace(event, files=(replace(file, name="../../outside"),)))
+    hostile = replace(stored, name="../outside")
+    hostile_one, _ = await under_lease(
+        blobs, tmp_path, (replace(kept("b" * 64), files=(hostile,)),)
+    )
+    with pytest.raises(NotTaken):
+        await hostile_one.prepare(tmp_path)
+
+
 STEP = StepCompleted(
     step=3,
     total_steps=9,
@@ -327,6 +364,17 @@ async def test_steps_losses_and_spikes_are_telemetry(tmp_path: Path) -> None:
     assert (note["level"], note["text"]) == ("info", "step 3: the training ends early")
 
 
+async def test_steps_and_lines_of_a_variant_say_whose_they_are(tmp_path: Path) -> None:
+    training, there = await under_lease(MemoryBlobs(), tmp_path)
+    await training.handle(replace(STEP, variant=1))
+    await training.handle(Noted(step=2, message="it is left out", variant=1))
+    reader = await there.log.reader(TELEMETRY.name, {partition_of(b"job1"): 0})
+    step, note = [msgspec.json.decode(record.value) for record in await reader.poll(10, 100)]
+    await reader.close()
+    assert (step["step"], step["variant"]) == (3, 1)
+    assert note["text"] == "variant 1, step 2: it is left out"
+
+
 async def test_what_a_training_reports_is_in_the_metrics_until_its_end(tmp_path: Path) -> None:
     training, there = await under_lease(MemoryBlobs(), tmp_path)
     meter, began_s = training.tools.meter, there.clock.now_ms() / 1_000
@@ -367,10 +415,13 @@ async def test_the_adapter_of_a_finished_process_is_stored(tmp_path: Path) -> No
             steps=9,
             tokens=90,
             final_loss=1.2345678,
+            variant=1,
+            valid_losses=(None, 0.5),
         )
     )
     result = await training.result()
     assert (result.steps, result.tokens, result.final_loss_ppm) == (9, 90, 1_234_568)
+    assert (result.variant, result.losses_ppm) == (1, (None, 500_000))
     (stored,) = result.adapter
     assert await there.blobs.get(stored.blob, sha256=digest) == CONTENT
 
@@ -392,6 +443,7 @@ async def test_training_on_fetches_the_adapter_it_begins_with(tmp_path: Path) ->
     (tmp_path / "start").rmdir()
     await blobs.put("t/acme/w", CONTENT, sha256=digest)
     spec = await program.write_inputs(tmp_path)
+    assert isinstance(spec, TrainSpec)
     assert spec.start is not None
     assert (spec.start.name, spec.start.sha256) == ("ft:b:acme::1", digest)
     assert (Path(spec.start.dir) / file.name).read_bytes() == CONTENT

@@ -192,3 +192,11 @@ def test_a_figure_is_an_integer_that_a_journal_can_keep(value: float) -> None:
         watch, anomalies = observe(watch, message, BEGAN + (40 + number) * EVERY_MS, WINDOW_MS)
         shown += anomalies
     assert [abs(anomaly.measured_ppm) for anomaly in shown] == [10**18]
+
+
+def test_losses_of_variants_that_take_turns_are_not_compared_with_each_other() -> None:
+    messages = [
+        step(number, loss=loss, variant=number % 2)
+        for number, loss in enumerate((*CALM, 9.0, 9.0, 9.0, 9.0), 1)
+    ]
+    assert observed(messages)[1] == []

@@ -12,8 +12,10 @@ from schemas.job import (
     JobEnded,
     JobSubmitted,
     RecordVerdict,
+    RegistrationWanted,
+    WorkDescribed,
 )
-from schemas.submission import Budget
+from schemas.submission import Budget, Variant
 from schemas.sweep import (
     CancelSweep,
     SubmitSweep,
@@ -25,7 +27,7 @@ from schemas.sweep import (
     SweepTerms,
 )
 from services.scheduler.domain.job.sweeps import SWEEPS_MAX
-from simulator.control_plane.samples import MINUTE, PASSED, limits, spec, submit, tokens
+from simulator.control_plane.samples import MINUTE, PASSED, TRAINED, limits, spec, submit, tokens
 from tests.unit.services.scheduler.fold import Decider, names, of
 from tests.unit.services.scheduler.lives import (
     REGISTERED,
@@ -38,8 +40,10 @@ from tests.unit.services.scheduler.lives import (
     started,
 )
 from tunery.plan.estimate import estimate
+from tunery.plan.micro_batches import rows_at_once
 
 NEEDS = estimate(spec(), tokens())
+VARIANT = Variant(run_id="x", hyper=spec().hyper)
 
 
 def run(trial: int, rung: int = 0, steps: int = 0) -> SweepRun:
@@ -71,11 +75,22 @@ def submitted(events: tuple[Any, ...]) -> list[str]:
     return [event.job_id for event in events if isinstance(event, JobSubmitted)]
 
 
-def finish(decider: Decider, job_id: str, loss_ppm: int) -> tuple[Any, ...]:
-    """Let a job run through; the events of its last command."""
+def finish(
+    decider: Decider,
+    job_id: str,
+    loss_ppm: int,
+    losses_ppm: tuple[int | None, ...] = (),
+    left: int | None = None,
+) -> tuple[Any, ...]:
+    """Let a job run through; the events of its last command.
+
+    losses_ppm, left: of its variants, and the one that its training leaves
+    """
+    result = replace(TRAINED, losses_ppm=losses_ppm, variant=left)
     summary = replace(PASSED, adapter_loss_ppm=loss_ppm)
     verdict = RecordVerdict(job_id=job_id, summary=summary)
-    life = (prepared(), pinned(), granted(), started(), closed(), closed(2, role="eval"))
+    trained = closed(result=result)
+    life = (prepared(), pinned(), granted(), started(), trained, closed(2, role="eval"))
     for fact in life:
         decider.accept(replace(fact, job_id=job_id))
     decider.accept(verdict)
@@ -199,3 +214,77 @@ def test_a_cancelled_sweep_ends_with_the_last_of_its_jobs() -> None:
     stopped = closed(outcome="preempted", ended_by="tenant")
     events = decider.when(replace(stopped, job_id="ftjob-0-0"))
     assert of(events, SweepEnded).outcome == "cancelled"
+
+
+def variants(decider: Decider, job_id: str) -> list[str]:
+    return [variant.run_id for variant in decider.state[TENANT].jobs[job_id].spec.variants]
+
+
+def test_configurations_take_turns_in_one_job_and_the_best_of_it_is_published() -> None:
+    decider = new_tenant().accept(limits())
+    assert submitted(decider.when(sweep(5, colocate=2, at_once=3))) == [
+        *("ftjob-0-0", "ftjob-1-0", "ftjob-3-0")
+    ]
+    assert [variants(decider, f"ftjob-{trial}-0") for trial in (0, 1, 3)] == [
+        ["ftjob-0-0"],
+        ["ftjob-1-0", "ftjob-2-0"],
+        ["ftjob-3-0", "ftjob-4-0"],
+    ]
+    finish(decider, "ftjob-0-0", 480_000, (500_000,), left=0)
+    for fact in (prepared(), pinned(), granted(), started()):
+        decider.accept(replace(fact, job_id="ftjob-1-0"))
+    result = replace(TRAINED, losses_ppm=(None, 300_000), variant=1)
+    events = decider.when(replace(closed(result=result), job_id="ftjob-1-0"))
+    # from here on the job is one of the configuration that its training has left
+    job = decider.state[TENANT].jobs["ftjob-1-0"]
+    assert job.hyper == job.spec.hyper == run(2).hyper
+    assert of(events, WorkDescribed).description.work.seed == run(2).hyper.seed
+    decider.accept(replace(closed(2, role="eval"), job_id="ftjob-1-0"))
+    registration = of(
+        decider.when(RecordVerdict(job_id="ftjob-1-0", summary=PASSED)), RegistrationWanted
+    )
+    assert registration.terms.model_id == "ft:ftjob-1-0"
+    decider.accept(replace(REGISTERED, job_id="ftjob-1-0"))
+    ended = of(finish(decider, "ftjob-3-0", 420_000, (400_000, 450_000), left=0), SweepEnded)
+    assert ended.best_job_id == "ftjob-1-0"
+    assert decider.refolded() == decider.state
+
+
+def test_the_best_of_all_jobs_go_on_together() -> None:
+    decider = new_tenant().accept(limits())
+    decider.when(sweep(4, rungs=(10, 20), colocate=2, at_once=4))
+    finish(decider, "ftjob-0-0", 1, (900_000, 300_000), left=1)
+    events = finish(decider, "ftjob-2-0", 1, (400_000, 800_000), left=0)
+    assert of(events, SweepRungBegun).trials == (1, 2)
+    assert submitted(events) == ["ftjob-1-1"]
+    assert variants(decider, "ftjob-1-1") == ["ftjob-1-1", "ftjob-2-1"]
+    # without a version of the last rung, the best one of the rung before is named
+    events = decider.when(CancelJob(job_id="ftjob-1-1"))
+    assert of(events, SweepEnded).best_job_id == "ftjob-0-0"
+
+
+def test_a_budget_holds_for_all_that_take_turns() -> None:
+    two = estimate(replace(spec(), variants=(VARIANT, VARIANT)), tokens()).hold_gpu_ms
+    decider = new_tenant().accept(limits())
+    events = decider.when(sweep(4, colocate=2, budget=Budget(max_gpu_ms=two)))
+    assert submitted(events) == ["ftjob-0-0"]
+    events = finish(decider, "ftjob-0-0", 1, (500_000, 600_000), left=0)
+    skipped = [event.job_id for event in events if isinstance(event, SweepRunSkipped)]
+    assert skipped == ["ftjob-2-0", "ftjob-3-0"]
+    assert of(events, SweepEnded).best_job_id == "ftjob-0-0"
+
+
+def test_without_memory_all_that_take_turns_get_smaller_micro_batches() -> None:
+    decider = new_tenant().accept(limits())
+    terms = sweep(2, colocate=2).terms
+    large = tuple(
+        (replace(first, hyper=replace(first.hyper, batch_size=rows)),)
+        for rows, (first,) in zip((2, 8), terms.trials, strict=True)
+    )
+    decider.when(SubmitSweep(terms=replace(terms, trials=large)))
+    for fact in (prepared(), pinned(), granted(), started()):
+        decider.accept(replace(fact, job_id="ftjob-0-0"))
+    events = decider.when(replace(closed(outcome="failed", cause="oom"), job_id="ftjob-0-0"))
+    work = of(events, WorkDescribed).description.work
+    assert [rows_at_once(hyper) for hyper in work.variants] == [2, 4]
+    assert rows_at_once(work.hyper) == 4
