@@ -186,6 +186,8 @@ class HyperParameters(Part, omit_defaults=True):
     recompute: activations are computed again for the backward pass: less memory, more time.
     offload: the layers of a base that is only read stay in the machine's memory, and are copied to
       the device whenever they are needed; activations are computed again then.
+    shard_weights: of the layers' weights each slot has a share, and is told all others when needed;
+      activations are computed again then.
     train_on_prompts: all tokens carry loss, not those of answers alone.
     packing: the documents of a packed row are computed together; each by itself otherwise.
     rank_pattern, alpha_pattern: by the names of layers, where they differ from `rank` and `alpha`.
@@ -254,6 +256,7 @@ class HyperParameters(Part, omit_defaults=True):
     temperature_ppm: int = 1_000_000
     center_rewards_ppm: int = 0
     offload: bool = False
+    shard_weights: bool = False
 
 
 class AdapterStart(Part):

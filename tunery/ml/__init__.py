@@ -4,10 +4,11 @@
   `warm` (waits to become one of them), `process` (what they have in common), `inputs` (spec files,
   checked), `events` (their output), `stop` (signals), `imports` (of large libraries)
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
-  `adapter_products` (what adapters add to layers), `offload` (a base whose layers pass through the
-  device), `sft` (TRL's trainer on packed rows), `adamw` (masters, moments, steps), `ranks`
-  (processes that share a step), `shares` (what each of them adds and steps), `exchange` (what they
-  tell each other), `colocated` (several trainings on one base), `turns` (which of them works),
+  `adapter_products` (what adapters add to layers), `passing` (layers that pass through the device),
+  `offload` (those of a base, from the machine's memory), `sharding` (trained ones, from the ranks),
+  `sft` (TRL's trainer on packed rows), `adamw` (masters, moments, steps), `ranks` (processes that
+  share a step), `shares` (what each of them adds and steps), `exchange` (what they tell each
+  other), `colocated` (several trainings on one base), `turns` (which of them works),
   `variants` (several as one, of which the best is left),
   `boundary` (what happens between two steps), `order` (which rows each step sees),
   `schedule` (learning rate), `packed` (rows and batches), `suspects` (rows with the highest

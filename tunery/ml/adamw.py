@@ -10,7 +10,8 @@ from torch.nn import Parameter
 
 from tunery.ml.exchange import bytes_of
 from tunery.ml.ranks import ALONE, Ranks
-from tunery.ml.shares import deal
+from tunery.ml.sharding import ShardedLayers
+from tunery.ml.shares import owners_of
 
 MOMENTS: Final = ("exp_avg", "exp_avg_sq", "step")
 Piece: TypeAlias = tuple[str, slice, Tensor]  # name of a tensor, which bytes of it, and these
@@ -32,6 +33,9 @@ class AdapterAdamW(torch.optim.AdamW):
     Of several ranks each has masters and moments of its share of the weights alone, and takes their
     steps. Adam's step of a weight depends on no other one, so the weights get the bits that they
     would get if each rank stepped all of them.
+
+    The weights of sharded layers are their masters, in the type of the run. Ranks that have some
+    add up the gradients of each micro-batch before they compute the next one (`hand_over`).
     """
 
     def __init__(
@@ -43,6 +47,7 @@ class AdapterAdamW(torch.optim.AdamW):
         ratio: float = 1.0,
         whole: bool = False,
         ranks: Ranks = ALONE,
+        sharded: ShardedLayers | None = None,
     ) -> None:
         """`ratio`: rate of the matrices B of LoRA by that of all other weights (LoRA+).
 
@@ -50,20 +55,26 @@ class AdapterAdamW(torch.optim.AdamW):
         """
         self.is_whole = whole
         self.live = dict(weights)
-        self._ranks = ranks
+        self._ranks, self._sharded = ranks, sharded
         if ranks.count > 1:  # they are told as bytes
             for live in self.live.values():
                 live.data = live.data.contiguous()
-        dealt = deal([live.numel() for live in self.live.values()], ranks.count)
-        self._owners = dict(zip(self.live, dealt, strict=True))
+        self._owners = owners_of(self.live, ranks.count)
         own = [name for name, owner in self._owners.items() if owner == ranks.number]
-        self.masters = {name: _master(self.live[name]) for name in own}
+        dealt = {} if sharded is None else sharded.masters
+        self.masters = {
+            name: dealt[name] if name in dealt else self._new_master(self.live[name])
+            for name in own
+        }
         groups = _whole(self.live, self.masters) if whole else _groups(self.masters, rate, ratio)
         super().__init__(groups, lr=rate, weight_decay=weight_decay)
         self._sums: dict[str, Tensor | GradientSum] = {
-            name: live if _is_wide(live) else self.masters.get(name, GradientSum())
+            name: live if self._is_master(live) else self.masters.get(name, GradientSum())
             for name, live in self.live.items()
         }
+        if sharded is not None:
+            sharded.hand_over = self.hand_over
+            return
         for name, live in self.live.items():
             if self._sums[name] is not live:
                 hook = partial(_hand_over, self._sums[name])
@@ -126,12 +137,17 @@ class AdapterAdamW(torch.optim.AdamW):
 
         Raises RankLost.
         """
-        for name, master in self.masters.items():
-            if self.live[name] is not master:
-                self.live[name].copy_(master)
+        names = list(self.live)
+        if self._sharded is not None:
+            names = self._sharded.beside
+            self._sharded.forget()
+        for name in names:
+            live = self.live[name]
+            if (master := self.masters.get(name, live)) is not live:
+                live.copy_(master)
         if self._ranks.count == 1:
             return
-        names, every = list(self.live), list(map(bytes_of, self.live.values()))
+        every = [bytes_of(self.live[name]) for name in names]
         owners = [self._owners[name] for name in names]
         own = {
             number: every[number] for number in range(len(names)) if names[number] in self.masters
@@ -143,11 +159,11 @@ class AdapterAdamW(torch.optim.AdamW):
     def tensors(self) -> dict[str, Tensor]:
         """Masters and moments that are here, named `<weight>.master`, `<weight>.exp_avg`, …
 
-        A weight in fp32 is its own master, and so in every rank.
+        A weight in fp32 is its own master, and so in every rank, unless layers are sharded.
         """
         tensors: dict[str, Tensor] = {}
         for name, live in self.live.items():
-            master = live if _is_wide(live) else self.masters.get(name)
+            master = live if self._is_master(live) else self.masters.get(name)
             if master is not None:
                 tensors[f"{name}.master"] = master.detach()
             if name in self.masters:
@@ -167,7 +183,7 @@ class AdapterAdamW(torch.optim.AdamW):
         ):
             if self._owners[name] == 0:
                 continue
-            if not _is_wide(live):
+            if not self._is_master(live):
                 shapes[f"{name}.master"] = live.shape
             for moment in MOMENTS if has_moments else ():
                 shapes[f"{name}.{moment}"] = torch.Size() if moment == "step" else live.shape
@@ -226,7 +242,38 @@ class AdapterAdamW(torch.optim.AdamW):
             for group in self.param_groups
         ]
 
+    def _is_master(self, live: Tensor) -> bool:
+        """Whether a weight is its own master. Beside sharded layers each gradient is of one
+        micro-batch: the sum of all is kept elsewhere.
+        """
+        return live.dtype == torch.float32 and self._sharded is None
+
+    def _new_master(self, live: Parameter) -> Tensor:
+        if self._is_master(live):
+            return live
+        return live.detach().to(torch.float32, copy=True).requires_grad_()
+
     # --- gradients
+    @torch.no_grad()
+    def hand_over(self, names: Sequence[str], givers: int) -> None:
+        """Add the gradients of a micro-batch of each of the first ranks to the sums of the owners.
+
+        They are added one after the other, as one process adds its own. All ranks have to ask, of
+        the same weights; those that are no givers have none. Raises RankLost.
+        """
+        here = [self.live[name].grad is not None for name in names]
+        there = self._ranks.any_of_each(here)
+        summed = [name for name, is_there in zip(names, there, strict=True) if is_there]
+        gradients = [_wide_gradient(self.live[name]) for name in summed]
+        owners = [self._owners[name] for name in summed]
+        own = {at: self.masters[name] for at, name in enumerate(summed) if name in self.masters}
+        totals = {at: master.grad for at, master in own.items() if master.grad is not None}
+        self._ranks.add_to_owners(gradients, owners, totals, givers)
+        for at, master in own.items():
+            master.grad = totals.get(at, gradients[at])
+        for name in summed:
+            self.live[name].grad = None
+
     def _hand_over_all(self) -> None:
         for name, live in self.live.items():
             if self._sums[name] is not live:
@@ -240,7 +287,7 @@ class AdapterAdamW(torch.optim.AdamW):
         here = [total.grad is not None for total in self._sums.values()]
         anywhere = self._ranks.any_of_each(here)
         names = [name for name, is_there in zip(self._sums, anywhere, strict=True) if is_there]
-        if self._ranks.count > 1:
+        if self._ranks.count > 1 and self._sharded is None:
             gradients = [self._gradient(name) for name in names]
             self._ranks.add_to_owners(gradients, [self._owners[name] for name in names])
             self._drop_of_others()
@@ -294,13 +341,11 @@ def _norms(masters: Sequence[Tensor]) -> list[float]:
     return norms
 
 
-def _is_wide(weight: Tensor) -> bool:
-    """Whether a weight is its own master."""
-    return weight.dtype == torch.float32
-
-
-def _master(weight: Parameter) -> Tensor:
-    return weight if _is_wide(weight) else weight.detach().float().clone().requires_grad_()
+def _wide_gradient(live: Tensor) -> Tensor:
+    """Of a weight, in fp32; zeros where only other ranks have one."""
+    if live.grad is None:
+        return torch.zeros(live.shape, dtype=torch.float32, device=live.device)
+    return live.grad.float().contiguous()
 
 
 @torch.no_grad()

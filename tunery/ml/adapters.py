@@ -12,7 +12,8 @@ names, no local paths, the base named `id@sha256`).
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from shutil import copyfile
 from typing import Any, Final, TypedDict
@@ -68,11 +69,12 @@ def write_canonical(
             raise _unusable(f"tensor {name!r} is no LoRA weight")
         if not bool(torch.isfinite(tensor).all()):
             raise _unusable(f"tensor {name!r} holds NaN or infinity")
-    return write_files(tensors, canonical_config(config, base_id), ADAPTER_FILES, dst)
+    text = canonical_config(config, base_id)
+    return write_files(partial(save_tensors, tensors), text, ADAPTER_FILES, dst)
 
 
 def write_files(
-    tensors: Mapping[str, Tensor],
+    write: Callable[[Path], None],
     configuration: str,
     names: tuple[str, str],
     dst: Path,
@@ -80,22 +82,28 @@ def write_files(
 ) -> Canonical:
     """Write weights and configuration to `dst`, which is there when all of it is.
 
-    names: of both files. beside: files that are copied there as they are
+    write: writes the file of the weights. names: of both files
+    beside: files that are copied there as they are
     """
     weights, config = names
-    with new_directory(dst) as partial:
-        ordered = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
-        save_file(ordered, partial / weights, metadata={"format": "pt"})
-        (partial / config).write_text(configuration, encoding="utf-8")
+    with new_directory(dst) as begun:
+        write(begun / weights)
+        (begun / config).write_text(configuration, encoding="utf-8")
         for path in beside:
-            copyfile(path, partial / path.name)
-        for path in partial.iterdir():
+            copyfile(path, begun / path.name)
+        for path in begun.iterdir():
             path.chmod(0o644)
     return Canonical(
         sha256=file_sha256(dst / weights),
         config_sha256=file_sha256(dst / config),
         bytes=sum(path.stat().st_size for path in dst.iterdir()),
     )
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write tensors to a file of safetensors, by sorted name."""
+    ordered = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+    save_file(ordered, path, metadata={"format": "pt"})
 
 
 def canonical_config(config: dict[str, Any], base_id: str) -> str:

@@ -22,6 +22,7 @@ from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.proofs import Proofs
 from tunery.ml.ranks import ALONE, EXCHANGE_VERSION, Ranks, digest_of
 from tunery.ml.sft import VALID_ROWS_MAX, PackedSFT
+from tunery.ml.sharding import ShardedLayers, check_sharding
 from tunery.ml.training_run import TrainingRun
 from tunery.runtime.blobs.base_files import default_cache, matches
 from tunery.runtime.blobs.files import file_sha256
@@ -30,7 +31,8 @@ from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import HYPER_ADDED, Hyper, ResumeCandidate, TrainSpec
 
 ADAPTER: Final = "adapter"
-MEMORY_ALONE: Final = {"recompute": False, "offload": False}  # knobs that change no result
+# Knobs that change no result
+MEMORY_ALONE: Final = {"recompute": False, "offload": False, "shard_weights": False}
 Loaded: TypeAlias = tuple[ResumeCandidate, checkpoints.CheckpointManifest]
 
 
@@ -51,7 +53,7 @@ def fine_tune(
     torch_device = device.pick_device(spec.accelerators, name)
     checkpoints.prepare(Path(spec.out_dir))
     config = _check_base(spec)
-    hyper = replace(spec.hyper, recompute=spec.hyper.recompute or spec.hyper.offload)
+    hyper = _hyper(spec, ranks)
     rows = read_rows(
         spec.train_shards, vocabulary=config["vocab_size"], all_labels=hyper.train_on_prompts
     )
@@ -76,7 +78,8 @@ def fine_tune(
         environment=device.environment(
             torch_device, threads, hyper.batch_size, four_bits=hyper.adaptation == "qlora"
         )
-        | ranks.environment(),
+        | ranks.environment()
+        | _order_of_sums(hyper, ranks),
         events=events,
         must_stop=lambda: ranks.any(must_stop()),
         scores=model_scores_of(spec),
@@ -84,6 +87,7 @@ def fine_tune(
     )
     _check_ranks(run, loaded)
     model = load_model(spec, hyper, fingerprint["precision"], torch_device, load)
+    run.sharded = _sharded(run, model, torch_device)
     proofs = Proofs(run)
     packing = proofs.of_packing(lambda: prove_packing(model, rows, torch_device))
     trainer = PackedSFT(run, model, AutoTokenizer.from_pretrained(spec.base_dir))
@@ -99,11 +103,31 @@ def fine_tune(
     if step < run.plan.total_steps and not run.has_stopped_early:
         events.emit(Preempted(step=step, checkpoint=run.saved.dir if run.saved else None))
         return ExitCode.PREEMPTED
-    if ranks.count > 1:
-        ranks.check_same("weights", digest_of(trained.trained_tensors(model)))
-    if ranks.is_first:
-        events.emit(_finish(run, model, step))
+    _finish(run, model, step)
     return ExitCode.FINISHED
+
+
+def _hyper(spec: TrainSpec, ranks: Ranks) -> Hyper:
+    """What is trained with. Raises WorkError("user") for weights that cannot be sharded."""
+    hyper = spec.hyper
+    if hyper.shard_weights:
+        check_sharding(hyper, ranks.count)
+    return replace(hyper, recompute=hyper.recompute or hyper.offload or hyper.shard_weights)
+
+
+def _sharded(run: TrainingRun, model: Any, torch_device: torch.device) -> ShardedLayers | None:
+    """Deal the weights of a model's layers to ranks, if the run has them sharded."""
+    if not run.hyper.shard_weights:
+        return None
+    sharded = ShardedLayers(model, torch_device, run.ranks)
+    model.to(torch_device)
+    return sharded
+
+
+def _order_of_sums(hyper: Hyper, ranks: Ranks) -> dict[str, str]:
+    """Whether gradients are added as one process adds them, where that is not as ranks do."""
+    in_one_order = hyper.shard_weights and hyper.accumulation > ranks.count
+    return {"sums": "in the order of micro-batches"} if in_one_order else {}
 
 
 def _check_ranks(run: TrainingRun, loaded: Loaded | None) -> None:
@@ -191,7 +215,8 @@ def _fingerprint(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str
     """Everything that must be equal for two attempts to belong to the same run.
 
     How a step is divided into micro-batches is no part of it, nor whether activations are computed
-    again or layers streamed: that follows the memory. Answers to prompts change nothing.
+    again, layers streamed or weights sharded: that follows the memory. Answers to prompts change
+    nothing.
     """
     rows = hyper.batch_size * hyper.accumulation
     whole = replace(hyper, batch_size=rows, accumulation=1, **MEMORY_ALONE, sample_every_steps=0)
@@ -247,7 +272,20 @@ def _started(
     )
 
 
-def _finish(run: TrainingRun, model: Any, step: int) -> Finished:
+def _finish(run: TrainingRun, model: Any, step: int) -> None:
+    """Check that ranks have come to the same, and have the first one write what was trained.
+
+    Raises as `_write_trained`, and RankLost.
+    """
+    if run.ranks.count > 1:
+        run.ranks.check_same("weights", digest_of(trained.of_each_rank(model, run.sharded)))
+    if run.ranks.is_first:
+        run.events.emit(_write_trained(run, model, step))
+    elif run.sharded is not None:
+        run.sharded.pass_all()
+
+
+def _write_trained(run: TrainingRun, model: Any, step: int) -> Finished:
     """Write what was trained. Raises WorkError("divergence") when it is not finite."""
     destination = Path(run.spec.out_dir) / ADAPTER
     if run.best:
@@ -258,7 +296,7 @@ def _finish(run: TrainingRun, model: Any, step: int) -> Finished:
         run.events.emit(Noted(step=step, message=text))
     try:
         canonical = trained.write_trained(
-            model, run.best, run.spec.base_id, Path(run.spec.base_dir), destination
+            model, run.best, run.spec.base_id, Path(run.spec.base_dir), destination, run.sharded
         )
     except WorkError as error:  # weights of ours that are not finite have diverged
         raise WorkError("divergence", error.message, "Lower the learning rate.") from error

@@ -77,12 +77,15 @@ def load_model(
     load: gives the base of an adapter
     Raises WorkError("user") for layers that the base model does not have, or a start of another
     form.
+
+    With `shard_weights` it is in the machine's memory.
     """
     dtype = next(dtype for dtype, name in DTYPE_NAMES.items() if name == precision)
     if hyper.adaptation == "full":
         if hyper.offload:
             raise refused_offload("with full every weight is trained, and none is only read")
-        return _load_whole(spec, dtype, torch_device)
+        begins_on = torch.device("cpu") if hyper.shard_weights else torch_device
+        return _load_whole(spec, dtype, torch_device, begins_on)
     four_bits = hyper.adaptation == "qlora"
     begins_on = torch_device
     if hyper.offload:
@@ -117,10 +120,12 @@ def load_model(
     return model.to(torch_device)
 
 
-def _load_whole(spec: TrainSpec, dtype: torch.dtype, torch_device: torch.device) -> Any:
+def _load_whole(
+    spec: TrainSpec, dtype: torch.dtype, torch_device: torch.device, begins_on: torch.device
+) -> Any:
     """A model whose every weight is trained. Raises WorkError("user") where some cannot be."""
     folder = spec.base_dir if spec.start is None else spec.start.dir
-    model = load_base(folder, dtype, torch_device, four_bits=False)
+    model = load_base(folder, dtype, begins_on, four_bits=False)
     fixed = [name for name, weight in model.named_parameters() if not weight.requires_grad]
     if fixed:
         message = f"weights of {spec.base_id} are quantised and cannot be trained, as {fixed[0]}"

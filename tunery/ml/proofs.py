@@ -40,7 +40,8 @@ class Proofs:
     """The proofs for the base model, libraries and settings of one attempt."""
 
     def __init__(self, run: TrainingRun) -> None:
-        folder = run.spec.proof_dir
+        # of sharded layers every rank has a part: either all make a check, or none does
+        folder = None if run.sharded is not None else run.spec.proof_dir
         self._folder = None if folder is None else Path(folder)
         self._is_packed = run.hyper.packing
         base = {name: run.fingerprint[name] for name in ("base", "precision")}

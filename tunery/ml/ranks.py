@@ -24,6 +24,7 @@ from tunery.ml.exchange import Exchange, bytes_of
 from tunery.ml.shares import RankShare, length_of
 from tunery.work.exits import WorkError
 
+EMPTY: Final[Mapping[int, Tensor]] = {}
 EXCHANGE_VERSION: Final = "2"  # of what ranks tell each other in a step: nodes may differ
 
 
@@ -66,30 +67,56 @@ class Ranks:
             facts = f"{seed}:{step}:{micro_batch}".encode()
             torch.manual_seed(int.from_bytes(blake2b(facts, digest_size=7).digest(), "big"))
 
-    def add_to_owners(self, gradients: Sequence[Tensor], owners: Sequence[int]) -> None:
-        """Put the sum of a gradient over all ranks in its place, in the rank that owns it.
+    def givers(self, micro_batch: int, of: int) -> int:
+        """How many ranks compute one while this one is computed; they are the first ones.
+
+        of: micro-batches of the step
+        """
+        return min(self.count, of - micro_batch // self.count * self.count)
+
+    def add_to_owners(
+        self,
+        gradients: Sequence[Tensor],
+        owners: Sequence[int],
+        totals: Mapping[int, Tensor] = EMPTY,
+        givers: int | None = None,
+    ) -> None:
+        """Put the sum of a gradient over ranks in its place, in the rank that owns it.
 
         gradients: contiguous and in fp32, in all ranks of the same shapes
         owners: the rank of each
+        totals: sums of this rank that a gradient of all ranks is added to instead, by its number
+        givers: how many ranks have some, the first ones; None: all
 
         Processors add them in the memory of the machine, in the order of the ranks: no device has
         to reach another one. Raises RankLost.
         """
         if self.count == 1:
             return
+        giving = range(self.count if givers is None else givers)
         flat = [gradient.view(-1) for gradient in gradients]
+        sums = [totals.get(at, each).view(-1) for at, each in enumerate(flat)]
         width = torch.float32.itemsize
         shares = self._shares([len(each) for each in flat], owners)
         most = self._part_bytes // (width * self.count)
         for at in range(0, max(share.size for share in shares), most):
             stretches = [share.between(at, at + most) for share in shares]
-            pieces = [flat[number][part] for each in stretches for number, part in each]
-            written = [self._write(pieces)] * self.count
             ends = accumulate((width * length_of(each) for each in stretches), initial=0)
             reads = [slice(*each) for each in pairwise(ends)]
-            own = reads[self.number]
-            parts = [part[own].view(torch.float32) for part in self._meet(written, reads)]
-            self._add_up(parts, [flat[number][part] for number, part in stretches[self.number]])
+            own, size = reads[self.number], reads[-1].stop
+            if self.number in giving:
+                self._write([flat[number][part] for each in stretches for number, part in each])
+            else:
+                reads = [slice(0, 0)] * self.count
+                self._settle()
+            written = [size if rank in giving else 0 for rank in range(self.count)]
+            offered = self._meet(written, reads)[: len(giving)]
+            begin = 0
+            for number, part in stretches[self.number]:
+                total = sums[number][part]
+                pieces = [each[own].view(torch.float32)[begin:][: len(total)] for each in offered]
+                self._add_up(pieces, total, begin, onto=number in totals)
+                begin += len(total)
 
     def tell(
         self,
@@ -168,18 +195,25 @@ class Ranks:
     def _shares(self, sizes: Sequence[int], owners: Sequence[int]) -> list[RankShare]:
         return [RankShare(rank, sizes, owners) for rank in range(self.count)]
 
-    def _add_up(self, parts: Sequence[Tensor], totals: Sequence[Tensor]) -> None:
-        """Add what each rank has of tensors that are one after the other."""
-        begin = 0
-        for total in totals:
-            first, second, *others = (part[begin : begin + len(total)] for part in parts)
-            out = total if total.device.type == "cpu" else self._staging_of(total, begin)
-            torch.add(first, second, out=out)
-            for other in others:
-                out.add_(other)
+    def _add_up(self, pieces: Sequence[Tensor], total: Tensor, begin: int, *, onto: bool) -> None:
+        """Put the sum of what each rank has in its place, or add one after the other to it.
+
+        begin: where it is staged on its way to a device
+        """
+        out = total if total.device.type == "cpu" else self._staging_of(total, begin)
+        first, *others = pieces
+        if onto:
+            others = [first, *others]
             if out is not total:
-                total.copy_(out, non_blocking=True)
-            begin += len(total)
+                out.copy_(total)
+        elif others:
+            torch.add(first, others.pop(0), out=out)
+        else:
+            out.copy_(first)
+        for other in others:
+            out.add_(other)
+        if out is not total:
+            total.copy_(out, non_blocking=True)
 
     def _write(self, pieces: Sequence[Tensor]) -> int:
         """Put tensors into this rank's part of the memory, one after the other; how many bytes.
@@ -203,6 +237,11 @@ class Ranks:
         for target, staged in on_devices:
             target.copy_(staged)
         return begin
+
+    def _settle(self) -> None:
+        """Wait until what was staged is on the device: a rank that writes has waited for it."""
+        if len(self._staging):
+            torch.cuda.current_stream().synchronize()
 
     def _staging_of(self, tensor: Tensor, begin: int) -> Tensor:
         """Pinned memory for what begins there in a part.

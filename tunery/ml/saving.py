@@ -86,6 +86,8 @@ class Saver:
         All ranks do it after the same step.
         """
         if not self.run.ranks.is_first:
+            if self.run.sharded is not None:
+                self.run.sharded.pass_all()
             self.adamw.give()
             return
         settle()  # the step itself is no stall
@@ -105,6 +107,7 @@ class Saver:
             texts={TRAINER_STATE: _position(position), **scores},
             copies=copies,
             trained=self.trained(model),
+            sharded=run.sharded,
         )
         self._copied = copies.all()
         stall_s = time.monotonic() - began_s if can_copy else None
@@ -127,8 +130,10 @@ class Saver:
 
     def trained(self, model: Any) -> Mapping[str, Tensor]:
         """The trained tensors. Those of an adapter, which stay where they are, are found once: it
-        takes as long as to copy them.
+        takes as long as to copy them. Sharded layers are written from the device instead.
         """
+        if self.run.sharded is not None:
+            return {}
         if is_whole(model):
             return trained_tensors(model)
         self._adapter = self._adapter or trained_tensors(model)

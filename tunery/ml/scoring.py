@@ -164,12 +164,16 @@ def _load(spec: ScoreSpec) -> tuple[Pair, Any]:
     torch_device = device.pick_device(spec.accelerators)
     dtype = device.pick_dtype(spec.precision, torch_device)
     four_bits = spec.adaptation == "qlora"
-    streams = spec.adaptation == "lora" and outgrows(Path(spec.base_dir), torch_device)
+    sides = {"lora": 1, "full": 2}.get(spec.adaptation, 0)  # that have a base of their own
+    streams = sides > 0 and outgrows(Path(spec.base_dir), torch_device, sides)
     begins_on = torch.device("cpu") if streams else torch_device
     base = load_base(spec.base_dir, dtype, begins_on, four_bits=four_bits)
     tokenizer = AutoTokenizer.from_pretrained(spec.base_dir)
     if spec.adaptation == "full":
-        whole = load_base(spec.adapter_dir, dtype, torch_device, four_bits=False)
+        whole = load_base(spec.adapter_dir, dtype, begins_on, four_bits=False)
+        for model in (base, whole) if streams else ():
+            StreamedLayers(model.requires_grad_(requires_grad=False), torch_device)
+            model.to(torch_device)
         return Pair(whole.eval(), base.eval()), tokenizer
     try:
         model = PeftModel.from_pretrained(base, spec.adapter_dir, autocast_adapter_dtype=False)

@@ -14,6 +14,7 @@ What is overridden, and why (trl and transformers are pinned, each override is c
 import math
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -79,6 +80,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             ratio=run.hyper.lora_plus,
             whole=is_whole(model),
             ranks=run.ranks,
+            sharded=run.sharded,
         )
         self.saver = Saver(run, self.adamw)
         self.objective = objective_of(
@@ -108,6 +110,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         self.on_cpu = on_cpu
         self.loss_is_scaled_for_ga = True
         self.micro_batch = 0  # of the step in progress: the next one
+        self.micro_batches = run.hyper.accumulation  # that the step has
         self.remove_callback(PrinterCallback)
         if run.ranks.is_first:
             run.ranks.on_wait(self._note_wait)
@@ -123,7 +126,8 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         cuda = [self.args.device] if self.args.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
             self.model.train()
-            self.compute_loss(self.model, batch).backward()
+            with self._round(self.run.ranks.count):
+                self.compute_loss(self.model, batch).backward()
             self.adamw.rehearse()
         if self.run.scores is not None:
             self.run.scores.forget()
@@ -182,19 +186,37 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         """Micro-batches of a step, also those of other ranks: they count for the mean."""
         self.micro_batch = 0
-        return super().get_batch_samples(*args, **kwargs)
+        samples, items = super().get_batch_samples(*args, **kwargs)
+        self.micro_batches = len(samples)
+        return samples, items
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The loss of a micro-batch, with gradients; 0 of those that other ranks compute."""
         run, number = self.run, self.micro_batch
         self.micro_batch += 1
-        if not run.ranks.takes(number):
-            return torch.zeros((), device=self.args.device)
-        run.ranks.seed(run.hyper.seed, self.state.global_step + 1, number)
-        began_s = time.monotonic()
-        loss: Tensor = super().training_step(*args, **kwargs)
-        self._check_finite(float(loss), "the loss")
-        run.micro_batches_s.append(time.monotonic() - began_s)
+        loss: Tensor = torch.zeros((), device=self.args.device)
+        is_own, givers = run.ranks.takes(number), run.ranks.givers(number, self.micro_batches)
+        is_left_out = self.micro_batch == self.micro_batches and run.ranks.number >= givers
+        if is_own:
+            began_s = time.monotonic()
+            run.ranks.seed(run.hyper.seed, self.state.global_step + 1, number)
+            with self._round(givers):
+                loss = super().training_step(*args, **kwargs)
+            run.micro_batches_s.append(time.monotonic() - began_s)
+        elif run.sharded is not None and is_left_out:
+            with self._round(givers):
+                run.sharded.take_part()
+        else:
+            return loss
+        # Of sharded layers no rank looks for suspects by itself.
+        value = float(loss) if run.sharded is None else run.ranks.add([float(loss)])[0]
+        self._check_finite(value, "the loss")
         return loss
+
+    def _round(self, givers: int) -> AbstractContextManager[None]:
+        """Passes of a micro-batch that so many ranks compute one beside."""
+        sharded = self.run.sharded
+        return nullcontext() if sharded is None else sharded.round(givers)
 
     def _clip_grad_norm(self, model: Any) -> Tensor:
         norm = self.adamw.clip(self.run.hyper.grad_norm_max or math.inf)

@@ -5,8 +5,10 @@ process. A rank tells what it has of a share in pieces, as if its tensors were o
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
+
+from torch import Tensor
 
 
 def deal(sizes: Sequence[int], count: int) -> list[int]:
@@ -16,6 +18,12 @@ def deal(sizes: Sequence[int], count: int) -> list[int]:
         owners[number] = min(range(count), key=held.__getitem__)
         held[owners[number]] += sizes[number]
     return owners
+
+
+def owners_of(weights: Mapping[str, Tensor], count: int) -> dict[str, int]:
+    """The rank that each weight of a training is dealt to."""
+    dealt = deal([weight.numel() for weight in weights.values()], count)
+    return dict(zip(weights, dealt, strict=True))
 
 
 class RankShare:

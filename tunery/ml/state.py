@@ -19,8 +19,9 @@ from tunery.ml.adapters import WEIGHTS, adapter_tensors
 from tunery.ml.checkpoints import canonical_json
 from tunery.ml.device import settle
 from tunery.ml.exchange import bytes_of
+from tunery.ml.sharding import ShardedLayers
 from tunery.ml.tensor_files import LazyTensors, TensorFile
-from tunery.ml.trained import configuration, files_of, is_whole
+from tunery.ml.trained import configuration, files_of, is_whole, write_sharded
 from tunery.runtime.blobs.base_files import WEIGHTS as WHOLE_WEIGHTS
 
 OPTIMIZER = "optimizer.safetensors"
@@ -69,6 +70,7 @@ def take(
     texts: Mapping[str, str],
     copies: "Copies",
     trained: Mapping[str, Tensor],
+    sharded: ShardedLayers | None = None,
 ) -> Snapshot:
     """Copy what is trained, optimizer, schedule, random generators and `progress`.
 
@@ -78,11 +80,16 @@ def take(
     texts: files beside these, by name
     copies: makes them, for this time alone
     trained: `trained_tensors` of the model
+    sharded: its layers, which are written from the device; None: it has all of them
     """
     rng, rng_rest = take_rng()
     weights, config = files_of(model)
-    tensors = {weights: copies.of(trained), RNG: rng}
+    tensors = {RNG: rng}
     uncopied: dict[str, Callable[[Path], None]] = {}
+    if sharded is None:
+        tensors[weights] = copies.of(trained)
+    else:
+        uncopied[weights] = partial(write_sharded, model, sharded)
     if copies.in_place:
         uncopied[OPTIMIZER] = partial(write_optimizer, optimizer)
     else:

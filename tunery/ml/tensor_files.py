@@ -15,6 +15,7 @@ from tunery.ml.exchange import bytes_of
 
 LENGTH_BYTES: Final = 8  # before the header
 ALIGNED_BYTES: Final = 8
+TYPES: Final = {torch.float32: "F32", torch.bfloat16: "BF16"}
 
 
 class LazyTensors(Mapping[str, Tensor]):
@@ -38,19 +39,25 @@ class LazyTensors(Mapping[str, Tensor]):
 
 
 class TensorFile:
-    """A new file of tensors in fp32: its block has to write all of them.
+    """A new file of tensors of one type: its block has to write all of them.
 
     It has the bytes that `save_file` of safetensors writes. Raises OSError.
     """
 
-    def __init__(self, path: Path, shapes: Mapping[str, torch.Size]) -> None:
-        header: dict[str, object] = {}
+    def __init__(
+        self,
+        path: Path,
+        shapes: Mapping[str, torch.Size],
+        dtype: torch.dtype = torch.float32,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        header: dict[str, object] = {} if metadata is None else {"__metadata__": dict(metadata)}
         self._begins: dict[str, int] = {}
         end = 0
         for name in sorted(shapes):
-            begin, end = end, end + torch.float32.itemsize * shapes[name].numel()
+            begin, end = end, end + dtype.itemsize * shapes[name].numel()
             header[name] = {
-                "dtype": "F32", "shape": list(shapes[name]), "data_offsets": [begin, end]
+                "dtype": TYPES[dtype], "shape": list(shapes[name]), "data_offsets": [begin, end]
             }  # fmt: skip
             self._begins[name] = begin
         content = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()

@@ -13,6 +13,7 @@ from tunery.ml.model_scores import ModelScores
 from tunery.ml.order import StepPlan, rows_of_step
 from tunery.ml.packed import PackedRows
 from tunery.ml.ranks import ALONE, Ranks
+from tunery.ml.sharding import ShardedLayers
 from tunery.work.divergence import LossWindow
 from tunery.work.spec import Hyper, TrainSpec
 
@@ -28,6 +29,7 @@ class TrainingRun:
     save_s: what it took, while the training stood still; 0: there is none yet
     evaluations, best: what they showed, and the weights with the lowest loss if those are wanted
     scores: what models say of answers; None: they are not asked
+    sharded: the layers of a model of which each rank has a share of the weights; None: each has all
     ranks: the processes that share the micro-batches of each step
     step_began_s, step_s: when the step in progress began, and what the last one took
     micro_batches_s: what each micro-batch of the step in progress took this rank
@@ -50,6 +52,7 @@ class TrainingRun:
     evaluations: Evaluations = field(default_factory=Evaluations)
     best: dict[str, Tensor] = field(default_factory=dict)
     scores: ModelScores | None = None
+    sharded: ShardedLayers | None = None
     ranks: Ranks = ALONE
     step_began_s: float = 0.0
     step_s: float = 0.0

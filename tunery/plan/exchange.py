@@ -1,7 +1,8 @@
 """What the ranks of a training tell each other in a step, and how long that takes.
 
 Each rank writes its gradients into memory that all share, and adds there what all ranks have of its
-share of the weights. It steps these, writes them, and reads all others (`tunery.ml.ranks`).
+share of the weights. It steps these, writes them, and reads all others (`tunery.ml.ranks`). With
+`shard_weights` it does so for each micro-batch, and twice with the weights: in either pass.
 Nothing else is done meanwhile.
 """
 
@@ -10,17 +11,24 @@ from typing import Final
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from schemas.units import Ms, divide_up
-from tunery.plan.memory import GRADIENT_BYTES, WIDTH, precision_of, trained_weights
+from tunery.plan.memory import (
+    GRADIENT_BYTES,
+    WIDTH,
+    precision_of,
+    streamed_bytes,
+    trained_weights,
+)
 
 # What a rank writes and reads in memory, where it is more than caches hold: 67 MB of gradients of
 # two ranks took 15.9 ms, and weights of as many bytes 8.2 ms (measured, one thread each).
 MOVED_BYTES_PER_MS: Final = 8_000_000
 # To a device and back: PCIe 4.0 moves 31.5 GB/s over 16 lanes in theory. Not measured.
 BUS_BYTES_PER_MS: Final = 20_000_000
+PASSES: Final = 2  # of a micro-batch over the layers: forward and backward
 
 
 def exchanged_bytes(base: Base, hyper: HyperParameters) -> int:
-    """Of the gradients that each rank tells the others in a step."""
+    """Of the gradients that each rank tells the others in a step, or for each micro-batch."""
     return GRADIENT_BYTES * trained_weights(base, hyper)
 
 
@@ -33,6 +41,10 @@ def exchange_ms(base: Base, hyper: HyperParameters, ranks: int, device: Device) 
         return 0
     gradients = exchanged_bytes(base, hyper)
     weights = WIDTH[precision_of(hyper, device)] * trained_weights(base, hyper)
+    if hyper.shard_weights:
+        rounds = divide_up(hyper.accumulation, ranks)
+        gradients *= rounds
+        weights += (PASSES * rounds - 1) * streamed_bytes(base, hyper, device)
     moved = 2 * gradients + weights  # in and out; of the weights one part in, and all others out
     over_bus = gradients + divide_up(gradients, ranks) + weights if device == "cuda" else 0
     return divide_up(over_bus, BUS_BYTES_PER_MS) + divide_up(moved, MOVED_BYTES_PER_MS)

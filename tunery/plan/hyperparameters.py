@@ -1,7 +1,7 @@
 """Hyper-parameters of a request: their ranges, and the rules behind "auto"."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from reprlib import repr as repr_short
 from typing import Any, Final, Literal, TypeAlias, cast
@@ -11,7 +11,7 @@ from schemas.envelope import Reason
 from schemas.model import Base
 from schemas.training import Device, HyperParameters, LossType, MethodName
 from schemas.units import PPB, PPM, divide_up
-from tunery.plan.fitting import unstreamed
+from tunery.plan.fitting import PLANNED, unsharded, unstreamed
 from tunery.plan.knobs import ADAPTER_KNOBS, KNOBS, LAYERS_MAX, Number
 from tunery.plan.methods import SMOOTHED
 from tunery.plan.packing import packed, steps_of_epoch
@@ -71,10 +71,17 @@ ParameterCode: TypeAlias = Literal[
     "not_smoothed",  # loss_type, known
     "needs_smoothing",
     "not_streamed",  # what
+    "not_sharded",  # what
     "not_whole_in_range",  # name, low, high, value
     "not_in_range",  # name, low, high, value
     "multiplier_not_in_range",  # high, value
 ]
+
+
+WHERE_MISSING: Final[tuple[tuple[str, ParameterCode, Callable[..., str | None]], ...]] = (
+    ("offload", "not_streamed", unstreamed),
+    ("shard_weights", "not_sharded", unsharded),
+)
 
 
 @dataclass(frozen=True)
@@ -105,8 +112,8 @@ def problems(request: HyperRequest, base: Base | None) -> tuple[ParameterProblem
         named.append(ParameterProblem("learning_rate_multiplier", both))
     if (unsmoothed := _smoothing_problem(request)) is not None:
         named.append(unsmoothed)
-    if not named and (unstreamed := _offload_problem(request, base)) is not None:
-        named.append(unstreamed)
+    if not named:
+        named += _passing_problems(request, base)
     batch, parts = request.get("batch_size"), request.get("accumulation")
     divides = isinstance(batch, int) and isinstance(parts, int) and parts and batch % parts == 0
     if KNOBS["accumulation"].allows(parts) and not divides:
@@ -362,7 +369,7 @@ def _flags(requested: Mapping[str, Any]) -> dict[str, Any]:
     """All that are true or false, by their names."""
     names = (name for name, knob in KNOBS.items() if knob.kind == "flag")
     flags = {name: requested.get(name, KNOBS[name].default == "true") for name in names}
-    return flags | {"recompute": flags["recompute"] or flags["offload"]}
+    return flags | {"recompute": any(flags[name] for name in PLANNED)}
 
 
 def _preference(requested: Mapping[str, Any]) -> dict[str, Any]:
@@ -391,16 +398,15 @@ def _smoothing_problem(request: Mapping[str, Any]) -> ParameterProblem | None:
     return None
 
 
-def _offload_problem(request: Mapping[str, Any], base: Base | None) -> ParameterProblem | None:
-    """Of layers that are to be streamed where that is not built."""
-    if request.get("offload") is not True:
-        return None
-    what = unstreamed(None if base is None else base.family, request)
-    return (
-        None
-        if what is None
-        else ParameterProblem("offload", _parameter_reason("not_streamed", what=what))
-    )
+def _passing_problems(request: Mapping[str, Any], base: Base | None) -> list[ParameterProblem]:
+    """Of layers that are to be streamed or sharded where that is not built."""
+    family = None if base is None else base.family
+    refused: list[ParameterProblem] = []
+    for name, code, missing in WHERE_MISSING:
+        what = missing(family, request) if request.get(name) is True else None
+        if what is not None:
+            refused.append(ParameterProblem(name, _parameter_reason(code, what=what)))
+    return refused
 
 
 def _pattern(requested: Mapping[str, Any], name: str, usual: int) -> tuple[tuple[str, int], ...]:

@@ -220,6 +220,11 @@ KNOBS: Final[Mapping[str, Knob]] = {
         "`recompute` is not enough",
         default=None,
     ),
+    "shard_weights": _flag(
+        "shard_weights",
+        "of the layers' weights each slot has a share: where `recompute` is not enough for all",
+        default=None,
+    ),
     "eval_every_steps": _whole(
         "eval_every_steps", 0, 10_000, 0, "0: validation rows are scored at each epoch's end only"
     ),

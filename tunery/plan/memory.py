@@ -70,6 +70,8 @@ AUTO_PRECISION: Final[Mapping[Device, str]] = {"cpu": "fp32", "cuda": "bf16"}
 CONTEXT_BYTES: Final = 650_000_000  # CUDA's own of each process, which PyTorch does not count
 QUANTISING_BYTES: Final = 54_000_000  # of bitsandbytes in a process, which QLoRA alone loads
 LAYERS_STREAMED: Final = 2  # on the device at once with `offload`: one computes, one is copied
+LAYERS_SHARDED: Final = 1  # with `shard_weights`: nothing is brought while a layer computes
+SHARDED_BYTES: Final = 16  # of a weight in the rank that has it: master, sum of gradients, moments
 # process, libraries, allocator; on an accelerator: context, work space of its libraries
 OVERHEAD_BYTES: Final[Mapping[Device, int]] = {
     "cpu": 966_000_000,
@@ -113,7 +115,7 @@ def memory_bytes(
     """Peak memory of one slot: weights, optimizer, one micro-batch, rows, process.
 
     tokens: of the training file; None: rows are as long as they may be, the file is not counted
-    ranks: that share the optimizer
+    ranks: that share the optimizer, and with `shard_weights` the weights
     """
     precision = precision_of(hyper, device)
     in_file = 0 if tokens is None else tokens.tokens
@@ -154,22 +156,41 @@ def precision_of(hyper: HyperParameters, device: Device) -> str:
 def _bytes_of_others(base: Base, hyper: HyperParameters, device: Device, ranks: int) -> int:
     """Of masters and moments that other ranks have: each has those of its share of the weights.
 
-    Whole tensors are dealt, and none is larger than the table of tokens. Gradients are summed once
-    a step: until then each rank has its own of all weights.
+    Gradients are summed once a step: until then each rank has its own of all weights.
     """
     weights = trained_weights(base, hyper)
-    largest = 0
-    if hyper.adaptation == "full" or hyper.modules_to_save:
-        largest = (base.vocabulary or VOCABULARY) * base.hidden_size
-    share = min(weights, max(largest, divide_up(weights, ranks)))
+    share = _share(base, hyper, ranks)
     each = FULL_BYTES[precision_of(hyper, device)] - GRADIENT_BYTES
     if hyper.adaptation == "full":
         each += STEP_BYTES[device]
     return each * (weights - share)
 
 
+def _share(base: Base, hyper: HyperParameters, ranks: int) -> int:
+    """Trained weights that are dealt to a rank: whole tensors, none of which is larger than the
+    table of tokens.
+    """
+    weights = trained_weights(base, hyper)
+    largest = 0
+    if hyper.adaptation == "full" or hyper.modules_to_save:
+        largest = (base.vocabulary or VOCABULARY) * base.hidden_size
+    return min(weights, max(largest, divide_up(weights, ranks)))
+
+
+def _sharded_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: int) -> int:
+    """What a rank keeps of its own weights, and gradients of a micro-batch until they are handed
+    over: of a layer, and of the tables of tokens.
+    """
+    own = (SHARDED_BYTES + STEP_BYTES[device]) * _share(base, hyper, ranks)
+    layers = layers_weights(base)
+    passing = base.parameters - layers + divide_up(layers, _layers(base))
+    return own + (_width(hyper, device) + GRADIENT_BYTES) * passing
+
+
 def _trained_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: int) -> int:
     """What is trained, with its gradients and the state of its optimizer."""
+    if hyper.shard_weights:
+        return _sharded_bytes(base, hyper, device, ranks)
     precision = precision_of(hyper, device)
     width = WIDTH[precision]
     trained = (LORA_BYTES + width) * trained_weights(base, hyper)
@@ -203,11 +224,15 @@ def base_bytes(base: Base, hyper: HyperParameters, device: Device) -> int:
     """The weights of the base; with QLoRA its tables of tokens stay as wide as they are.
 
     With `offload` a device has those and two layers; a processor has the buffers of both on top.
+    With `shard_weights` either has them and one layer.
     """
     width = _width(hyper, device)
     layers = layers_weights(base)
     if hyper.adaptation == "qlora":
         return width * (base.parameters - layers) + layers * FOUR_BIT_BYTES // 1_000
+    if hyper.shard_weights:
+        buffers = LAYERS_SHARDED * divide_up(layers, _layers(base))
+        return width * (base.parameters - layers + buffers)
     if not hyper.offload:
         return width * base.parameters
     buffers = LAYERS_STREAMED * divide_up(layers, _layers(base))
@@ -216,7 +241,7 @@ def base_bytes(base: Base, hyper: HyperParameters, device: Device) -> int:
 
 
 def streamed_bytes(base: Base, hyper: HyperParameters, device: Device) -> int:
-    """What a pass over all layers copies to a device with `offload`."""
+    """What a pass over all layers copies to a device with `offload` or `shard_weights`."""
     return _width(hyper, device) * layers_weights(base)
 
 

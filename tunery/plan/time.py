@@ -132,7 +132,9 @@ def streamed_eval_ms(base: Base, hyper: HyperParameters, device: Device, graded:
     graded: as of `eval_ms`
     """
     passes = EVAL_PASSES + graded // WRITING_FACTOR
-    return passes * pass_ms(base, hyper, device) if hyper.offload else 0
+    sides = 2 if hyper.shard_weights else 1  # the base, and the model that was trained
+    is_streamed = hyper.offload or hyper.shard_weights
+    return sides * passes * pass_ms(base, hyper, device) if is_streamed else 0
 
 
 def eval_ms(

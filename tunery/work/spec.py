@@ -62,6 +62,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     early_stopping_patience: evaluations without improvement that end the run; 0: none do
     recompute: activations are computed again for the backward pass
     offload: the layers of the base stay in the machine's memory and are copied when they are needed
+    shard_weights: of the layers' weights each rank has a share, and is told all others when needed
     train_on_prompts: all tokens are labels
     packing: the documents of a packed row are computed together
     rank_pattern, alpha_pattern: names of layers with values of their own
@@ -105,6 +106,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     early_stopping_patience: int = 0
     recompute: bool = False
     offload: bool = False
+    shard_weights: bool = False
     train_on_prompts: bool = False
     packing: bool = True
     rank_pattern: tuple[tuple[str, int], ...] = ()

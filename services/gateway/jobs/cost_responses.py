@@ -57,8 +57,8 @@ class NoEstimateResponse(Response):
 
 class EstimateResponse(NoEstimateResponse):
     """An estimate. `refusal`, `refusal_code`: why a submission would be refused now, as its error
-    says; null: it would not. `memory_reason`: why the plan chose `recompute` or `offload`; null: it
-    chose neither. Amounts in millionths.
+    says; null: it would not. `memory_reason`: why the plan chose `recompute`, `offload` or
+    `shard_weights`; null: it chose none. Amounts in millionths.
     """
 
     allowed_to_proceed: bool

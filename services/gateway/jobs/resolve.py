@@ -79,7 +79,7 @@ OWNERS: Final[Mapping[Device, str]] = {"cpu": "nodes", "cuda": "accelerators"}  
 LESS: Final[Mapping[Adaptation, str]] = {
     "lora": "Lower max_length or lora.rank, or choose a smaller model.",
     "qlora": "Lower max_length or lora.rank, or choose a smaller model.",
-    "full": "Set adaptation to lora, or choose a smaller model.",
+    "full": "Set adaptation to lora, use more slots, or choose a smaller model.",
 }
 
 
@@ -324,14 +324,16 @@ def _choice_of_nodes(request: JobRequest, facts: Facts, settings: RequestedSetti
 
 
 def _slots_problem(settings: RequestedSettings, choice: NodeChoice) -> RequestProblem | None:
-    """Why the job cannot have several slots; None: it can, or needs one.
+    """Why the job cannot have so many slots; None: it can.
 
     More would be billed and train no faster.
     """
     slots, most = settings.slots, choice.most_slots
     if slots == 1:
-        return None
-    if settings.method not in SHARED_BY_RANKS:
+        if settings.hyper.get("shard_weights") is not True:
+            return None
+        text = "shard_weights deals weights to several slots; set slots to 2 or more"
+    elif settings.method not in SHARED_BY_RANKS:
         text = f"a training with the method {settings.method} uses one slot; set it to 1"
     elif 0 < most < slots:
         text = f"the nodes that the job may have together have {most} for it"

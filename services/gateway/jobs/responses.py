@@ -77,6 +77,7 @@ class TrainingParametersResponse(Response):
     train_on_prompts: bool
     recompute: bool
     offload: bool
+    shard_weights: bool
     eval_every_steps: int
     sample_every_steps: int
     best_checkpoint: bool
@@ -460,6 +461,7 @@ def training_parameters(hyper: HyperParameters) -> dict[str, Any]:
         "train_on_prompts": values.train_on_prompts,
         "recompute": values.recompute,
         "offload": values.offload,
+        "shard_weights": values.shard_weights,
         "eval_every_steps": values.eval_every_steps,
         "sample_every_steps": values.sample_every_steps,
         "best_checkpoint": values.best_checkpoint,

@@ -415,6 +415,10 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
         "keeps the layers of the base in the memory of the machine, which is not built for {what}; "
         "set offload to false"
     ),
+    "not_sharded": (
+        "deals the weights of all layers to the slots, which is not built for {what}; set "
+        "shard_weights to false"
+    ),
     "needs_smoothing": "exo_pair needs a label_smoothing above 0; its paper takes 0.001",
     "two_learning_rates": "give learning_rate or learning_rate_multiplier, not both",
     "not_whole_in_range": ('must be a whole number from {low} to {high}, or "auto"; it is {value}'),

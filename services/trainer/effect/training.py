@@ -361,6 +361,7 @@ def speed_class(work: TrainWork, slots: int) -> str:
         *(hyper.batch_size, hyper.accumulation, hyper.max_length, hyper.packing, hyper.recompute),
         *(hyper.target_modules, hyper.num_generations, hyper.threads, slots),
         *(("offload",) if hyper.offload else ()),
+        *(("shard_weights",) if hyper.shard_weights else ()),
         *map(str, work.variants),
     )
     return derived_id(*map(str, parts))

@@ -266,6 +266,29 @@ def test_each_rank_adds_what_all_have_of_its_share_in_their_order() -> None:
         assert values == [{111.0} if owner == number else set(own) for owner in owners]
 
 
+def test_gradients_are_added_to_a_sum_one_after_the_other_by_ranks_that_have_some() -> None:
+    """In an order in which the bits show it; a rank without any owns some all the same."""
+    import torch
+
+    from tunery.ml.ranks import Ranks
+
+    sizes, owners = [(40,), (5,), (6,)], [2, 0, 1]
+    values, begins = [1e8, 3.0, 0.1], 7e-3
+
+    def be_rank(ranks: Ranks) -> list[list[float]]:
+        gradients = [torch.full(size, values[ranks.number]) for size in sizes]
+        totals = {at: torch.full(sizes[at], begins) for at in (0, 1) if owners[at] == ranks.number}
+        ranks.add_to_owners(gradients, owners, totals, givers=2)
+        kept = [totals.get(at, gradient) for at, gradient in enumerate(gradients)]
+        return [kept[at].tolist() for at, owner in enumerate(owners) if owner == ranks.number]
+
+    onto = float(torch.tensor(begins) + 1e8 + 3.0)
+    anew = float(torch.tensor(1e8) + 3.0)
+    sums = with_ranks(3, be_rank, part_bytes=96)
+    assert sums == [[[onto] * 5], [[anew] * 6], [[onto] * 40]]
+    assert [Ranks().givers(0, 1), Ranks().givers(3, 4)] == [1, 1]
+
+
 def test_every_rank_is_told_what_each_has() -> None:
     """Of one tensor only a part at once; a rank that has nothing tells nothing."""
     import torch

@@ -31,6 +31,17 @@ def test_a_file_in_pieces_has_the_bytes_of_one_that_is_saved_at_once(
     assert load_file(tmp_path / "pieces").keys() == tensors.keys()
 
 
+def test_a_file_in_bf16_has_the_bytes_of_a_model_that_is_saved(tmp_path: Path) -> None:
+    tensors = {"b": torch.arange(6.0).bfloat16(), "a": torch.ones(2, 2, dtype=torch.bfloat16)}
+    metadata = {"format": "pt"}
+    save_file(tensors, tmp_path / "plain", metadata=metadata)
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    with TensorFile(tmp_path / "pieces", shapes, torch.bfloat16, metadata) as file:
+        for name, tensor in tensors.items():
+            file.write(name, tensor)
+    assert (tmp_path / "pieces").read_bytes() == (tmp_path / "plain").read_bytes()
+
+
 def test_tensors_are_read_one_by_one(tmp_path: Path) -> None:
     save_file({"a": torch.ones(2), "b": torch.zeros(3)}, tmp_path / "file")
     tensors = LazyTensors(tmp_path / "file")

@@ -32,6 +32,8 @@ METHODS: Final[tuple[tuple[dict[str, Any], int], ...]] = (
     ({"adaptation": "qlora", "recompute": True}, 1),
     ({"adaptation": "full", "recompute": True}, 1),
     ({"adaptation": "full", "recompute": True}, 8),
+    ({"adaptation": "full", "shard_weights": True}, 8),
+    ({"adaptation": "full", "shard_weights": True}, 32),
 )
 
 

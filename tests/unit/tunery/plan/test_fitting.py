@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.unit.tunery.plan.samples import SMOL, job
 from tests.unit.tunery.plan.test_exchange import base_of
-from tunery.plan.fitting import PLANNED, fitted, memory_reason, unstreamed
+from tunery.plan.fitting import PLANNED, fitted, memory_reason, unsharded, unstreamed
 from tunery.plan.hyperparameters import problems, resolve
 from tunery.plan.memory import memory_bytes
 from tunery.plan.micro_batches import rows_at_once
@@ -69,6 +69,42 @@ def test_layers_that_cannot_be_streamed_are_not(changes: dict[str, Any]) -> None
     assert (chosen.recompute, chosen.offload) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("gigabytes", "ranks", "rows", "recompute", "shard_weights"),
+    [
+        (999, 8, 8, False, False),
+        (280, 8, 4, True, False),
+        (141, 8, 8, True, True),
+        (102, 8, 1, True, True),
+        (141, 1, 1, True, False),  # nobody is there to have the rest
+        (48, 32, 4, True, True),
+    ],
+)
+def test_weights_are_sharded_where_several_slots_have_too_little_memory(
+    gigabytes: int, ranks: int, rows: int, recompute: bool, shard_weights: bool
+) -> None:
+    hyper, _ = resolve(ASKED | {"adaptation": "full"}, LARGE, None, 1, "cuda")
+    chosen = fitted(LARGE, hyper, "cuda", None, gigabytes * GB, (), ranks)
+    assert (rows_at_once(chosen), chosen.recompute, chosen.shard_weights) == (
+        *(rows, recompute),
+        shard_weights,
+    )
+    fits = memory_bytes(LARGE, chosen, "cuda", ranks=ranks) <= gigabytes * GB
+    assert fits == (ranks > 1)
+    kept = fitted(LARGE, hyper, "cuda", None, gigabytes * GB, ("shard_weights",), ranks)
+    assert not kept.shard_weights, "what a request sets stays"
+
+
+def test_more_ranks_need_less_memory_of_sharded_weights() -> None:
+    asked = ASKED | {"adaptation": "full", "shard_weights": True}
+    hyper, _ = resolve(asked, LARGE, None, 1, "cuda")
+    whole = replace(hyper, shard_weights=False)
+    assert hyper.recompute
+    sizes = [memory_bytes(LARGE, hyper, "cuda", ranks=ranks) for ranks in (2, 4, 8, 16)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < memory_bytes(LARGE, whole, "cuda", ranks=16) / 3
+
+
 def test_memory_of_a_processor_is_that_of_the_machine() -> None:
     hyper, _ = resolve(ASKED, LARGE, None, 1)
     assert not fitted(LARGE, hyper, "cpu", None, GB, ()).offload
@@ -97,6 +133,29 @@ def test_offload_where_it_is_not_built_is_refused_with_the_reason(
     assert problems({"offload": False, **asked}, base) == ()
 
 
+@pytest.mark.parametrize(
+    ("asked", "family", "what"),
+    [
+        ({"adaptation": "lora"}, "llama", "the base is only read"),
+        ({"recompute": False}, "llama", "each layer once more"),
+        ({"method": "dpo"}, "llama", "not one pass"),
+        ({"packing": False}, "llama", "each document is a pass"),
+        ({"best_checkpoint": True}, "llama", "a copy of all weights"),
+        ({"sample_every_steps": 5}, "llama", "answers during the training"),
+        ({}, "mamba", "models of the family mamba"),
+    ],
+)
+def test_sharding_where_it_is_not_built_is_refused_with_the_reason(
+    asked: dict[str, Any], family: str, what: str
+) -> None:
+    base, asked = replace(SMOL, family=family), {"adaptation": "full"} | asked
+    (problem,) = problems({"shard_weights": True, **asked}, base)
+    assert (problem.param, problem.reason.code) == ("shard_weights", "not_sharded")
+    assert what in str(problem.reason.params["what"])
+    assert problems(asked, base) == ()
+    assert unsharded("llama", {"adaptation": "full"}) is None
+
+
 def test_offload_computes_again() -> None:
     hyper, _ = resolve({"offload": True}, SMOL, None, 1)
     assert (hyper.recompute, hyper.offload) == (True, True)
@@ -120,4 +179,15 @@ def test_the_reason_has_what_each_way_needs() -> None:
     assert again == (
         "a packed row at a time needs 109.5 GB with neither, 71.6 GB with recompute: the first "
         "that a slot has is taken"
+    )
+
+
+def test_the_reason_for_shares_has_what_each_way_needs() -> None:
+    hyper, auto = resolve(ASKED | {"adaptation": "full"}, LARGE, None, 1, "cuda")
+    chosen = fitted(LARGE, hyper, "cuda", None, 141 * GB, (), 8)
+    spec = replace(job(chosen, slots=8), base=LARGE, device="cuda", auto=(*auto, *PLANNED))
+    assert memory_reason(spec) == (
+        "a packed row at a time needs 303.1 GB with neither, 265.2 GB with recompute, 101.4 GB "
+        "with shard_weights: the first that a slot has is taken; each of 8 slots keeps a part of "
+        "the layers' weights"
     )

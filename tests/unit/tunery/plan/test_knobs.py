@@ -60,6 +60,8 @@ def test_every_knob_reaches_the_training_from_the_command_line_and_the_api(name:
         value = 2
     if knob.methods != ("reward",):  # its models write nothing
         put(body, *_parsed('eval.prompts=["Who?"]'))
+    if name == "shard_weights":
+        put(body, *_parsed("training.adaptation=full"))
     put(body, *_parsed(f"training.batch_size={8}"))
     put(body, *_parsed(f"training.{name}={json.dumps(value)}"))
     settings, refused = requested_settings(JobRequest.model_validate(body))

@@ -104,7 +104,7 @@ def test_training_m5_what_does_not_fit_is_computed_again_or_streamed_with_the_re
     )
     again = structs.replace(whole.hyper, recompute=True)
     streamed = structs.replace(again, offload=True)
-    for hyper, chosen in ((again, ("recompute",)), (streamed, PLANNED)):
+    for hyper, chosen in ((again, ("recompute",)), (streamed, PLANNED[:2])):
         limit = memory_bytes(base, hyper, "cuda", TOKENS)
         nodes = [replace(device, memory_bytes=limit)]
         body = request(training=training)
@@ -122,3 +122,35 @@ def test_training_m5_what_does_not_fit_is_computed_again_or_streamed_with_the_re
     refusal = refusal_of(request(training={"offload": True, "adaptation": "full"}))
     assert refusal.param == "training.offload"
     assert "every weight changes; set offload to false" in refusal.message
+
+
+def test_weights_are_dealt_to_slots_where_they_do_not_fit_one() -> None:
+    """What a request sets is kept to; one slot has nobody to deal them to."""
+    shape = {"hidden_size": 2_048, "inner_size": 8_192, "layers": 16, "vocabulary": 49_152}
+    base = structs.replace(BASE, parameters=1_200_000_000, **shape)
+    training: dict[str, Any] = {
+        "max_length": 512,
+        "precision": "bf16",
+        "adaptation": "full",
+        "slots": 4,
+        "batch_size": 4,
+    }
+    device = replace(of_model("h100"), slots=4)
+    whole = spec_of(request(training=training), base=base, nodes=[device])
+    dealt = structs.replace(whole.hyper, recompute=True, shard_weights=True)
+    limit = memory_bytes(base, dealt, "cuda", TOKENS, 4)
+    nodes = [replace(device, memory_bytes=limit)]
+    planned = spec_of(request(training=training), base=base, nodes=nodes)
+    assert (planned.hyper.recompute, planned.hyper.shard_weights) == (True, True)
+    assert planned.auto == (*whole.auto, "recompute", "shard_weights")
+    assert "each of 4 slots keeps a part" in (memory_reason(planned) or "")
+    kept = request(training=training | {"shard_weights": False})
+    text = refusal_of(kept, base=base, nodes=nodes).message
+    assert "one row at a time on each of 4 slots needs about" in text
+    alone = request(training=training | {"shard_weights": True, "slots": 1})
+    refusal = refusal_of(alone, base=base, nodes=[device])
+    assert refusal.param == "training.slots"
+    assert "set slots to 2 or more" in refusal.message
+    lora = request(training=training | {"shard_weights": True, "adaptation": "lora"})
+    refusal = refusal_of(lora, base=base, nodes=[device])
+    assert "only read (offload is for that); set shard_weights to false" in refusal.message
