@@ -59,6 +59,7 @@ from services.gateway.serving_pools import routes as serving_pools
 from services.gateway.unknown_urls import ALTERNATIVES
 from services.gateway.web import problems
 from services.gateway.web.edge import Edge
+from services.gateway.web.shown_names import ShownNames
 
 TITLE: Final = "Tunery"
 VERSION: Final = "1"
@@ -73,9 +74,8 @@ def create_app(deps: JobDeps) -> ASGIApp:
     app.state.deps = deps
     app.state.submissions = Submissions(deps)
     app.state.readiness = health.Readiness(deps)
-    return Edge(
-        app, deps, counting(authenticate), Observer(deps.audit, deps.clock, app.router.routes)
-    )
+    observer = Observer(deps.audit, deps.clock, app.router.routes)
+    return Edge(ShownNames(app, deps.seal), deps, counting(authenticate), observer)
 
 
 def routes() -> FastAPI:

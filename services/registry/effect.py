@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from schemas import errors
-from schemas.model import RecordPublished, VersionSubmitted
+from schemas.model import RecordPublished, VersionSubmitted, VersionTerms
 from schemas.reasons import Failure, FailureCode, failing
 from schemas.training import BlobFile
 from services.registry.project import (
@@ -32,6 +33,7 @@ from tunery.provenance.statements import (
     lineage_statement,
 )
 from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.seal.model_names import shown_names
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.store.abstract import Store
 from tunery.runtime.verbs import Effect, RetryLater, Send
@@ -64,7 +66,7 @@ def publish(blobs: Blobs, seal: Sealer, key: SigningKey | None = None) -> Effect
 
     async def run(version: VersionSubmitted, tenant: str, _: int = 1) -> Send:
         try:
-            return _record(version, tenant, await _publish(blobs, version, tenant, key), None)
+            return _record(version, tenant, await _publish(blobs, seal, version, tenant, key), None)
         except Unpublishable as error:
             return _record(version, tenant, (), _failure("adapter_unpublishable", tenant, error))
 
@@ -127,7 +129,7 @@ def final_key(tenant: str, model_id: str, sha256: str, name: str) -> str:
 
 
 async def _publish(
-    blobs: Blobs, version: VersionSubmitted, tenant: str, key: SigningKey | None
+    blobs: Blobs, seal: Sealer, version: VersionSubmitted, tenant: str, key: SigningKey | None
 ) -> tuple[BlobFile, ...]:
     check_names(tuple(file.name for file in version.adapter))
     files = {file.name: file for file in version.adapter}
@@ -138,9 +140,10 @@ async def _publish(
         config = await _check_config(blobs, files[CONFIG], version)
         await _check_weights(blobs, files[WEIGHTS], config)
     published = [await _copy(blobs, file, version, tenant) for file in version.adapter]
-    records = {LINEAGE: _lineage(version)}
+    shown = _shown(seal, version, tenant)
+    records = {LINEAGE: _lineage(shown)}
     if key is not None:
-        records |= _signed_records(version, records[LINEAGE], key)
+        records |= _signed_records(shown, records[LINEAGE], key)
     for name, data in records.items():
         published.append(await _write(blobs, version, tenant, name, data))
     return tuple(published)
@@ -184,6 +187,12 @@ async def _copy(blobs: Blobs, file: BlobFile, version: VersionSubmitted, tenant:
     if await blobs.size(key) != file.bytes:
         await blobs.put(key, blobs.stream(file.blob, sha256=file.sha256), sha256=file.sha256)
     return BlobFile(name=file.name, blob=key, sha256=file.sha256, bytes=file.bytes)
+
+
+def _shown(seal: Sealer, version: VersionSubmitted, tenant: str) -> VersionSubmitted:
+    """The version by its names as its tenant sees them, for files that are the tenant's."""
+    text = shown_names(seal, tenant, msgspec.json.encode(version.terms))
+    return replace(version, terms=msgspec.json.decode(text, type=VersionTerms))
 
 
 def _lineage(version: VersionSubmitted) -> bytes:

@@ -15,6 +15,7 @@ from services.gateway.web.deps import Principal
 from services.gateway.web.edge import METHODS
 from services.gateway.web.scopes import ASKING, READING, RESOURCES
 from tunery.runtime.clock import Clock
+from tunery.runtime.seal.model_names import MODEL_PREFIX, SUFFIX
 
 #: routes that answer with what a tenant uploaded, wrote or trained, or with a URL of it
 CONTENT: Final = frozenset(
@@ -44,8 +45,6 @@ OWN_ID: Final = re.compile(r"[a-z]+[-_](?:ckpt-)?[0-9a-f]{8,64}")
 NAMED_BY_OPERATORS: Final = frozenset(
     {"tenant", "node_id", "base_id", "model_id", "version", "invoice_id", "step"}
 )
-MODEL_PREFIX: Final = "ft:"
-SUFFIX_PART: Final = 3  # of `ft:base:tenant:suffix:end`: a tenant's words
 NO_ID: Final = "[name]"
 ID_CHARACTERS_MAX: Final = 200
 BODY_BYTES_MAX: Final = 256 * 1024
@@ -166,6 +165,6 @@ def _without_text(name: str, value: str, *, exists: bool) -> str:
     if not exists or len(value) > ID_CHARACTERS_MAX:
         return NO_ID
     parts = value.split(":")
-    if value.startswith(MODEL_PREFIX) and len(parts) > SUFFIX_PART:
-        return ":".join((*parts[:SUFFIX_PART], "", *parts[SUFFIX_PART + 1 :]))
+    if value.startswith(MODEL_PREFIX) and len(parts) > SUFFIX:
+        return ":".join((*parts[:SUFFIX], "", *parts[SUFFIX + 1 :]))
     return value if name in NAMED_BY_OPERATORS else NO_ID

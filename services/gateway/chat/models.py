@@ -17,12 +17,13 @@ from services.gateway.deployments.serving import (
     refuse_quarantined,
     unknown,
 )
-from services.gateway.models.names import MODEL_PREFIX, named_stage
+from services.gateway.models.names import named_stage
 from services.gateway.models.routes import find_base, version_named
 from services.gateway.models.tables import ModelRow
 from services.gateway.ports import Engine
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.errors import ApiError
+from tunery.runtime.seal.model_names import MODEL_PREFIX
 from tunery.work.engine import EngineModel
 
 DRAWN_BYTES: Final = 8

@@ -28,6 +28,7 @@ from services.gateway.deployments.serving import (
 )
 from services.gateway.models.names import HELD_STAGES, named_stage, stage_name
 from services.gateway.models.routes import (
+    expected_holder,
     find_version,
     look_at_base,
     version_named,
@@ -39,6 +40,7 @@ from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import ApiError, invalid, not_found
 from services.gateway.web.responses import Deleted, Page, listing
 from services.gateway.web.routing import new_router
+from tunery.runtime.seal.model_names import shown_names
 
 PRECISION: Final = 1e-6  # of a share in percent, beyond its two decimals
 router = new_router("models")
@@ -67,10 +69,11 @@ async def deploy_model(
         shadow=shadow,
         salt=deps.fresh(""),
     )
+    expected = await expected_holder(deps, caller, body.expected)
     await deps.commands.decide(
         MODEL,
         caller.tenant,
-        Deploy(deployment=deployment, expected=body.expected),
+        Deploy(deployment=deployment, expected=expected),
         actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     holder = await find_version(deps, caller, row.id)
@@ -86,7 +89,7 @@ async def list_deployments(deps: WithDeps, caller: Caller) -> Page[DeploymentRes
         deployment_response(holder, stage, row, {})
         for holder, stage, row in await deployments_of(deps, caller.tenant)
     ]
-    shown.sort(key=lambda deployment: deployment.id)
+    shown.sort(key=lambda deployment: shown_names(deps.seal, caller.tenant, deployment.id.encode()))
     return listing(Page[DeploymentResponse], shown, False)
 
 

@@ -8,6 +8,7 @@ from services.gateway.jobs.tables import (
     CheckpointRow,
     StepRow,
 )
+from services.gateway.models.names import checkpoint_name
 from services.gateway.models.responses import (
     DownloadFileResponse,
     Format,
@@ -58,7 +59,7 @@ def checkpoint_response(
     return CheckpointResponse(
         id=row.id,
         created_at=seconds(row.created_at),
-        fine_tuned_model_checkpoint=f"{model_id}:ckpt-step-{row.step}",
+        fine_tuned_model_checkpoint=checkpoint_name(model_id, row.step),
         fine_tuning_job_id=row.job_id,
         step_number=row.step,
         metrics=metrics,

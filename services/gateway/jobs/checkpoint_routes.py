@@ -23,7 +23,7 @@ from services.gateway.jobs.checkpoint_responses import (
 from services.gateway.jobs.tables import CHECKPOINTS, JOBS, CheckpointRow
 from services.gateway.models.bodies import PROJECTS_MAX, PermissionRequest
 from services.gateway.models.download_routes import URL_MS, download_url
-from services.gateway.models.names import MODEL_SUFFIX_CHARACTERS
+from services.gateway.models.names import MODEL_SUFFIX_CHARACTERS, checkpoint_name
 from services.gateway.models.responses import (
     CheckpointModelResponse,
     PermissionResponse,
@@ -52,9 +52,9 @@ async def retrieve_checkpoint_model(
     model_id: str, step: int, deps: WithDeps, caller: Caller
 ) -> CheckpointModelResponse:
     """A checkpoint by its name in OpenAI's API."""
-    row = await _own(deps, caller, f"{model_id}:ckpt-step-{step}")
+    row = await _own(deps, caller, checkpoint_name(model_id, step))
     return CheckpointModelResponse(
-        id=f"{model_id}:ckpt-step-{step}",
+        id=checkpoint_name(model_id, step),
         created=seconds(row.created_at),
         owned_by=row.tenant,
         parent=model_id.split(":")[1],
@@ -69,7 +69,7 @@ async def checkpoint_model_adapter(
     model_id: str, step: int, request: Request, deps: WithDeps, caller: Caller
 ) -> CheckpointFilesResponse:
     """Download URLs of the adapter of a checkpoint, by its name in OpenAI's API."""
-    return await download_checkpoint(f"{model_id}:ckpt-step-{step}", request, deps, caller)
+    return await download_checkpoint(checkpoint_name(model_id, step), request, deps, caller)
 
 
 @router.post(ROOT + "/permissions")

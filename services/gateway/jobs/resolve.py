@@ -90,11 +90,12 @@ class Facts:
     allowed_models: the base models that the caller's key may train, None: all. held_out: the
     validation file. nodes: all that the pool knows. book: of the tenant's price version. job_id,
     seed: drawn for this job. suffix, metadata, prompts, grader, measures: sealed for the tenant.
-    suffix_hmac: equal for equal suffixes of a tenant. start: where `model` names an own version or
-    checkpoint. mixture: the files that its mixture names, by these names. score_problem: why models
-    of its grader are not asked here; None: they are, or there are none. benchmarks: all that there
-    are, by name. policy: of the gate, for this base model. integrations: sealed for the tenant.
-    has_tracking_server: the tenant has set one. has_wandb: W&B's package is installed here.
+    suffix_hmac: equal for equal suffixes of a tenant. sealed_suffix: as the model's name has it on
+    the log. start: where `model` names an own version or checkpoint. mixture: the files that its
+    mixture names, by these names. score_problem: why models of its grader are not asked here; None:
+    they are, or there are none. benchmarks: all that there are, by name. policy: of the gate, for
+    this base model. integrations: sealed for the tenant. has_tracking_server: the tenant has set
+    one. has_wandb: W&B's package is installed here.
     """
 
     tenant_id: str
@@ -110,6 +111,7 @@ class Facts:
     suffix: Sealed | None
     metadata: Sealed | None
     suffix_hmac: str
+    sealed_suffix: str = ""
     prompts: Sealed | None = None
     start: KnownStart | None = None
     grader: Sealed | None = None
@@ -185,7 +187,7 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         model_id=model_id(
             request.model if request.model in base.aliases else base.base_id,
             tenant.id,
-            request.suffix,
+            facts.sealed_suffix,
             facts.job_id,
         ),
         price=lane_price(installed_book(facts.book, tenant), tenant.plan),

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from schemas.sealed import Sealed, SealedField
 from services.gateway.jobs.event_responses import metrics_response
 from services.gateway.jobs.integrations import WANDB, shown_integrations
@@ -14,6 +16,7 @@ from services.gateway.jobs.tables import JobRow, StepRow
 from tunery.mirrors.event_files import EventFile
 from tunery.mirrors.wandb_files import packed_run
 from tunery.mirrors.wandb_runs import RunRefused, is_installed
+from tunery.runtime.seal.model_names import shown_names
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.telemetry.logs import log_event
 
@@ -29,7 +32,7 @@ class ResultContent(NamedTuple):
 
 def event_file(row: JobRow, steps: Sequence[StepRow], seal: Sealer) -> ResultContent:
     """The file that TensorBoard shows as a run. It depends on the job alone."""
-    job = job_response(row, _unsealing(seal)).model_dump(mode="json")
+    job = _shown_job(row, seal)
     with tempfile.TemporaryDirectory(prefix="tunery-tensorboard-") as folder:
         file = EventFile(Path(folder))
         file.begin(job)
@@ -50,13 +53,20 @@ def offline_run(row: JobRow, steps: Sequence[StepRow], seal: Sealer) -> ResultCo
     settings: dict[str, Any] | None = integrations.get(WANDB, {}).get(WANDB)
     if settings is None or not is_installed():
         return None
-    job = job_response(row, unseal).model_dump(mode="json")
+    job = _shown_job(row, seal)
     figures = [metrics_response(step).model_dump(mode="json") for step in steps]
     try:
         return ResultContent(f"wandb-{row.id}.zip", packed_run(job, figures, settings))
     except RunRefused as error:
         log_event(LOG, logging.WARNING, "result.wandb_refused", error, job_id=row.id)
         return None
+
+
+def _shown_job(row: JobRow, seal: Sealer) -> dict[str, Any]:
+    """The job as its tenant sees it."""
+    text = job_response(row, _unsealing(seal)).model_dump_json().encode()
+    job: dict[str, Any] = msgspec.json.decode(shown_names(seal, row.tenant, text))
+    return job
 
 
 def _unsealing(seal: Sealer) -> Any:

@@ -34,14 +34,15 @@ from services.gateway.jobs.resolve import POOL, Facts, Resolved, canonical, reso
 from services.gateway.jobs.starts import WEIGHTS, KnownStart, adapter_start
 from services.gateway.jobs.tables import JOBS, NODES, JobRow
 from services.gateway.models.benchmark_routes import BENCHMARKS_MAX
-from services.gateway.models.names import MODEL_PREFIX, slug
-from services.gateway.models.routes import find_base
-from services.gateway.models.tables import BENCHMARKS, MODELS, POLICIES
+from services.gateway.models.names import checkpoint_name, slug
+from services.gateway.models.routes import find_base, version_of_id
+from services.gateway.models.tables import BENCHMARKS, POLICIES
 from services.gateway.ports import Buckets
 from services.gateway.web.bodies import Body
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.errors import ApiError, invalid
 from tunery.mirrors.wandb_runs import is_installed as wandb_is_installed
+from tunery.runtime.seal.model_names import MODEL_PREFIX, sealed_suffix
 
 SUBMITTING_MAX: Final = 16
 IDEMPOTENCY_KEY_MAX: Final = 255
@@ -195,7 +196,7 @@ class Submissions:
             self.nodes(),
         )
         benchmarks, policy = await self.gate_terms(tenant_id, base if start is None else start.base)
-        suffix_hmac = deps.seal.hmac(tenant_id, f"line:{slug(body.suffix or '')}")
+        line = slug(body.suffix or "")
         return Facts(
             tenant_id=tenant_id,
             tenant=tenant,
@@ -209,7 +210,8 @@ class Submissions:
             seed=int.from_bytes(deps.draw(4), "big") % (SEED_MAX + 1),
             suffix=self._seal(caller, body.suffix, "suffix"),
             metadata=self._seal(caller, _text_of(body.metadata), "metadata"),
-            suffix_hmac=suffix_hmac[:LINE_CHARACTERS],
+            suffix_hmac=deps.seal.hmac(tenant_id, f"line:{line}")[:LINE_CHARACTERS],
+            sealed_suffix=sealed_suffix(deps.seal, tenant_id, line),
             start=start,
             prompts=self._seal(caller, _text_of(body.eval and body.eval.get("prompts")), "prompts"),
             grader=self._seal(caller, _text_of(body.method and body.method.grader()), "grader"),
@@ -329,14 +331,16 @@ async def find_start(deps: Deps, tenant: str, name: str) -> KnownStart | None:
     """The tenant's version or checkpoint of this name; None: it has none."""
     if not name.startswith((MODEL_PREFIX, CHECKPOINT)):
         return None
-    version = await deps.views.first(MODELS, {"tenant": tenant, "id": name, "deleted": False})
+    version = await version_of_id(deps, tenant, name)
+    step = None
     if version is not None:
-        job_id, files, quarantined = version.lineage.job_id, version.files, version.quarantined
+        start_id, job_id, files = version.id, version.lineage.job_id, version.files
     else:
         checkpoint = await find_checkpoint(deps, tenant, name)
         if checkpoint is None:
             return None
-        job_id, files, quarantined = checkpoint.job_id, checkpoint.files, False
+        start_id, job_id, files = checkpoint.id, checkpoint.job_id, checkpoint.files
+        step = None if name == checkpoint.id else checkpoint.step
     if not any(file.name in WEIGHTS for file in files):
         raise invalid(
             f"{name} holds several configurations that took turns, and no one of them; begin with "
@@ -347,4 +351,7 @@ async def find_start(deps: Deps, tenant: str, name: str) -> KnownStart | None:
     base = None if job is None else await find_base(deps, job.spec.base.base_id)
     if job is None or base is None:
         return None
-    return KnownStart(adapter_start(name, files), base, job.settled.hyper, quarantined)
+    if step is not None:
+        start_id = checkpoint_name(job.spec.model_id, step)
+    quarantined = version is not None and version.quarantined
+    return KnownStart(adapter_start(start_id, files), base, job.settled.hyper, quarantined)

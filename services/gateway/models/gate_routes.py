@@ -106,9 +106,9 @@ async def quarantine_model(
     Both are kept on the log, encrypted with the tenant's key. A version whose scores were infinite
     or not a number stays in quarantine.
     """
-    await find_version(deps, caller, model_id)
+    row = await find_version(deps, caller, model_id)
     decision = QuarantineDecision(
-        model_id=model_id,
+        model_id=row.id,
         quarantined=body.quarantined,
         cause=deps.seal.seal(caller.tenant, body.reason, "cause"),
         by=deps.seal.seal(caller.tenant, body.name, "by"),
@@ -119,7 +119,7 @@ async def quarantine_model(
         SetQuarantine(decision=decision),
         actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
-    return model_response(await find_version(deps, caller, model_id), deps.unseal)
+    return model_response(await find_version(deps, caller, row.id), deps.unseal)
 
 
 async def _base_id(deps: Deps, name: str) -> str:

@@ -1,4 +1,7 @@
-"""Names of fine-tuned models, as OpenAI builds them: `ft:{base}:{organisation}:{suffix}:{id}`."""
+"""Names of fine-tuned models, as OpenAI builds them: `ft:{base}:{organisation}:{suffix}:{id}`.
+
+The log and the read models have the suffix sealed: `web.shown_names` opens it in answers.
+"""
 
 import re
 from typing import Final, get_args
@@ -6,20 +9,20 @@ from typing import Final, get_args
 from schemas import errors
 from schemas.model import HeldStage
 from services.gateway.web.errors import ApiError
+from tunery.runtime.seal.model_names import MODEL_PREFIX
 
 HELD_STAGES: Final[tuple[HeldStage, ...]] = get_args(HeldStage)
-MODEL_PREFIX: Final = "ft:"
 MODEL_SUFFIX_CHARACTERS: Final = 8
 
 
-def model_id(base_name: str, tenant: str, suffix: str | None, job_id: str) -> str:
-    """The name of the job's model; the suffix part is empty for a job without one.
+def model_id(base_name: str, tenant: str, sealed_suffix: str, job_id: str) -> str:
+    """The name of the job's model on the log; the suffix part is empty for a job without one.
 
     base_name: as the request names the base model, by its id or by another name: clients of OpenAI
     look it up in tables of their own.
     """
     end = job_id[-MODEL_SUFFIX_CHARACTERS:]
-    return f"{MODEL_PREFIX}{base_name}:{tenant}:{slug(suffix or '')}:{end}"
+    return f"{MODEL_PREFIX}{base_name}:{tenant}:{sealed_suffix}:{end}"
 
 
 def named_stage(name: str) -> HeldStage | None:
@@ -31,6 +34,11 @@ def named_stage(name: str) -> HeldStage | None:
 def stage_name(model: str, stage: HeldStage) -> str:
     """The name under which a version answers while it holds a stage."""
     return f"{model.rpartition(':')[0]}:{stage}"
+
+
+def checkpoint_name(model: str, step: int) -> str:
+    """The name under which OpenAI's API has a checkpoint of the model's job."""
+    return f"{model}:ckpt-step-{step}"
 
 
 def is_of_line(name: str, model: str) -> bool:

@@ -42,7 +42,7 @@ async def approve_model(
     await deps.commands.decide(
         MODEL,
         caller.tenant,
-        ApproveVersion(model_id=model_id, approval=approval),
+        ApproveVersion(model_id=row.id, approval=approval),
         actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     return model_response(row)

@@ -26,7 +26,7 @@ from services.gateway.models.bodies import (
     RollbackRequest,
 )
 from services.gateway.models.download_routes import URL_MS, download_url
-from services.gateway.models.names import MODEL_PREFIX, is_of_line, named_stage
+from services.gateway.models.names import is_of_line, named_stage
 from services.gateway.models.responses import (
     AdapterResponse,
     BaseModelResponse,
@@ -41,9 +41,11 @@ from services.gateway.web.errors import ApiError, invalid
 from services.gateway.web.responses import Deleted, Page, listing
 from services.gateway.web.routing import new_router
 from tunery.runtime.blobs.base_files import default_cache, matches
+from tunery.runtime.seal.model_names import MODEL_PREFIX, logged_name
 
 MODELS_MAX: Final = 10_000
 BASES_MAX: Final = 1_000
+ANY: Final = (False, True)  # of what may be deleted
 AnyModelResponse: TypeAlias = BaseModelResponse | FineTunedModelResponse
 Kind = Annotated[Literal["base", "fine-tuned"] | None, Query(alias="type")]
 router = new_router("models")
@@ -95,13 +97,14 @@ async def promote_model(
     row = await find_version(deps, caller, model_id)
     if body.stage in ("staging", "production"):
         await look_at_base(deps, caller, row.lineage.base_id)
+    expected = await expected_holder(deps, caller, body.expected)
     await deps.commands.decide(
         MODEL,
         caller.tenant,
-        Promote(model_id=model_id, stage=body.stage, expected=body.expected),
+        Promote(model_id=row.id, stage=body.stage, expected=expected),
         actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
-    return model_response(await find_version(deps, caller, model_id))
+    return model_response(await find_version(deps, caller, row.id))
 
 
 @router.post("/v1/models/{model_id:path}/rollback")
@@ -113,7 +116,7 @@ async def roll_back_model(
     await deps.commands.decide(
         MODEL,
         caller.tenant,
-        RollBack(series=row.series, stage=body.stage, expected=model_id),
+        RollBack(series=row.series, stage=body.stage, expected=row.id),
         actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     where = {"tenant": caller.tenant, "series": row.series, "stage": body.stage, "deleted": False}
@@ -132,13 +135,13 @@ async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> AnyMo
 @router.post("/v1/models/{model_id:path}/restore")
 async def restore_model(model_id: str, deps: WithDeps, caller: Caller) -> FineTunedModelResponse:
     """Restore a version that was deleted less than 30 days ago, as it was."""
-    key = {"tenant": caller.tenant, "id": model_id}
-    if await deps.views.first(MODELS, key) is None:
+    row = await version_of_id(deps, caller.tenant, model_id, ANY)
+    if row is None:
         raise unknown_base(model_id)
     actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
-    restore = RestoreVersion(model_id=model_id)
+    restore = RestoreVersion(model_id=row.id)
     await deps.commands.decide(MODEL, caller.tenant, restore, actor=actor)
-    return model_response(await find_version(deps, caller, model_id), deps.unseal)
+    return model_response(await find_version(deps, caller, row.id), deps.unseal)
 
 
 @router.delete("/v1/models/{model_id:path}")
@@ -152,11 +155,11 @@ async def delete_model(
     """
     if await deps.views.first(BASES, {"id": model_id}) is not None:
         raise invalid("Base models cannot be deleted; only your fine-tuned versions can.", "id")
-    key = {"tenant": caller.tenant, "id": model_id}
-    if not erase or await deps.views.first(MODELS, key) is None:
-        await find_version(deps, caller, model_id)
+    row = await version_of_id(deps, caller.tenant, model_id, ANY) if erase else None
+    if row is None:
+        row = await find_version(deps, caller, model_id)
     actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
-    delete = DeleteVersion(model_id=model_id, erase=erase)
+    delete = DeleteVersion(model_id=row.id, erase=erase)
     await deps.commands.decide(MODEL, caller.tenant, delete, actor=actor)
     return Deleted(id=model_id, object="model")
 
@@ -282,10 +285,31 @@ async def version_named(deps: Deps, tenant: str, name: str) -> ModelRow | None:
     """The tenant's version of this name, or that in `ft:base:tenant:suffix:production`."""
     stage = named_stage(name)
     if stage is None:
-        return await deps.views.first(MODELS, {"tenant": tenant, "id": name, "deleted": False})
+        return await version_of_id(deps, tenant, name)
     where = {"tenant": tenant, "stage": stage, "deleted": False}
     rows = await deps.views.page(MODELS, where, limit=MODELS_MAX)
-    return next((row for row in rows if is_of_line(name, row.id)), None)
+    line = logged_name(deps.seal, tenant, name)
+    return next((row for row in rows if is_of_line(line, _logged(deps, row))), None)
+
+
+async def version_of_id(
+    deps: Deps, tenant: str, name: str, deleted: tuple[bool, ...] = (False,)
+) -> ModelRow | None:
+    """The tenant's version of this name. One of before has its suffix in the clear on the log."""
+    ids = (name, logged_name(deps.seal, tenant, name))
+    return await deps.views.first(MODELS, {"tenant": tenant, "id": ids, "deleted": deleted})
+
+
+async def expected_holder(deps: Deps, caller: Principal, name: str | None) -> str | None:
+    """The version that a request expects in a stage, by its id on the log."""
+    if name is None:
+        return None
+    row = await version_of_id(deps, caller.tenant, name, ANY)
+    return logged_name(deps.seal, caller.tenant, name) if row is None else row.id
+
+
+def _logged(deps: Deps, row: ModelRow) -> str:
+    return logged_name(deps.seal, row.tenant, row.id)
 
 
 def unknown_base(model_id: str) -> ApiError:

@@ -13,6 +13,7 @@
 * `pages`: lists by cursor; `html`: headers of pages for people
 * `streams`: server-sent events
 * `commands`, `command_results`: send a command, wait for its decision
+* `shown_names`: names of models in answers
 * `storage`, `timeouts`: time limits
 * `metrics`, `server`: figures for Prometheus, uvicorn as a host
 """

@@ -11,6 +11,7 @@ wrapping     wraps the keys of many tenants anew
 files        small secret files, written whole, and the lock of their folder
 absent       for services that open and seal nothing
 sealer       seals text, and derives other secrets
+model_names  names of models, whose suffix the log has sealed
 handed       the keys of one lease, for an agent without a key store
 boxes        seals bytes to the public key of one reader
 webhooks     signing secrets of webhook endpoints

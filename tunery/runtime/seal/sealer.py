@@ -2,13 +2,14 @@
 
 import hashlib
 import hmac as hmac_module
+from base64 import b32decode, b32encode
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -21,6 +22,8 @@ from tunery.runtime.seal.memory import random_bytes
 NONCE_BYTES: Final = 12
 DERIVED_KEPT_MAX: Final = 4_096
 NO_KEY: Final = "destroyed"
+WORD_KEYS: Final = ("mac", "cipher")  # AES-256-SIV has a key for each
+BASE32_GROUP: Final = 8
 SCOPE: Final = "/"  # between a data key's version and whom one that follows from it is for
 
 
@@ -63,6 +66,27 @@ class Sealer:
         """Hex HMAC-SHA256 under a key of its own. Raises KeyDestroyed."""
         body = data.encode("utf-8") if isinstance(data, str) else data
         return hmac_module.new(self._derive(tenant, "hmac"), body, hashlib.sha256).hexdigest()
+
+    def seal_word(self, tenant: str, word: str) -> str:
+        """The word sealed (AES-256-SIV), as small letters and digits: always the same for one word.
+
+        So it may be part of an identifier. Who has no key sees its length, and which are equal.
+        Raises KeyDestroyed.
+        """
+        key = b"".join(self._derive(tenant, "word", name) for name in WORD_KEYS)
+        sealed = AESSIV(key).encrypt(word.encode("utf-8"), None)
+        return b32encode(sealed).decode("ascii").rstrip("=").lower()
+
+    def open_word(self, tenant: str, sealed: str) -> str | None:
+        """What `seal_word` sealed; None where it did not, or the key is gone. It makes no key."""
+        ring = self._keys.find(tenant)
+        if ring is None:
+            return None
+        key = b"".join(_hkdf(ring.first, ("word", name)) for name in WORD_KEYS)
+        padding = "=" * (-len(sealed) % BASE32_GROUP)
+        with suppress(InvalidTag, ValueError):
+            return AESSIV(key).decrypt(b32decode(sealed.upper() + padding), None).decode("utf-8")
+        return None
 
     def verify(self, tenant: str, data: bytes | str, mac: str) -> bool:
         """Whether `hmac` made this; False for an unknown tenant, for which no key is made.
