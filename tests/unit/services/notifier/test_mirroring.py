@@ -44,6 +44,7 @@ from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.ports import Runtime
+from tunery.runtime.seal.model_names import logged_name
 from tunery.runtime.store.abstract import RowBatch, Store
 from tunery.runtime.verbs import Change, GoOnLater, RetryLater, Send
 
@@ -199,7 +200,9 @@ async def follow_a_job(store: Store | None = None) -> TrackingServerStandIn:
         assert isinstance(await world.run(), GoOnLater)
         assert server.requests == asked, "there was nothing to write"
         await world.said_by_node(step(3))
-        await world.happened("job", END, ENDED)
+        name = "ft:tiny:acme:faq:12345678"
+        logged = logged_name(world.runtime.seal, "acme", name)
+        await world.happened("job", replace(END, model_id=logged), ENDED)
         assert isinstance(await world.run(), GoOnLater)
         assert "tunery.status" not in server.tags(), "its last step was not read yet"
         await world.read(step(3))
@@ -209,7 +212,7 @@ async def follow_a_job(store: Store | None = None) -> TrackingServerStandIn:
             job_id="ftjob-1", report=MirrorReport(kind="mlflow", status="written")
         )
         assert server.tags()["tunery.status"] == "succeeded"
-        assert server.tags()["tunery.fine_tuned_model"] == "ft:tiny:1"
+        assert server.tags()["tunery.fine_tuned_model"] == name
         assert server.runs[0]["info"]["status"] == "FINISHED"
         return server
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from schemas.gate import GateRun
 from schemas.job import AttemptEnded, CheckpointRecorded, JobEnded
@@ -33,6 +34,7 @@ from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.seal.memory import MemoryKeyStore
+from tunery.runtime.seal.model_names import logged_name
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.store.abstract import RowBatch, Store
 from tunery.runtime.store.memory import MemoryStore
@@ -81,6 +83,25 @@ async def test_a_signed_version_is_verified_in_its_folder(
     records = {"lineage.json", "lineage.intoto.json", "bom.cdx.json"}
     assert {file.name for file in compared} == {*files_of(), *records}
     assert [file for file in compared if file.difference is not None] == []
+
+
+async def test_security_h4_files_of_a_version_have_the_suffix_and_their_places_do_not(
+    tmp_path: Path,
+) -> None:
+    blobs, key = MemoryBlobs(), new_key(tmp_path)
+    version = await submitted(blobs, adapter())
+    logged = logged_name(SEAL, "acme", MODEL)
+    lineage = replace(version.terms.lineage, start_id=f"{logged}:ckpt-step-4")
+    version = replace(version, terms=replace(version.terms, model_id=logged, lineage=lineage))
+    outcome = recorded(await publish(blobs, SEAL, key).run(version, "acme"))
+    assert outcome.model_id == logged
+    assert not [file for file in outcome.files if "friendly" in file.blob]
+    files = {file.name: blobs.bodies[file.blob] for file in outcome.files}
+    shown = json.loads(files["lineage.json"])
+    assert (shown["model_id"], shown["lineage"]["start_id"]) == (MODEL, f"{MODEL}:ckpt-step-4")
+    for name in ("bom.cdx.json", "lineage.json"):
+        assert MODEL.encode() in files[name]
+        assert logged.encode() not in files[name]
 
 
 async def test_a_whole_model_with_code_is_refused_at_once() -> None:

@@ -17,7 +17,7 @@ from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import JobRequest
 from services.gateway.jobs.node_choice import NodeKind
 from services.gateway.jobs.resolve import Facts, canonical, resolve
-from services.gateway.models.names import model_id, slug
+from services.gateway.models.names import slug
 from services.gateway.web.errors import ApiError
 from tests.unit.services.gateway.control_plane import BASE
 from tests.unit.services.gateway.jobs.job_events import TOKENS
@@ -117,9 +117,9 @@ def refusal_of(body: JobRequest, **changed: Any) -> ApiError:
 
 
 def test_the_job_is_made_of_the_request_and_the_facts() -> None:
-    spec = spec_of(request(suffix="Mine!"), suffix=SEALED)
+    spec = spec_of(request(suffix="Mine!"), suffix=SEALED, sealed_suffix="~mfrgg")
     assert (spec.base, spec.training_file, spec.pool) == (BASE, "file-1", "default")
-    assert (spec.series, spec.model_id) == ("tiny-llama/line", "ft:tiny-llama:acme:mine:abcdefgh")
+    assert (spec.series, spec.model_id) == ("tiny-llama/line", "ft:tiny-llama:acme:~mfrgg:abcdefgh")
     assert (spec.price.version, spec.price.gpu_hour_micro) == ("2026-11", 3_200_000)
     assert (spec.suffix, spec.metadata, spec.hyper.seed) == (SEALED, None, 7)
     assert spec_of(request(seed=11)).hyper.seed == 11
@@ -218,10 +218,6 @@ def test_an_unknown_model_alone_is_404_and_with_other_problems_one_of_them() -> 
 )
 def test_suffixes_are_normalised_for_model_names(suffix: str, shown: str) -> None:
     assert slug(suffix) == shown
-    assert (
-        model_id("base", "acme", suffix, "ftjob-00000000abcdefgh")
-        == f"ft:base:acme:{shown}:abcdefgh"
-    )
 
 
 def test_equal_requests_are_equal_bytes() -> None:

@@ -9,6 +9,7 @@ from services.gateway.jobs.tables import JobRow
 from tests.unit.services.gateway.jobs.job_events import SUBMITTED
 from tests.unit.services.gateway.jobs.test_results import STEP
 from tunery.runtime.seal.memory import MemoryKeyStore
+from tunery.runtime.seal.model_names import logged_name
 from tunery.runtime.seal.sealer import Sealer
 
 
@@ -51,6 +52,15 @@ def test_a_run_of_wandb_has_the_settings_of_the_request(monkeypatch: pytest.Monk
     content = offline_run(job(seal), [STEP], seal)
     assert content == ("wandb-ftjob-1.zip", b"zip")
     assert packed == [1, {"project": "lamps", "name": "try 1"}]
+
+
+def test_files_of_a_tenant_name_its_model_as_the_tenant_knows_it() -> None:
+    seal = Sealer(MemoryKeyStore())
+    name = "ft:tiny:acme:faq:12345678"
+    row = replace(job(seal), model_id=logged_name(seal, "acme", name))
+    content = event_file(row, [STEP], seal)
+    assert name.encode() in content.data
+    assert b":~" not in content.data
 
 
 def test_without_the_package_of_wandb_there_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,13 @@
 
 import pytest
 
-from services.gateway.models.names import is_of_line, named_stage, unknown_model
+from services.gateway.models.names import (
+    checkpoint_name,
+    is_of_line,
+    model_id,
+    named_stage,
+    unknown_model,
+)
 
 
 def test_a_fine_tuned_model_that_nobody_knows_is_told_where_to_look() -> None:
@@ -29,6 +35,13 @@ def test_an_unknown_base_model_is_404() -> None:
 )
 def test_a_stage_is_the_last_part_of_a_name(name: str, stage: str | None) -> None:
     assert named_stage(name) == stage
+
+
+@pytest.mark.parametrize("suffix", ["", "~mfrgg"])
+def test_a_model_is_named_after_its_base_its_tenant_and_its_job(suffix: str) -> None:
+    name = model_id("base", "acme", suffix, "ftjob-00000000abcdefgh")
+    assert name == f"ft:base:acme:{suffix}:abcdefgh"
+    assert checkpoint_name(name, 40) == f"ft:base:acme:{suffix}:abcdefgh:ckpt-step-40"
 
 
 def test_versions_of_one_line_differ_in_their_last_part() -> None:

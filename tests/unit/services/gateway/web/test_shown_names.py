@@ -37,6 +37,7 @@ from tests.unit.services.gateway.chat.test_routes import HI, URL
 from tests.unit.services.gateway.control_plane import ControlPlane, control_plane
 from tests.unit.services.gateway.jobs.job_events import CHECKPOINT
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
+from tests.unit.services.gateway.models.test_routes import version
 from tests.unit.services.registry.samples import adapter, sha
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projector
@@ -154,8 +155,8 @@ async def trained(plane: ControlPlane) -> Trained:
     start = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=20)
     end = AttemptEnd(
         outcome="succeeded",
-        ended_by="work",
-        reason=ending("work_done"),
+        ended_by="training",
+        reason=ending("exited"),
         node_ids=("a",),
         used_gpu_ms=1_000,
         billable_gpu_ms=1_000,
@@ -184,6 +185,18 @@ async def trained(plane: ControlPlane) -> Trained:
     return Trained(plane, client, file_id, job)
 
 
+async def test_a_name_of_before_and_one_of_the_same_suffix_share_their_stages() -> None:
+    async with control_plane() as plane:
+        made = await trained(plane)
+        former = await version(plane, made.client, WORD)
+        line = made.model.rpartition(":")[0]
+        assert former.rpartition(":")[0] == line
+        for model, stage in ((former, "staging"), (made.model, "production")):
+            await made.post(f"/v1/models/{model}/promote", stage=stage, expected=None)
+            assert (await made.get(f"/v1/models/{line}:{stage}"))["id"] == model
+            assert (await asked(made, model=f"{line}:{stage}")).json()["model"] == model
+
+
 async def asked(made: Trained, **body: Any) -> httpx.Response:
     engine = made.plane.deps.engine
     assert isinstance(engine, ScriptedEngine)
@@ -202,6 +215,8 @@ async def used_by_its_names(made: Trained) -> None:
     events = (await made.get(f"/v1/fine_tuning/jobs/{job['id']}/events"))["data"]
     assert f"New fine-tuned model created: {model}" in [event["message"] for event in events]
     path = f"/v1/models/{model}"
+    await made.post(f"{path}/quarantine", quarantined=True, reason="r", name="n")
+    await made.post(f"{path}/quarantine", quarantined=False, reason="r", name="n")
     promoted = await made.post(f"{path}/promote", stage="production", expected=None)
     assert (promoted["id"], promoted["stage"]) == (model, "production")
     again = await made.post(f"{path}/promote", stage="production", expected=model)
@@ -220,9 +235,8 @@ async def used_by_its_names(made: Trained) -> None:
     assert conflict.status_code == 409
     kept = await made.client.delete(path)
     assert (kept.status_code, model in kept.json()["error"]["message"]) == (409, True)
-    await made.post(f"{path}/approve", stage="production")
-    await made.post(f"{path}/quarantine", quarantined=True, reason="r", name="n")
-    await made.post(f"{path}/quarantine", quarantined=False, reason="r", name="n")
+    own = await made.client.post(f"{path}/approve", json={"stage": "production"})
+    assert (own.status_code, model in own.json()["error"]["message"]) == (409, True)
     assert (await made.get(f"{path}/history"))["data"]
 
 
