@@ -19,6 +19,7 @@ NAMESPACE: Final = UUID("6f1f0c6e-5a0e-4b6e-9a3c-7d6d2f0f7a11")
     DELIVERY,
     SWEEP,
     SERVING_POOL,
+    MODEL,
 ) = (
     "file-",
     "upload_",
@@ -32,6 +33,7 @@ NAMESPACE: Final = UUID("6f1f0c6e-5a0e-4b6e-9a3c-7d6d2f0f7a11")
     "whd_",
     "sweep-",
     "spool-",
+    "ft:",
 )
 
 

@@ -151,7 +151,7 @@ class Share(Part):
 class VersionTerms(Part):
     """One adapter version of a tenant.
 
-    model_id: its name in requests: "ft:…".
+    model_id: its name: "ft:…". The suffix in it is sealed; before it was in the clear.
     series: the versions of one tenant, base and suffix; stages are per series.
     lineage: where it comes from.
     author: the API key that its job was submitted with; None: the writer did not say.

@@ -147,7 +147,7 @@ class JobSpec(Part):
     suffix: part of its model's name.
     metadata: the tenant's own pairs.
     series: of the registry; it does not reveal the suffix.
-    model_id: id that its version will get: "ft:…".
+    model_id: id that its version will get: "ft:…", with the suffix sealed.
     price: what it is admitted at.
     device: kind of device that every slot must be.
     budget: what it may cost, None: no cap of its own.

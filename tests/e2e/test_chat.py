@@ -175,7 +175,7 @@ async def test_while_the_engine_is_away_the_answer_is_503_and_it_comes_back(
 
 TEXTS = (
     *("tenant", "key", "file", "dataset", "question", "answer", "metadata", "owner", "hook"),
-    *("host", "path", "upload", "part", "prompt", "system", "idempotency", "broken"),
+    *("host", "path", "upload", "part", "prompt", "system", "idempotency", "broken", "suffix"),
 )
 
 
@@ -210,7 +210,8 @@ async def plant(home: RunningStack, tenant: str) -> str:
         assert sent.is_success, sent.text
         hook = f"https://{planted('host')}.example.com/{planted('path')}"
         await api.post("/webhook_endpoints", {"url": hook, "name": planted("hook")})
-        body = home.request(training_file=file_id, metadata={planted("owner"): planted("metadata")})
+        metadata = {planted("owner"): planted("metadata")}
+        body = home.request(training_file=file_id, suffix=planted("suffix"), metadata=metadata)
         await api.submit(body, planted("idempotency"))
         asks = [("system", planted("system")), ("user", planted("prompt"))]
         messages = [{"role": role, "content": text} for role, text in asks]

@@ -10,12 +10,13 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from schemas.audit import AuditEntry, AuditKind
+from schemas.ids import MODEL as MODEL_PREFIX
 from services.gateway.ports import AuditNotes
 from services.gateway.web.deps import Principal
 from services.gateway.web.edge import METHODS
 from services.gateway.web.scopes import ASKING, READING, RESOURCES
 from tunery.runtime.clock import Clock
-from tunery.runtime.seal.model_names import MODEL_PREFIX, SUFFIX
+from tunery.runtime.seal.model_names import SUFFIX
 
 #: routes that answer with what a tenant uploaded, wrote or trained, or with a URL of it
 CONTENT: Final = frozenset(

@@ -5,6 +5,7 @@ from typing import Final
 
 from schemas import errors
 from schemas.deployments import BUCKETS, LOCAL_POOL, Deployment
+from schemas.ids import MODEL as MODEL_PREFIX
 from services.gateway.accounts.tables import TENANTS
 from services.gateway.chat.observed import ObservedEngine, Shadow
 from services.gateway.deployments.buckets import bucket_of, is_second
@@ -23,7 +24,6 @@ from services.gateway.models.tables import ModelRow
 from services.gateway.ports import Engine
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.errors import ApiError
-from tunery.runtime.seal.model_names import MODEL_PREFIX
 from tunery.work.engine import EngineModel
 
 DRAWN_BYTES: Final = 8

@@ -15,6 +15,7 @@ from schemas.envelope import Idempotency
 from schemas.gate import EVERY_BASE, GatePolicy
 from schemas.ids import CHECKPOINT
 from schemas.ids import JOB as JOB_PREFIX
+from schemas.ids import MODEL as MODEL_PREFIX
 from schemas.integrations import Integration
 from schemas.job import SubmitJob
 from schemas.model import Base
@@ -42,7 +43,7 @@ from services.gateway.web.bodies import Body
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.errors import ApiError, invalid
 from tunery.mirrors.wandb_runs import is_installed as wandb_is_installed
-from tunery.runtime.seal.model_names import MODEL_PREFIX, sealed_suffix
+from tunery.runtime.seal.model_names import sealed_suffix
 
 SUBMITTING_MAX: Final = 16
 IDEMPOTENCY_KEY_MAX: Final = 255

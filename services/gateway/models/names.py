@@ -7,9 +7,9 @@ import re
 from typing import Final, get_args
 
 from schemas import errors
+from schemas.ids import MODEL as MODEL_PREFIX
 from schemas.model import HeldStage
 from services.gateway.web.errors import ApiError
-from tunery.runtime.seal.model_names import MODEL_PREFIX
 
 HELD_STAGES: Final[tuple[HeldStage, ...]] = get_args(HeldStage)
 MODEL_SUFFIX_CHARACTERS: Final = 8

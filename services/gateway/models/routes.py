@@ -8,6 +8,7 @@ from fastapi import Query, Request
 from msgspec.structs import replace
 
 from schemas import errors
+from schemas.ids import MODEL as MODEL_PREFIX
 from schemas.lifetime import RestoreVersion
 from schemas.model import (
     GLOBAL,
@@ -41,7 +42,7 @@ from services.gateway.web.errors import ApiError, invalid
 from services.gateway.web.responses import Deleted, Page, listing
 from services.gateway.web.routing import new_router
 from tunery.runtime.blobs.base_files import default_cache, matches
-from tunery.runtime.seal.model_names import MODEL_PREFIX, logged_name
+from tunery.runtime.seal.model_names import logged_name
 
 MODELS_MAX: Final = 10_000
 BASES_MAX: Final = 1_000

@@ -47,7 +47,11 @@ class ShownNames:
                 body = shown_names(self._seal, tenant, message.get("body", b""))
                 message = {**message, "body": body}
                 if start is not None:
-                    MutableHeaders(scope=start)["content-length"] = str(len(body))
+                    headers = MutableHeaders(scope=start)
+                    if message.get("more_body", False):
+                        del headers["content-length"]
+                    else:
+                        headers["content-length"] = str(len(body))
                     await send(start)
                     start = None
             await send(message)

@@ -8,9 +8,9 @@ before have their suffix in the clear on the log, too, and stay as they are.
 import re
 from typing import Final
 
+from schemas.ids import MODEL
 from tunery.runtime.seal.sealer import Sealer
 
-MODEL_PREFIX: Final = "ft:"
 SEALED: Final = "~"  # no suffix begins with it
 TENANT, SUFFIX, PARTS_MIN = 2, 3, 5  # of a name: the last part is an id, a stage or a step
 NAMED: Final = re.compile(rb":([a-z0-9][a-z0-9-]{0,62}):~([a-z2-7]+)")
@@ -24,7 +24,7 @@ def sealed_suffix(seal: Sealer, tenant: str, suffix: str) -> str:
 def logged_name(seal: Sealer, tenant: str, name: str) -> str:
     """A name of the tenant's as the log has it; any other text as it is. Raises KeyDestroyed."""
     parts = name.split(":")
-    if not name.startswith(MODEL_PREFIX) or len(parts) < PARTS_MIN or parts[TENANT] != tenant:
+    if not name.startswith(MODEL) or len(parts) < PARTS_MIN or parts[TENANT] != tenant:
         return name
     if not parts[SUFFIX].startswith(SEALED):
         parts[SUFFIX] = sealed_suffix(seal, tenant, parts[SUFFIX])

@@ -79,6 +79,18 @@ async def test_frames_of_a_stream_name_models_too() -> None:
     assert body.text.count(SHOWN) == 2
 
 
+async def test_an_answer_in_parts_comes_whole_though_its_length_changes() -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        for part in (LOGGED, LOGGED):
+            yield part.encode()
+
+    length = {"content-length": str(2 * len(LOGGED))}
+    body = await answered(
+        StreamingResponse(parts(), headers=length, media_type="text/html"), "acme"
+    )
+    assert (body.text, "content-length" in body.headers) == (SHOWN + SHOWN, False)
+
+
 async def test_files_of_a_tenant_are_left_as_they_are() -> None:
     assert (await answered(PlainTextResponse(LOGGED), "acme")).text == LOGGED
 
