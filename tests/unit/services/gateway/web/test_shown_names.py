@@ -199,72 +199,72 @@ async def trained(plane: ControlPlane) -> Trained:
 
 async def test_a_name_of_before_and_one_of_the_same_suffix_share_their_stages() -> None:
     async with control_plane() as plane:
-        made = await trained(plane)
-        former = await version(plane, made.client, WORD)
-        line = made.model.rpartition(":")[0]
+        owner = await trained(plane)
+        former = await version(plane, owner.client, WORD)
+        line = owner.model.rpartition(":")[0]
         assert former.rpartition(":")[0] == line
-        for model, stage in ((former, "staging"), (made.model, "production")):
-            await made.post(f"/v1/models/{model}/promote", stage=stage, expected=None)
-            assert (await made.get(f"/v1/models/{line}:{stage}"))["id"] == model
-            assert (await asked(made, model=f"{line}:{stage}")).json()["model"] == model
+        for model, stage in ((former, "staging"), (owner.model, "production")):
+            await owner.post(f"/v1/models/{model}/promote", stage=stage, expected=None)
+            assert (await owner.get(f"/v1/models/{line}:{stage}"))["id"] == model
+            assert (await asked(owner, model=f"{line}:{stage}")).json()["model"] == model
 
 
-async def asked(made: Trained, **body: Any) -> httpx.Response:
-    engine = made.plane.deps.engine
+async def asked(owner: Trained, **body: Any) -> httpx.Response:
+    engine = owner.plane.deps.engine
     assert isinstance(engine, ScriptedEngine)
     engine.begin()
-    return await made.client.post(URL, json={"messages": HI, **body})
+    return await owner.client.post(URL, json={"messages": HI, **body})
 
 
-async def used_by_its_names(made: Trained) -> None:
+async def used_by_its_names(owner: Trained) -> None:
     """Whatever a tenant does with a version, by the names that it is shown."""
-    model, job = made.model, made.job
+    model, job = owner.model, owner.job
     end = job["id"][-8:]
-    assert model == f"ft:tiny-llama:{made.client.headers['x-tenant']}:{WORD}:{end}"
-    assert (await made.get(f"/v1/models/{model}"))["id"] == model
-    assert (await made.get(f"/v1/models/{model}/adapter"))["id"] == model
-    assert model in [shown["id"] for shown in (await made.get("/v1/models"))["data"]]
-    events = (await made.get(f"/v1/fine_tuning/jobs/{job['id']}/events"))["data"]
+    assert model == f"ft:tiny-llama:{owner.client.headers['x-tenant']}:{WORD}:{end}"
+    assert (await owner.get(f"/v1/models/{model}"))["id"] == model
+    assert (await owner.get(f"/v1/models/{model}/adapter"))["id"] == model
+    assert model in [shown["id"] for shown in (await owner.get("/v1/models"))["data"]]
+    events = (await owner.get(f"/v1/fine_tuning/jobs/{job['id']}/events"))["data"]
     assert f"New fine-tuned model created: {model}" in [event["message"] for event in events]
     path = f"/v1/models/{model}"
-    await made.post(f"{path}/quarantine", quarantined=True, reason="r", name="n")
-    await made.post(f"{path}/quarantine", quarantined=False, reason="r", name="n")
-    promoted = await made.post(f"{path}/promote", stage="production", expected=None)
+    await owner.post(f"{path}/quarantine", quarantined=True, reason="r", name="n")
+    await owner.post(f"{path}/quarantine", quarantined=False, reason="r", name="n")
+    promoted = await owner.post(f"{path}/promote", stage="production", expected=None)
     assert (promoted["id"], promoted["stage"]) == (model, "production")
-    again = await made.post(f"{path}/promote", stage="production", expected=model)
+    again = await owner.post(f"{path}/promote", stage="production", expected=model)
     assert again["stage"] == "production"
     production = f"{model.rpartition(':')[0]}:production"
-    assert (await made.get("/v1/deployments"))["data"][0]["id"] == production
-    deployed = await made.post(f"{path}/deploy", stage="production", traffic={model: 100})
+    assert (await owner.get("/v1/deployments"))["data"][0]["id"] == production
+    deployed = await owner.post(f"{path}/deploy", stage="production", traffic={model: 100})
     assert (deployed["id"], deployed["model"]) == (production, model)
     for name in (model, production):
-        assert (await asked(made, model=name)).json()["model"] == model
-    stream = await asked(made, model=production, stream=True)
+        assert (await asked(owner, model=name)).json()["model"] == model
+    stream = await asked(owner, model=production, stream=True)
     assert f'"model":"{model}"' in stream.text
-    conflict = await made.client.post(
+    conflict = await owner.client.post(
         f"{path}/promote", json={"stage": "production", "expected": f"{model}x"}
     )
     assert conflict.status_code == 409
-    kept = await made.client.delete(path)
+    kept = await owner.client.delete(path)
     assert (kept.status_code, model in kept.json()["error"]["message"]) == (409, True)
-    own = await made.client.post(f"{path}/approve", json={"stage": "production"})
+    own = await owner.client.post(f"{path}/approve", json={"stage": "production"})
     assert (own.status_code, model in own.json()["error"]["message"]) == (409, True)
-    assert (await made.get(f"{path}/history"))["data"]
+    assert (await owner.get(f"{path}/history"))["data"]
 
 
-async def trained_on(made: Trained) -> None:
+async def trained_on(owner: Trained) -> None:
     """Jobs that begin with the version, and with its checkpoint."""
-    checkpoints = (await made.get(f"/v1/fine_tuning/jobs/{made.job['id']}/checkpoints"))["data"]
+    checkpoints = (await owner.get(f"/v1/fine_tuning/jobs/{owner.job['id']}/checkpoints"))["data"]
     name = checkpoints[0]["fine_tuned_model_checkpoint"]
-    assert name == f"{made.model}:ckpt-step-{CHECKPOINT.step}"
-    assert (await made.get(f"/v1/models/{name}"))["id"] == name
-    for start in (made.model, name):
-        answer = await submit(made.client, made.file_id, model=start, suffix=WORD, seed=1)
+    assert name == f"{owner.model}:ckpt-step-{CHECKPOINT.step}"
+    assert (await owner.get(f"/v1/models/{name}"))["id"] == name
+    for start in (owner.model, name):
+        answer = await submit(owner.client, owner.file_id, model=start, suffix=WORD, seed=1)
         assert (answer.status_code, answer.json()["model"]) == (200, start), answer.text
-        recipe = await made.get(f"/v1/fine_tuning/jobs/{answer.json()['id']}/recipe")
+        recipe = await owner.get(f"/v1/fine_tuning/jobs/{answer.json()['id']}/recipe")
         assert (recipe["recipe"]["model"], recipe["recipe"]["suffix"]) == (start, WORD)
-        await made.post(f"/v1/fine_tuning/jobs/{answer.json()['id']}/cancel")
-    missing = await submit(made.client, made.file_id, model=f"{made.model}x")
+        await owner.post(f"/v1/fine_tuning/jobs/{answer.json()['id']}/cancel")
+    missing = await submit(owner.client, owner.file_id, model=f"{owner.model}x")
     assert missing.status_code == 404
 
 
@@ -287,24 +287,24 @@ async def places_with(plane: ControlPlane, word: str) -> list[str]:
 async def test_security_h4_a_suffix_is_nowhere_but_in_answers_and_files_of_its_tenant() -> None:
     """It was on the log as a part of the model's id, and stayed there after an erasure."""
     async with control_plane() as plane:
-        made = await trained(plane)
-        await used_by_its_names(made)
-        await trained_on(made)
+        owner = await trained(plane)
+        await used_by_its_names(owner)
+        await trained_on(owner)
         for change in ({}, {"erase": "true"}):
-            path = f"/v1/models/{made.model}"
-            await made.post(f"{path}/promote", stage="archived", expected=None)
-            assert (await made.client.delete(path, params=change)).json()["id"] == made.model
-            assert (await made.client.get(path)).status_code == 404
+            path = f"/v1/models/{owner.model}"
+            await owner.post(f"{path}/promote", stage="archived", expected=None)
+            assert (await owner.client.delete(path, params=change)).json()["id"] == owner.model
+            assert (await owner.client.get(path)).status_code == 404
             if not change:
-                listed = await made.get("/v1/models?deleted=true")
-                assert [shown["id"] for shown in listed["data"]] == [made.model]
-                assert (await made.post(f"{path}/restore"))["id"] == made.model
+                listed = await owner.get("/v1/models?deleted=true")
+                assert [shown["id"] for shown in listed["data"]] == [owner.model]
+                assert (await owner.post(f"{path}/restore"))["id"] == owner.model
         assert await places_with(plane, WORD) == []
         # a text of another kind is found by the same search
-        assert await places_with(plane, made.job["id"])
+        assert await places_with(plane, owner.job["id"])
         (lineage,) = [
             json.loads(body)
             for key, body in plane.world.blobs.bodies.items()
             if key.endswith("/lineage.json")
         ]
-        assert lineage["model_id"] == made.model
+        assert lineage["model_id"] == owner.model
