@@ -39,9 +39,9 @@ def shown_names(seal: Sealer, tenant: str | None, text: bytes) -> bytes:
     if b":~" not in text:
         return text
 
-    def shown(found: re.Match[bytes]) -> bytes:
-        owner, sealed = (part.decode("ascii") for part in found.groups())
+    def shown(name: re.Match[bytes]) -> bytes:
+        owner, sealed = (part.decode("ascii") for part in name.groups())
         suffix = seal.open_word(owner, sealed) if tenant in (owner, None) else None
-        return found[0] if suffix is None else f":{owner}:{suffix}".encode()
+        return name[0] if suffix is None else f":{owner}:{suffix}".encode()
 
     return NAMED.sub(shown, text)

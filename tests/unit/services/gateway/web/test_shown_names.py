@@ -281,7 +281,7 @@ async def places_with(plane: ControlPlane, word: str) -> list[str]:
     }
     texts["objects"] = "\n".join(plane.world.blobs.bodies).encode()
     texts["metrics"] = generate_latest()
-    return [place for place, text in texts.items() if word.encode() in text.lower()]
+    return [source for source, text in texts.items() if word.encode() in text.lower()]
 
 
 async def test_security_h4_a_suffix_is_nowhere_but_in_answers_and_files_of_its_tenant() -> None:
