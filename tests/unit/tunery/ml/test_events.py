@@ -21,7 +21,8 @@ def test_every_event_is_one_line_with_type_and_time() -> None:
     assert line.count(b"\n") == 1
     event = json.loads(line)
     assert event.pop("elapsed_ms") >= 2_000
-    assert event == {"type": "scoring_finished", "results": "a\nb", "sha256": "0", "bytes": 3}
+    ended = {"type": "scoring_finished", "results": "a\nb", "sha256": "0", "bytes": 3}
+    assert event == {**ended, "variant": None}
 
 
 @pytest.mark.parametrize(
