@@ -44,7 +44,7 @@ from services.notifier.project import (
 from tunery.mirrors.mlflow_runs import MlflowRun
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.ports import Runtime
-from tunery.runtime.seal.model_names import shown_names
+from tunery.runtime.seal.model_names import with_shown_names
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Effect, GoOnLater, RetryLater, Send
 
@@ -192,8 +192,7 @@ class _Passes:
         header = None if sealed is None else seal.open(sealed, "authorization")
         suffix = None if spec.suffix is None else seal.open(spec.suffix, "suffix")
         document = job_document(job.submitted, job.created_at, suffix, job.ended, job.ended_at)
-        text = shown_names(seal, job.tenant, msgspec.json.encode(document))
-        document = msgspec.json.decode(text)
+        document = with_shown_names(seal, job.tenant, document)
         calls = _Calls(asyncio.get_running_loop(), self._servers, url, header)
         run = MlflowRun(calls, msgspec.json.decode(settings)["experiment"])
         try:

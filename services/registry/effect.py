@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from schemas import errors
-from schemas.model import RecordPublished, VersionSubmitted, VersionTerms
+from schemas.model import RecordPublished, VersionSubmitted
 from schemas.reasons import Failure, FailureCode, failing
 from schemas.training import BlobFile
 from services.registry.project import (
@@ -33,7 +33,7 @@ from tunery.provenance.statements import (
     lineage_statement,
 )
 from tunery.runtime.blobs.abstract import Blobs
-from tunery.runtime.seal.model_names import shown_names
+from tunery.runtime.seal.model_names import with_shown_names
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.store.abstract import Store
 from tunery.runtime.verbs import Effect, RetryLater, Send
@@ -140,7 +140,7 @@ async def _publish(
         config = await _check_config(blobs, files[CONFIG], version)
         await _check_weights(blobs, files[WEIGHTS], config)
     published = [await _copy(blobs, file, version, tenant) for file in version.adapter]
-    shown = _shown(seal, version, tenant)
+    shown = replace(version, terms=with_shown_names(seal, tenant, version.terms))
     records = {LINEAGE: _lineage(shown)}
     if key is not None:
         records |= _signed_records(shown, records[LINEAGE], key)
@@ -187,12 +187,6 @@ async def _copy(blobs: Blobs, file: BlobFile, version: VersionSubmitted, tenant:
     if await blobs.size(key) != file.bytes:
         await blobs.put(key, blobs.stream(file.blob, sha256=file.sha256), sha256=file.sha256)
     return BlobFile(name=file.name, blob=key, sha256=file.sha256, bytes=file.bytes)
-
-
-def _shown(seal: Sealer, version: VersionSubmitted, tenant: str) -> VersionSubmitted:
-    """The version by its names as its tenant sees them, for files that are the tenant's."""
-    text = shown_names(seal, tenant, msgspec.json.encode(version.terms))
-    return replace(version, terms=msgspec.json.decode(text, type=VersionTerms))
 
 
 def _lineage(version: VersionSubmitted) -> bytes:

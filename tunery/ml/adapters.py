@@ -26,6 +26,7 @@ from torch import Tensor
 from schemas.training import ADAPTER_FILES
 from tunery.ml.durable import new_directory
 from tunery.ml.rewards import HEAD
+from tunery.ml.tensor_files import METADATA
 from tunery.runtime.blobs.files import file_sha256
 from tunery.work.exits import WorkError
 
@@ -103,7 +104,7 @@ def write_files(
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write tensors to a file of safetensors, by sorted name."""
     ordered = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
-    save_file(ordered, path, metadata={"format": "pt"})
+    save_file(ordered, path, metadata=METADATA)
 
 
 def canonical_config(config: dict[str, Any], base_id: str) -> str:

@@ -20,7 +20,7 @@ from tunery.ml.checkpoints import canonical_json
 from tunery.ml.device import settle
 from tunery.ml.exchange import bytes_of
 from tunery.ml.sharding import ShardedLayers
-from tunery.ml.tensor_files import LazyTensors, TensorFile
+from tunery.ml.tensor_files import METADATA, LazyTensors, TensorFile
 from tunery.ml.trained import configuration, files_of, is_whole, write_sharded
 from tunery.runtime.blobs.base_files import WEIGHTS as WHOLE_WEIGHTS
 
@@ -53,7 +53,7 @@ class Snapshot:
         for name, write_file in self.uncopied.items():
             write_file(directory / name)
         for name, tensors in self.tensors.items():
-            metadata = {"format": "pt"} if name in (WEIGHTS, WHOLE_WEIGHTS) else None
+            metadata = METADATA if name in (WEIGHTS, WHOLE_WEIGHTS) else None
             save_file(dict(tensors), directory / name, metadata=metadata)
         for name, text in self.texts.items():
             (directory / name).write_text(text, "utf-8")

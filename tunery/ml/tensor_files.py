@@ -15,6 +15,7 @@ from tunery.ml.exchange import bytes_of
 
 LENGTH_BYTES: Final = 8  # before the header
 ALIGNED_BYTES: Final = 8
+METADATA: Final = {"format": "pt"}  # of weights, as libraries expect it
 TYPES: Final = {torch.float32: "F32", torch.bfloat16: "BF16"}
 
 

@@ -17,11 +17,10 @@ from torch import Tensor
 from schemas.training import Adaptation
 from tunery.ml import adapters
 from tunery.ml.sharding import ShardedLayers
-from tunery.ml.tensor_files import TensorFile
+from tunery.ml.tensor_files import METADATA, TensorFile
 from tunery.runtime.blobs.base_files import CONFIG, INDEX, NAMES, WEIGHTS
 from tunery.work.exits import WorkError
 
-METADATA: Final = {"format": "pt"}
 LOCAL_KEYS: Final = ("_name_or_path", "auto_map")  # of a configuration: paths, and code
 
 

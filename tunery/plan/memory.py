@@ -191,11 +191,10 @@ def _trained_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: in
     """What is trained, with its gradients and the state of its optimizer."""
     if hyper.shard_weights:
         return _sharded_bytes(base, hyper, device, ranks)
-    precision = precision_of(hyper, device)
-    width = WIDTH[precision]
+    width = _width(hyper, device)
     trained = (LORA_BYTES + width) * trained_weights(base, hyper)
     if hyper.adaptation == "full":
-        trained = (FULL_BYTES[precision] + STEP_BYTES[device]) * base.parameters
+        trained = (FULL_BYTES[precision_of(hyper, device)] + STEP_BYTES[device]) * base.parameters
         if hyper.best_checkpoint:
             trained += width * base.parameters
     return trained - _bytes_of_others(base, hyper, device, ranks)

@@ -90,11 +90,9 @@ def step_response(row: StepRow) -> JobEventResponse:
     if row.reward is not None:
         data["train_reward_mean"] = finite(row.reward)
         data["train_reward_std"] = finite(row.reward_std)
-    variant = ""
     if row.variant is not None:
         data["variant"] = row.variant
-        variant = f" (variant {row.variant})"
-    text = f"Step {row.step}/{row.total_steps}{variant}: training loss={_figure(loss)}"
+    text = f"Step {row.step}/{row.total_steps}{_of_variant(row)}: training loss={_figure(loss)}"
     if valid is not None:
         data["valid_loss"] = valid
         data["valid_mean_token_accuracy"] = finite(row.valid_accuracy)
@@ -144,17 +142,20 @@ def step_line_response(row: StepRow) -> LogLineResponse:
         ("learning rate", row.learning_rate, ".3g"),
     )
     known = [f"{name} {value:{form}}" for name, value, form in figures if finite(value) is not None]
-    variant = "" if row.variant is None else f" (variant {row.variant})"
     at = [f"{row.tokens:,} tokens", f"{row.elapsed_ms / 1_000:.1f} s"]
     return LogLineResponse(
         id=row.id,
         created_at=seconds(row.at),
         attempt=row.attempt,
         level="info",
-        message=(
-            f"training: step {row.step} of {row.total_steps}{variant}, {', '.join([*known, *at])}"
-        ),
+        message=f"training: step {row.step} of {row.total_steps}{_of_variant(row)}, "
+        + ", ".join([*known, *at]),
     )
+
+
+def _of_variant(row: StepRow) -> str:
+    """Whose step it is, where several configurations take turns."""
+    return "" if row.variant is None else f" (variant {row.variant})"
 
 
 def log_line_response(row: LogLineRow) -> LogLineResponse:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from schemas.sealed import Sealed, SealedField
 from services.gateway.jobs.event_responses import metrics_response
 from services.gateway.jobs.integrations import WANDB, shown_integrations
@@ -16,7 +14,7 @@ from services.gateway.jobs.tables import JobRow, StepRow
 from tunery.mirrors.event_files import EventFile
 from tunery.mirrors.wandb_files import packed_run
 from tunery.mirrors.wandb_runs import RunRefused, is_installed
-from tunery.runtime.seal.model_names import shown_names
+from tunery.runtime.seal.model_names import with_shown_names
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.telemetry.logs import log_event
 
@@ -64,9 +62,8 @@ def offline_run(row: JobRow, steps: Sequence[StepRow], seal: Sealer) -> ResultCo
 
 def _shown_job(row: JobRow, seal: Sealer) -> dict[str, Any]:
     """The job as its tenant sees it."""
-    text = job_response(row, _unsealing(seal)).model_dump_json().encode()
-    job: dict[str, Any] = msgspec.json.decode(shown_names(seal, row.tenant, text))
-    return job
+    job = job_response(row, _unsealing(seal)).model_dump(mode="json")
+    return with_shown_names(seal, row.tenant, job)
 
 
 def _unsealing(seal: Sealer) -> Any:

@@ -6,13 +6,16 @@ before have their suffix in the clear on the log, too, and stay as they are.
 """
 
 import re
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from schemas.ids import MODEL
 from tunery.runtime.seal.sealer import Sealer
 
 SEALED: Final = "~"  # no suffix begins with it
 TENANT, SUFFIX, PARTS_MIN = 2, 3, 5  # of a name: the last part is an id, a stage or a step
+Document = TypeVar("Document")
 NAMED: Final = re.compile(rb":([a-z0-9][a-z0-9-]{0,62}):~([a-z2-7]+)")
 
 
@@ -45,3 +48,9 @@ def shown_names(seal: Sealer, tenant: str | None, text: bytes) -> bytes:
         return name[0] if suffix is None else f":{owner}:{suffix}".encode()
 
     return NAMED.sub(shown, text)
+
+
+def with_shown_names(seal: Sealer, tenant: str, document: Document) -> Document:
+    """A JSON document, or a struct that can be one, with the tenant's names as it sees them."""
+    text = shown_names(seal, tenant, msgspec.json.encode(document))
+    return msgspec.json.decode(text, type=type(document))

@@ -16,7 +16,14 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from schemas.sealed import REDACTED, Sealed, SealedField
 from tunery.runtime.blobs.frames import PathKey
 from tunery.runtime.blobs.path_keys import TenantPathKeys
-from tunery.runtime.seal.abstract import KEY_BYTES, DataKey, KeyDestroyed, KeyStore, SealBroken
+from tunery.runtime.seal.abstract import (
+    KEY_BYTES,
+    DataKey,
+    KeyDestroyed,
+    Keyring,
+    KeyStore,
+    SealBroken,
+)
 from tunery.runtime.seal.memory import random_bytes
 
 NONCE_BYTES: Final = 12
@@ -73,8 +80,7 @@ class Sealer:
         So it may be part of an identifier. Who has no key sees its length, and which are equal.
         Raises KeyDestroyed.
         """
-        key = b"".join(self._derive(tenant, "word", name) for name in WORD_KEYS)
-        sealed = AESSIV(key).encrypt(word.encode("utf-8"), None)
+        sealed = _word_cipher(self._ring(tenant).first).encrypt(word.encode("utf-8"), None)
         return b32encode(sealed).decode("ascii").rstrip("=").lower()
 
     def open_word(self, tenant: str, sealed: str) -> str | None:
@@ -82,10 +88,10 @@ class Sealer:
         ring = self._keys.find(tenant)
         if ring is None:
             return None
-        key = b"".join(_hkdf(ring.first, ("word", name)) for name in WORD_KEYS)
         padding = "=" * (-len(sealed) % BASE32_GROUP)
         with suppress(InvalidTag, ValueError):
-            return AESSIV(key).decrypt(b32decode(sealed.upper() + padding), None).decode("utf-8")
+            word = b32decode(sealed.upper() + padding)
+            return _word_cipher(ring.first).decrypt(word, None).decode("utf-8")
         return None
 
     def verify(self, tenant: str, data: bytes | str, mac: str) -> bool:
@@ -111,10 +117,7 @@ class Sealer:
         scope: of these processes alone. It opens nothing that was sealed with another key.
         Raises KeyDestroyed.
         """
-        ring = self._keys.get(tenant)
-        if ring is None:
-            raise KeyDestroyed(tenant)
-        return _scoped(ring.current, scope)
+        return _scoped(self._ring(tenant).current, scope)
 
     def secret(self, tenant: str, *info: str | int) -> bytes:
         """32 bytes that follow from the tenant's first key and `info`. Raises KeyDestroyed."""
@@ -125,10 +128,13 @@ class Sealer:
         self._keys.destroy(tenant)
 
     def _derive(self, tenant: str, *info: str) -> bytes:
+        return _hkdf(self._ring(tenant).first, info)
+
+    def _ring(self, tenant: str) -> Keyring:
         ring = self._keys.get(tenant)
         if ring is None:
             raise KeyDestroyed(tenant)
-        return _hkdf(ring.first, info)
+        return ring
 
 
 def seal_with(
@@ -148,6 +154,11 @@ def open_with(key: DataKey, sealed: Sealed, field: SealedField, *others: SealedF
             return cipher.decrypt(sealed.nonce, sealed.ciphertext, bound).decode("utf-8")
     shown = " or ".join(fields)
     raise SealBroken(f"a field sealed with {sealed.key_id} does not open as {shown}")
+
+
+def _word_cipher(first: DataKey) -> AESSIV:
+    """What seals words of a tenant, from its first key: their bytes outlast its rotations."""
+    return AESSIV(b"".join(_hkdf(first, ("word", name)) for name in WORD_KEYS))
 
 
 def _scoped(key: DataKey, scope: str) -> DataKey:

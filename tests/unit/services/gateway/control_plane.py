@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -165,12 +165,10 @@ async def control_plane(engine: Engine | None = None) -> AsyncIterator[ControlPl
         engine=engine or ScriptedEngine(),
     )
     hosts = _hosts(shared, runtime, command_results, deps)
-    tasks = [asyncio.create_task(host.run(), name=host.name) for host in hosts]
     transport = httpx.ASGITransport(app=create_app(deps))
     headers = {"authorization": f"Bearer {ADMIN_KEY}"}
-    async with httpx.AsyncClient(
-        transport=transport, base_url="http://api", headers=headers
-    ) as api:
+    client = httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers)
+    async with client as api, running(hosts):
         plane = ControlPlane(shared, runtime, deps, api)
         try:
             async with asyncio.timeout(READY_S_MAX):
@@ -179,12 +177,21 @@ async def control_plane(engine: Engine | None = None) -> AsyncIterator[ControlPl
             await _add_base(plane)
             yield plane
         finally:
-            for client in plane.clients:
-                await client.aclose()
-            for task in tasks:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+            for each in plane.clients:
+                await each.aclose()
+
+
+@asynccontextmanager
+async def running(hosts: Sequence[Host]) -> AsyncIterator[None]:
+    """The hosts run inside the block."""
+    tasks = [asyncio.create_task(host.run(), name=host.name) for host in hosts]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
 
 async def _import_prices(plane: ControlPlane) -> None:

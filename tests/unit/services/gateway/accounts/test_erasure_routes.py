@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from services.gateway.accounts.tables import TENANTS
 from services.gateway.erased_rows import ROWS
 from services.ingest.app import TODOS as INGEST_ROWS
 from services.ingest.effect import erase_tenant
-from tests.unit.services.gateway.control_plane import ControlPlane, control_plane
+from tests.unit.services.gateway.control_plane import ControlPlane, control_plane, running
 from tests.unit.services.gateway.jobs.test_routes import submit
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.effects import EffectHost
@@ -39,14 +39,8 @@ async def effects(plane: ControlPlane, *names: str) -> AsyncIterator[None]:
             Projector(runtime, BILLING_ROWS),
             EffectHost(runtime, (destroy_key(runtime.seal),)),
         ]
-    tasks = [asyncio.create_task(host.run()) for host in hosts]
-    try:
+    async with running(hosts):
         yield
-    finally:
-        for task in tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 async def planted(plane: ControlPlane) -> str:

@@ -1,9 +1,8 @@
 """Names of models in answers: their tenant reads the suffix, which is nowhere on the log."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +33,7 @@ from services.registry.effect import publish
 from simulator.control_plane.samples import PASSED, PREPARED, SCORED, TRAINED
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
 from tests.unit.services.gateway.chat.test_routes import HI, URL
-from tests.unit.services.gateway.control_plane import ControlPlane, control_plane
+from tests.unit.services.gateway.control_plane import ControlPlane, control_plane, running
 from tests.unit.services.gateway.jobs.job_events import CHECKPOINT
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
 from tests.unit.services.gateway.models.test_routes import version
@@ -137,14 +136,8 @@ async def publishing(plane: ControlPlane) -> AsyncIterator[None]:
         Projector(runtime, TODOS),
         EffectHost(runtime, (publish(runtime.blobs, runtime.seal),)),
     )
-    tasks = [asyncio.create_task(host.run()) for host in hosts]
-    try:
+    async with running(hosts):
         yield
-    finally:
-        for task in tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 async def stored(plane: ControlPlane, tenant: str) -> tuple[BlobFile, ...]:
