@@ -5,7 +5,7 @@ gateway, bare_gateway: the API under load beside a bare FastAPI handler
 estimates: what jobs cost beside what their estimates said
 submit: how long a submission takes
 follow: followers of one job over server-sent events
-fairness: what one tenant at its limits costs another, pool by pool
+fairness, loads: what one tenant at its limits costs another, pool by pool
 billing: the ledger and invoices in PostgreSQL
 scheduler, full_pool: what the planner decides on public traces, and how fast in a full pool
 journals: how much one job adds to the journals

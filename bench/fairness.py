@@ -3,35 +3,38 @@
     python -m bench.fairness [--json] [--quick] [--only POOL]
 
 A local stack without a node. A premium tenant repeats one task, one at a time, for some seconds by
-itself and for some seconds beside a free tenant whose process asks for as much as its plan allows,
-and more, and has used what it may send at once. The two take turns, and the figures are medians of
-the rounds: `…_alone` and `…_beside` in tasks a second, `…_lost_percent` of the throughput.
+itself and for some seconds beside a free tenant. That one's process (`bench.loads`) has used what
+it may send at once, and asks for a quarter more than its plan allows. The two take turns.
+`…_alone` and `…_beside` are medians in tasks a second; `…_lost_percent` is the median of what each
+time beside the other loses against the mean of those before and after it.
 
 reads: lists of files. uploads: small files, until the quota of the other is full. previews: rows as
 tokens. streams: the first frame of a job's events. checks: from the upload to the checked file.
 machine: a loop of pure computing, beside another one with the lowest priority; what is lost here no
 service can give back. check_cpu_s, preview_cpu_s: processor time of the worker of one of them.
 strangers: reads again, beside 2,100 idle connections and 12,000 requests with strange methods,
-without a key, from other addresses; here `…_p99_ratio` counts.
+without a key, from other addresses; here `…_p99_ratio` counts. flood: reads once more, beside a
+tenant that sends five times what it may; a figure without a goal.
 """
 
 import argparse
 import asyncio
-import json
 import os
-import socket
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 import httpx
+import msgspec
 
+from bench.loads import EXAMPLE, Load
 from bench.measures import ok, percentile, print_figures
 from tunery.local import processes
 from tunery.local.initial_setup import run_setup_steps
@@ -39,26 +42,19 @@ from tunery.local.paths import BASE_MODEL_ID
 from tunery.local.stack import SERVICES, Stack, stack
 
 LIMITS: Final = {"soft_gpu_ms": 2**52, "hard_gpu_ms": 2**52, "concurrency": 10_000}
-EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "lighthouse.jsonl"
-ROUNDS, ROUND_S, QUICK_S = 3, 8.0, 3.0
-BEGIN_S: Final = 8.0  # until the other has used what it may send at once
-END_S: Final = 2.0  # until it is as it was
-PER_SECOND: Final = 50  # requests of the other: 3,000 a minute, the default of a key
-REFUSED_S: Final = 0.2  # pause of the other after a refusal
-STREAMS: Final = 60  # that it tries to keep open; its plan has 50
-CHECKED_AT_ONCE, CHECKED_COPIES = 6, 40  # files of the other that wait, and their size
+ROUNDS, ROUND_S, QUICK_S = 7, 5.0, 3.0
+BEGIN_S_MAX: Final = 60.0  # until the other has used what it may send at once
+END_S: Final = 1.0  # until it is as it was
 CHECKED_S_MAX: Final = 600.0  # for one file
-PREVIEWS_AT_ONCE: Final = 6
-IDLE_CONNECTIONS, STRANGE_METHODS = 2_100, 12_000
-STRANGERS: Final = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 LOST_PERCENT_MAX, P99_RATIO_MAX = 10, 2
 MACHINE_S: Final = 2.0
 ROUNDS_AT_ONCE: Final = 10_000
 LOOP: Final = "number = 0\nwhile True: number += 1"
 COUNTED: Final = 5  # checks, and previews, whose processor time is measured
 TICKS_S: Final = os.sysconf("SC_CLK_TCK")
-LOAD: Final = "TUNERY_BENCH_LOAD"  # what the process of the other tenant is told
-POOLS: Final = ("reads", "uploads", "previews", "streams", "checks", "strangers")
+PURPOSE: Final = {"purpose": "fine-tune"}
+POOLS: Final = ("reads", "uploads", "previews", "streams", "checks", "strangers", "flood")
+NO_GOAL: Final = ("strangers", "flood")  # for what is lost
 
 
 @dataclass(frozen=True)
@@ -108,103 +104,8 @@ TASKS: Final[dict[str, Callable[[Caller], Awaitable[None]]]] = {
     "streams": follow,
     "checks": check,
     "strangers": read,
+    "flood": read,
 }
-
-
-# --- loads: what the other tenant does, in a process of its own
-
-
-async def load_reads(caller: Caller) -> None:
-    await _paced(lambda: caller.http.get("/files", params={"limit": 10}))
-
-
-async def load_uploads(caller: Caller) -> None:
-    rows = EXAMPLE.read_bytes()
-    await _paced(lambda: caller.http.post("/files", data=PURPOSE, files={"file": ("a", rows)}))
-
-
-async def load_previews(caller: Caller) -> None:
-    body = {"model": BASE_MODEL_ID, "training_file": caller.file_id, "rows": 20}
-    await _repeat(PREVIEWS_AT_ONCE, lambda: caller.http.post("/fine_tuning/preview", json=body))
-
-
-async def load_streams(caller: Caller) -> None:
-    async def ask() -> httpx.Response:
-        path = f"/fine_tuning/jobs/{caller.job_id}/events"
-        async with caller.http.stream("GET", path, params={"stream": "true"}) as answer:
-            async for _ in answer.aiter_raw():
-                pass
-        return answer
-
-    await _repeat(STREAMS, ask)
-
-
-async def load_checks(caller: Caller) -> None:
-    rows = EXAMPLE.read_bytes() * CHECKED_COPIES
-
-    async def ask() -> httpx.Response:
-        answer = await caller.http.post("/files", data=PURPOSE, files={"file": ("a", rows)})
-        if not answer.is_error:
-            await _checked(caller.http, answer.json()["id"])
-        return answer
-
-    await _repeat(CHECKED_AT_ONCE, ask)
-
-
-async def load_strangers(caller: Caller) -> None:
-    """Connections that say nothing, and methods that nobody knows, without a key."""
-    address = (caller.http.base_url.host, caller.http.base_url.port or 80)
-    idle: list[socket.socket] = []
-    for number in range(IDLE_CONNECTIONS):
-        source = (STRANGERS[number % (len(STRANGERS) - 1)], 0)
-        with suppress(OSError):
-            idle.append(socket.create_connection(address, timeout=5, source_address=source))
-        await asyncio.sleep(0)
-    reader, writer = await asyncio.open_connection(*address, local_addr=(STRANGERS[-1], 0))
-    for number in range(STRANGE_METHODS):
-        writer.write(b"METHOD%d /v1/files HTTP/1.1\r\nhost: x\r\n\r\n" % number)
-        await reader.readuntil(b"\r\n\r\n")
-    await asyncio.Event().wait()
-
-
-LOADS: Final[dict[str, Callable[[Caller], Awaitable[None]]]] = {
-    "reads": load_reads,
-    "uploads": load_uploads,
-    "previews": load_previews,
-    "streams": load_streams,
-    "checks": load_checks,
-    "strangers": load_strangers,
-}
-PURPOSE: Final = {"purpose": "fine-tune"}
-
-
-async def _paced(send: Callable[[], Awaitable[httpx.Response]]) -> None:
-    """PER_SECOND requests, whatever is answered."""
-    begun, number = time.monotonic(), 0
-    async with asyncio.TaskGroup() as group:
-        while True:
-            number += 1
-            await asyncio.sleep(max(0.0, begun + number / PER_SECOND - time.monotonic()))
-            group.create_task(_sent(send))
-
-
-async def _repeat(at_once: int, send: Callable[[], Awaitable[httpx.Response]]) -> None:
-    async def keep_sending() -> None:
-        while True:
-            if await _sent(send):
-                await asyncio.sleep(REFUSED_S)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(at_once):
-            group.create_task(keep_sending())
-
-
-async def _sent(send: Callable[[], Awaitable[httpx.Response]]) -> bool:
-    """Send, and say whether it was refused."""
-    try:
-        return (await send()).is_error
-    except httpx.HTTPError:
-        return True
 
 
 # --- measuring
@@ -280,18 +181,22 @@ def _cpu_s_below(service: int) -> float:
 async def _pool(
     pool: str, modest: Caller, greedy: Caller, rounds: int, seconds: float
 ) -> dict[str, float]:
-    alone: list[list[float]] = []
+    """Each time beside is compared with those alone before and after it."""
+    alone: list[list[float]] = [await _times(pool, modest, seconds)]
     beside: list[list[float]] = []
-    await TASKS[pool](modest)  # what is done once is not measured
     for _ in range(rounds):
-        alone.append(await _times(pool, modest, seconds))
         async with _load(pool, greedy):
             beside.append(await _times(pool, modest, seconds))
-    before, after = (median(len(part) / sum(part) for part in parts) for parts in (alone, beside))
+        alone.append(await _times(pool, modest, seconds))
+    before, after = ([len(part) / sum(part) for part in parts] for parts in (alone, beside))
+    lost = [
+        100 * (1 - 2 * rate / sum(around))
+        for rate, around in zip(after, pairwise(before), strict=True)
+    ]
     figures = {
-        f"{pool}_alone": round(before, 2),
-        f"{pool}_beside": round(after, 2),
-        f"{pool}_lost_percent": round(max(0.0, 100 * (1 - after / before)), 1),
+        f"{pool}_alone": round(median(before), 2),
+        f"{pool}_beside": round(median(after), 2),
+        f"{pool}_lost_percent": round(max(0.0, median(lost)), 1),
     }
     if pool == "strangers":
         slow, slower = (
@@ -299,7 +204,7 @@ async def _pool(
             for parts in (alone, beside)
         )
         figures["strangers_p99_ratio"] = round(slower / slow, 2)
-    print(figures, file=sys.stderr)
+    print(figures, "rounds:", *(f"{part:.1f}" for part in lost), file=sys.stderr)
     return figures
 
 
@@ -316,19 +221,25 @@ async def _times(pool: str, caller: Caller, seconds: float) -> list[float]:
 @asynccontextmanager
 async def _load(pool: str, greedy: Caller) -> AsyncIterator[None]:
     """The other tenant at its limits, in a process with the lowest priority."""
-    load = {
-        "pool": pool,
-        "url": str(greedy.http.base_url),
-        "key": greedy.http.headers["authorization"],
-        "file_id": greedy.file_id,
-        "job_id": greedy.job_id,
-    }
+    load = Load(
+        pool=pool,
+        url=str(greedy.http.base_url),
+        authorization=greedy.http.headers["authorization"],
+        file_id=greedy.file_id,
+        job_id=greedy.job_id,
+    )
     process = await asyncio.create_subprocess_exec(
-        *("nice", "-n", "19", sys.executable, "-m", "bench.fairness"),
-        env={**os.environ, LOAD: json.dumps(load)},
+        *("nice", "-n", "19", sys.executable, "-m", "bench.loads"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
-        await asyncio.sleep(BEGIN_S)
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(load))
+        process.stdin.close()
+        assert process.stdout is not None
+        async with asyncio.timeout(BEGIN_S_MAX):
+            await process.stdout.readline()
         yield
         if process.returncode is not None:
             raise RuntimeError(f"the load of {pool} has ended with code {process.returncode}")
@@ -382,11 +293,6 @@ async def _checked(http: httpx.AsyncClient, file_id: str) -> None:
             await asyncio.sleep(0.1)
 
 
-async def _be_greedy(load: dict[str, str]) -> None:
-    async with _client(load["url"], load["key"]) as http:
-        await LOADS[load["pool"]](Caller(http, load["file_id"], load["job_id"]))
-
-
 def main() -> int:
     """Measure and print. Exit code 1 when a pool lost more than is allowed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -398,11 +304,9 @@ def main() -> int:
     figures = asyncio.run(measure(pools, arguments.quick))
     goal = f"at most {LOST_PERCENT_MAX} % lost; p99 beside strangers below {P99_RATIO_MAX} times"
     print_figures(figures, as_json=arguments.json, goal=goal)
-    lost = max((figures[f"{p}_lost_percent"] for p in pools if p != "strangers"), default=0.0)
+    lost = max((figures[f"{p}_lost_percent"] for p in pools if p not in NO_GOAL), default=0.0)
     return int(lost > LOST_PERCENT_MAX or figures.get("strangers_p99_ratio", 0) >= P99_RATIO_MAX)
 
 
 if __name__ == "__main__":
-    if LOAD in os.environ:
-        sys.exit(asyncio.run(_be_greedy(json.loads(os.environ[LOAD]))))
     sys.exit(main())

@@ -35,6 +35,7 @@ One table for each benchmark: everything in a table comes from one run of its co
 were shared with other work, so compare ratios rather than milliseconds. A *bare* figure is the same
 work done by the plain client library in the same run.
 """
+LOST: Final = "{:.1f} %"
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,21 @@ BENCHES: Final = (
             Figure("bare_rush_p99_ms", "the same, bare FastAPI handler, p99", "{:,.0f} ms"),
             Figure("read_per_s", "reads by 8 callers, a second"),
             Figure("read_ratio_to_bare", "reads, as a multiple of the bare handler's", "{:.2f}"),
+        ),
+    ),
+    Bench(
+        "fairness",
+        "What a free tenant at its limits costs a premium one of its tasks a second",
+        "python -m bench.fairness --json",
+        (
+            Figure("reads_lost_percent", "lists of files, lost", LOST),
+            Figure("uploads_lost_percent", "uploads, lost", LOST),
+            Figure("previews_lost_percent", "previews, lost", LOST),
+            Figure("streams_lost_percent", "first frames of a job's events, lost", LOST),
+            Figure("checks_lost_percent", "checked files, lost", LOST),
+            Figure("strangers_p99_ratio", "p99 of reads beside strangers' connections", "{:.2f} x"),
+            Figure("flood_lost_percent", "reads, lost beside five times its limit", LOST),
+            Figure("machine_lost_percent", "what a loop loses beside one of low priority", LOST),
         ),
     ),
     Bench(

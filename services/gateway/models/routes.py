@@ -302,18 +302,23 @@ async def version_of_id(
 
 
 async def expected_holder(deps: Deps, caller: Principal, name: str | None) -> str | None:
-    """The version that a request expects in a stage, by its id on the log."""
+    """The version that a request expects in a stage, by its id on the log.
+
+    Raises ApiError 404 for one that never was: what a request says is not written to the log.
+    """
     if name is None:
         return None
     row = await version_of_id(deps, caller.tenant, name, ANY)
-    return logged_name(deps.seal, caller.tenant, name) if row is None else row.id
+    if row is None:
+        raise unknown_base(name, "expected")
+    return row.id
 
 
 def _logged(deps: Deps, row: ModelRow) -> str:
     return logged_name(deps.seal, row.tenant, row.id)
 
 
-def unknown_base(model_id: str) -> ApiError:
+def unknown_base(model_id: str, param: str = "model") -> ApiError:
     """The error for a model that does not exist, or is another tenant's."""
     message = f"The model '{model_id}' does not exist"
-    return ApiError(404, errors.UNKNOWN_BASE, message, "model")
+    return ApiError(404, errors.UNKNOWN_BASE, message, param)

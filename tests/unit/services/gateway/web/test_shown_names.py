@@ -234,10 +234,10 @@ async def used_by_its_names(owner: Trained) -> None:
         assert (await asked(owner, model=name)).json()["model"] == model
     stream = await asked(owner, model=production, stream=True)
     assert f'"model":"{model}"' in stream.text
-    conflict = await owner.client.post(
-        f"{path}/promote", json={"stage": "production", "expected": f"{model}x"}
-    )
-    assert conflict.status_code == 409
+    for change in ("promote", "deploy"):
+        body = {"stage": "production", "expected": f"{WORD}-of-no-version"}
+        unknown = await owner.client.post(f"{path}/{change}", json=body)
+        assert (unknown.status_code, unknown.json()["error"]["param"]) == (404, "expected")
     kept = await owner.client.delete(path)
     assert (kept.status_code, model in kept.json()["error"]["message"]) == (409, True)
     own = await owner.client.post(f"{path}/approve", json={"stage": "production"})
