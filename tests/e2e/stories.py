@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 from uuid import uuid4
 
 import asyncpg
@@ -218,6 +219,13 @@ class Tenant:
             return int(await connection.fetchval(LEDGER, job_id))
         finally:
             await connection.close()
+
+    async def published(self, job_id: str) -> dict[str, str]:
+        """Hashes of the weights and the configuration of a job's model; the rest names the job."""
+        name = (await self.api.get(f"/fine_tuning/jobs/{job_id}"))["fine_tuned_model"]
+        listed = await self.api.get(f"/models/{quote(name, safe='')}/adapter")
+        kept = ("config.json", ".safetensors")
+        return {f["name"]: f["sha256"] for f in listed["files"] if f["name"].endswith(kept)}
 
     async def with_checkpoint(self, job_id: str) -> Json:
         """The newest checkpoint of a job that is still training, with steps after it."""

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from tests.bases import tiny_base
-from tests.e2e.stories import RunningStack, replayed, rows, running_stack, training
+from tests.e2e.stories import Json, RunningStack, replayed, rows, running_stack, training
 from tunery.local import processes
 from tunery.local.stack import ServiceSpec
 
@@ -144,16 +144,22 @@ async def test_a_training_on_two_slots_survives_the_loss_of_a_rank_and_is_billed
     assert job["attempt"] == 3, "two to train, one to evaluate"
     bill = await home.bill(job_id)
     assert bill["credited_gpu_ms"] > 0
-    used = Counter[int]()
+    assert_billed_by_slots(home, job_id, bill, {1: SLOTS, 2: SLOTS, 3: 1})
+    assert (await replayed(home.stack.folders.root))["equal"]
+
+
+def assert_billed_by_slots(
+    home: RunningStack, job_id: str, bill: Json, slots_of: dict[int, int]
+) -> None:
+    """Assert that each attempt costs its slots x the time that the agent measured."""
+    used, elapsed = Counter[int](), elapsed_ms_by_attempt(home, job_id)
     for line in bill["lines"]:
         used[line["attempt"]] += line["used_gpu_ms"] if line["kind"] == "usage" else 0
-    elapsed = elapsed_ms_by_attempt(home, job_id)
-    assert used.keys() == elapsed.keys() == {1, 2, 3}
-    for attempt, slots in {1: SLOTS, 2: SLOTS, 3: 1}.items():
+    assert used.keys() == elapsed.keys() == slots_of.keys()
+    for attempt, slots in slots_of.items():
         assert used[attempt] % slots == 0
         # at most what lies between two records on the log, which take a moment to get there
         assert 0 <= elapsed[attempt] - used[attempt] // slots < MOMENT_MS
-    assert (await replayed(home.stack.folders.root))["equal"]
 
 
 def elapsed_ms_by_attempt(home: RunningStack, job_id: str) -> dict[int, int]:

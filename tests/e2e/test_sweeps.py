@@ -5,7 +5,6 @@ In one of them all configurations take turns in one job.
 
 import os
 import signal
-from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tests.e2e.stories import RunningStack, replayed, running_stack, training
-from tests.e2e.test_confinement import AGENT, MOMENT_MS, elapsed_ms_by_attempt
+from tests.e2e.test_confinement import AGENT, assert_billed_by_slots
 from tunery.local import processes
 
 pytestmark = pytest.mark.timeout(400)
@@ -85,12 +84,7 @@ async def test_configurations_that_take_turns_have_one_lease_and_one_bill(
     job = await home.api.ended(job_id)
     assert job["attempt"] == 2, "one to train all, one to evaluate the best"
     bill = await home.bill(job_id)
-    used, elapsed = Counter[int](), elapsed_ms_by_attempt(home, job_id)
-    for line in bill["lines"]:
-        used[line["attempt"]] += line["used_gpu_ms"]
-    assert used.keys() == elapsed.keys() == {1, 2}
-    for attempt, elapsed_ms in elapsed.items():
-        assert 0 <= elapsed_ms - used[attempt] < MOMENT_MS
+    assert_billed_by_slots(home, job_id, bill, {1: 1, 2: 1})
     sweep = await home.api.get(path)
     assert sweep["amount_micro"] == bill["amount_micro"], "it counts once"
     assert job["trained_tokens"] == bill["trained_tokens"] > 0
