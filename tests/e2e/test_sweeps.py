@@ -64,6 +64,9 @@ async def check_best(home: RunningStack, path: str, job_id: str) -> None:
     assert named == [job["fine_tuned_model"] if n == best else None for n in range(len(RATES))]
     assert ended["best_job_id"] == job_id
     assert job["hyperparameters"]["learning_rate"] == RATES[best]
+    assert [(own["values"], own["validation_loss"], own["chosen"]) for own in job["variants"]] == [
+        ({"learning_rate": RATES[n]}, losses[n], n == best) for n in range(len(RATES))
+    ]
     # each has a curve of its own, whose end is what it is compared by
     steps = (await home.api.get(f"/fine_tuning/jobs/{job_id}/metrics", limit=1000))["data"]
     last = {

@@ -23,12 +23,24 @@ def job_fields(job: Any) -> list[tuple[str, Any]]:
         ("progress", progress and _progress(progress)),
         ("loss", progress and _api.figure(progress["train_loss"])),
         ("left", f"about {duration(left)}, evaluation included" if left else None),
+        *(
+            (f"configuration {own['variant']}", variant_line(own))
+            for own in job.get("variants", ())
+        ),
         ("gate", gate and f"{gate['verdict']}: {'; '.join(gate['reasons'])}"),
         *gate_lines(gate or {}),
         ("billed", _api.money(cost["amount_micro"], cost["currency"])),
         ("at most", _api.money(cost["amount_max_micro"], cost["currency"])),
         ("error", error and f"{error['code']}: {error['message']}"),
     ]
+
+
+def variant_line(variant: Any) -> str:
+    """What one of the configurations that take turns in a job tries, and what it came to."""
+    values = ", ".join(f"{name} {value}" for name, value in variant["values"].items())
+    loss = variant["validation_loss"]
+    came_to = "" if loss is None else f": validation loss {_api.figure(loss)}"
+    return f"{values}{came_to}{', which is the result' if variant['chosen'] else ''}"
 
 
 def gate_lines(gate: Any) -> list[tuple[str, Any]]:

@@ -12,6 +12,7 @@ machine, the parent has the other end, and carries parts of the memory and words
 
 import mmap
 import socket
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -34,11 +35,13 @@ class Exchange:
 
     number: 0 is the first
     on_wait: called with the number of a rank that has been waited for for long
+    waited_s: how long others have been waited for so far
     """
 
     def __init__(self, number: int, count: int, descriptors: Descriptors) -> None:
         self.number, self.count = number, count
         self.on_wait: Callable[[int], None] = lambda _: None
+        self.waited_s = 0.0
         memory, *connections = descriptors
         self._memory = torch.frombuffer(mmap.mmap(memory, 0), dtype=torch.uint8)
         self.part_bytes = len(self._memory) // (HALVES * count)
@@ -66,7 +69,9 @@ class Exchange:
         parts = self._parts(self._round)
         self._round += 1
         whole = slice(0, written[self.number])
+        began_s = time.monotonic()
         self._wait_for_all(written, reads or [whole] * self.count)
+        self.waited_s += time.monotonic() - began_s
         return [part[:length] for part, length in zip(parts, written, strict=True)]
 
     def gather(self, tensor: Tensor) -> list[Tensor]:

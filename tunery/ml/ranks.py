@@ -47,6 +47,11 @@ class Ranks:
             self._exchange.on_wait = tell
 
     @property
+    def waited_s(self) -> float:
+        """How long this rank has waited for others so far."""
+        return 0.0 if self._exchange is None else self._exchange.waited_s
+
+    @property
     def is_first(self) -> bool:
         return self.number == 0
 

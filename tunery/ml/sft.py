@@ -198,11 +198,12 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         is_own, givers = run.ranks.takes(number), run.ranks.givers(number, self.micro_batches)
         is_left_out = self.micro_batch == self.micro_batches and run.ranks.number >= givers
         if is_own:
-            began_s = time.monotonic()
+            began_s, waited_s = time.monotonic(), run.ranks.waited_s
             run.ranks.seed(run.hyper.seed, self.state.global_step + 1, number)
             with self._round(givers):
                 loss = super().training_step(*args, **kwargs)
-            run.micro_batches_s.append(time.monotonic() - began_s)
+            waited_s = run.ranks.waited_s - waited_s
+            run.micro_batches_s.append(time.monotonic() - began_s - waited_s)
         elif run.sharded is not None and is_left_out:
             with self._round(givers):
                 run.sharded.take_part()

@@ -32,7 +32,8 @@ class TrainingRun:
     sharded: the layers of a model of which each rank has a share of the weights; None: each has all
     ranks: the processes that share the micro-batches of each step
     step_began_s, step_s: when the step in progress began, and what the last one took
-    micro_batches_s: what each micro-batch of the step in progress took this rank
+    micro_batches_s: what each micro-batch of the step in progress took this rank, without the time
+        that it waited for others
     """
 
     spec: TrainSpec

@@ -80,7 +80,7 @@ class StepCompleted(WorkEvent, frozen=True, kw_only=True, tag="step"):
 
     tokens_per_s: of this step, without evaluations and checkpoints
     memory_bytes: the most that the process has had at once
-    rank_ms: what a micro-batch took each rank; 0: it had none; empty: there is one rank
+    rank_ms: what a micro-batch took each rank, without waiting; 0: it had none; empty: one rank
     reward_accuracy: share of pairs whose preferred answer gained more likelihood than the other one
     reward_margin, reward_chosen, reward_rejected: mean of what they gained, times beta
     reward, reward_std: of graded answers: mean, and the mean deviation among those to one prompt

@@ -18,7 +18,8 @@
 * `recipes`, `recipe_routes`: the configuration of a job as a document that can be run again
 * `deps`: dependencies of these routes
 * `bodies`: bodies of requests
-* `responses`, `cost_responses`, `event_responses`, `checkpoint_responses`, `statuses`: responses
+* `responses`, `cost_responses`, `event_responses`, `checkpoint_responses`, `variant_responses`,
+  `statuses`: responses
 * `gate_report_routes`, `gate_report`, `gate_judge`, `gate_benchmarks`, `gate_plots`:
   what the gate found as a page
 * `gate_responses`: what the gate found, by which rule, and what it could not see

@@ -18,12 +18,8 @@ from services.gateway.jobs.integrations import shown_integrations
 from services.gateway.jobs.progress import ProgressResponse, progress_of
 from services.gateway.jobs.queue_view import Outlook
 from services.gateway.jobs.statuses import JobStatus, job_status
-from services.gateway.jobs.tables import (
-    JOBS,
-    JobChangeRow,
-    JobRow,
-    StepRow,
-)
+from services.gateway.jobs.tables import JOBS, JobChangeRow, JobRow, StepRow
+from services.gateway.jobs.variant_responses import VariantResponse, variant_responses
 from services.gateway.web.responses import (
     ListItem,
     Response,
@@ -32,11 +28,7 @@ from services.gateway.web.responses import (
     seconds_or_none,
     seconds_up,
 )
-from services.gateway.web.wording import (
-    failure_words,
-    unblock_words,
-    wait_words,
-)
+from services.gateway.web.wording import failure_words, unblock_words, wait_words
 from tunery.plan.hyperparameters import SUPERVISED, request_of, resolve
 from tunery.plan.knobs import KNOBS
 from tunery.plan.methods import REWARD
@@ -285,6 +277,7 @@ class JobResponse(ListItem):
     gate: GateResponse | None
     provenance: ProvenanceResponse
     duplicate_of: DuplicateResponse | None
+    variants: list[VariantResponse]
 
 
 class AnswersResponse(Response):
@@ -379,6 +372,7 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         gate=None if row.gate is None else gate_response(row.gate),
         provenance=_provenance(row),
         duplicate_of=None if moment.earlier is None else duplicate_response(moment.earlier),
+        variants=variant_responses(row),
     )
 
 

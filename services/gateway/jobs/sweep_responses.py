@@ -1,7 +1,7 @@
 """Sweeps as responses: their configurations, each with its jobs."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from schemas.envelope import Reason
 from schemas.sweep import SweepRun, SweepTerms
@@ -10,11 +10,9 @@ from services.gateway.jobs.responses import cost_summary
 from services.gateway.jobs.statuses import JobStatus, job_status
 from services.gateway.jobs.sweep_tables import SweepRow, SweepStatus
 from services.gateway.jobs.tables import JobRow
+from services.gateway.jobs.variant_responses import differing_values, loss_of, loss_of_variant
 from services.gateway.web.responses import ListItem, Response, seconds, seconds_or_none
 from services.gateway.web.wording import refusal_words
-from tunery.plan.hyperparameters import request_of
-
-MICRO: Final = 1_000_000
 
 
 class SweepJobResponse(Response):
@@ -112,13 +110,7 @@ def sweep_response(
 
 def tried_values(terms: SweepTerms) -> list[dict[str, Any]]:
     """Of each configuration the hyper-parameters that are not the same in all of them."""
-    requests = [request_of(runs[0].hyper) for runs in terms.trials]
-    differing = [
-        name
-        for name in requests[0]
-        if any(request.get(name) != requests[0][name] for request in requests)
-    ]
-    return [{name: request.get(name) for name in differing} for request in requests]
+    return differing_values([runs[0].hyper for runs in terms.trials])
 
 
 def _job(run: SweepRun, rung: int, row: JobRow | None, skipped: Reason | None) -> SweepJobResponse:
@@ -139,10 +131,9 @@ def _job(run: SweepRun, rung: int, row: JobRow | None, skipped: Reason | None) -
 
 def _loss(row: JobRow, number: int | None) -> float | None:
     """Of a job, or of one of its variants."""
-    loss_ppm = None if row.gate is None else row.gate.adapter_loss_ppm
     if number is not None:
-        loss_ppm = row.losses_ppm[number] if row.losses_ppm else None
-    return None if loss_ppm is None or loss_ppm < 0 else loss_ppm / MICRO
+        return loss_of_variant(row, number)
+    return None if row.gate is None else loss_of(row.gate.adapter_loss_ppm)
 
 
 def _best(trials: list[SweepTrialResponse], rung: int) -> str | None:

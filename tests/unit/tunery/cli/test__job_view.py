@@ -58,6 +58,15 @@ def test_running_job_shows_step_loss_and_time() -> None:
     assert "waiting" not in fields
 
 
+def test_configurations_that_take_turns_are_listed_with_their_losses() -> None:
+    own = {"variant": 0, "values": {"rank": 4, "learning_rate": 2e-3}}
+    fields = shown({**JOB, "variants": [own | {"validation_loss": None, "chosen": False}]})
+    assert fields["configuration 0"] == "rank 4, learning_rate 0.002"
+    fields = shown({**JOB, "variants": [own | {"validation_loss": 0.25, "chosen": True}]})
+    said = "rank 4, learning_rate 0.002: validation loss 0.2500, which is the result"
+    assert fields["configuration 0"] == said
+
+
 def test_ended_job_shows_verdict_and_error() -> None:
     gate = {"verdict": "block", "reasons": ["-12.0 points", "p = 0.001"]}
     error = {"code": "gate_blocked", "message": "The gate blocked the model."}

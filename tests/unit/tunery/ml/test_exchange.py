@@ -49,6 +49,7 @@ def test_a_rank_that_is_late_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(be_rank, ranks))
     assert late == [2]
+    assert ranks[2].waited_s < 0.3 < min(rank.waited_s for rank in ranks[:2])
 
 
 def test_a_rank_that_is_gone_is_noticed_at_once() -> None:

@@ -323,6 +323,7 @@ def test_every_rank_is_told_what_each_has() -> None:
         (4, "bf16", {"adaptation": "full", "weight_decay": 0.1}),
         (2, "fp32", {"lora_plus": 16.0}),
         (2, "bf16", {"adaptation": "full"}),
+        (2, "fp32", {"adaptation": "qlora", "recompute": True}),
     ],
 )
 def test_ranks_with_shares_train_to_the_bytes_of_one_process(

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -138,6 +139,38 @@ def test_sharded_ranks_of_which_one_is_killed_go_on_to_the_same_bytes(
     manifests = {event["step"]: event["manifest_sha256"] for event in of(whole[0], "checkpoint")}
     for checkpoint in of(again[0], "checkpoint"):
         assert checkpoint["manifest_sha256"] == manifests[checkpoint["step"]]
+
+
+class Slowed(StopAfter):
+    """Never stops; from the first step on each micro-batch takes so much longer."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(1_000)
+        self.seconds, self.is_slow = seconds, False
+
+    def __call__(self) -> bool:
+        from tunery.ml.ranks import Ranks
+
+        seed = Ranks.seed
+
+        def sleep_and_seed(*facts: Any) -> None:
+            time.sleep(self.seconds)
+            seed(*facts)
+
+        if not self.is_slow:
+            self.is_slow = True
+            Ranks.seed = sleep_and_seed  # type: ignore[method-assign, assignment]  # in a child
+        return super().__call__()
+
+
+def test_what_a_rank_waits_for_in_its_layers_is_not_its_own_time(whole_spec: TrainSpec) -> None:
+    """One rank is slow, and the other one waits for it: only one is seen as slow."""
+    spec = sharded(changed(whole_spec, accumulation=2, max_steps=3), ranks=2)
+    codes, (events, _) = go_ranks(spec, {1: Slowed(0.5)})
+    assert codes == [ExitCode.FINISHED] * 2
+    first, second = zip(*(step["rank_ms"] for step in of(events, "step")), strict=True)
+    assert 0 < max(first) < 300, "without it 450 to 550"
+    assert min(second) >= 500
 
 
 def test_a_mixture_of_experts_is_sharded(whole_spec: TrainSpec, tiny: Base, tmp_path: Path) -> None:
