@@ -115,7 +115,7 @@ def assert_nothing_was_reached(said: dict[str, str], module: str) -> None:
     assert len(said) > 20, "it tried"
 
 
-async def test_a_training_on_two_slots_survives_the_loss_of_a_rank_and_is_billed_by_slots(
+async def test_ranks_on_two_slots_survive_the_loss_of_one_and_are_billed_by_slots(
     probed: Probed,
 ) -> None:
     """kill -9 of one rank: the other ends, the attempt names it, and the next one goes on."""

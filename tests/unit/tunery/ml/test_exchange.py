@@ -19,7 +19,7 @@ def exchanges(count: int) -> list[Exchange]:
         return [Exchange(n, count, tuple(map(os.dup, own))) for n, own in enumerate(descriptors)]
 
 
-def test_every_rank_reads_what_each_has_written_in_each_round() -> None:
+def test_ranks_read_what_each_has_written_in_each_round() -> None:
     """However they are scheduled: who is ahead does not write over what others have to read."""
 
     def be_rank(rank: Exchange) -> None:
@@ -34,7 +34,7 @@ def test_every_rank_reads_what_each_has_written_in_each_round() -> None:
         list(threads.map(be_rank, exchanges(COUNT)))
 
 
-def test_a_rank_that_is_late_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_are_late_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "SAID_AFTER_S", 0.05)
     ranks = exchanges(3)
     late: list[int] = []
@@ -52,7 +52,7 @@ def test_a_rank_that_is_late_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ranks[2].waited_s < 0.3 < min(rank.waited_s for rank in ranks[:2])
 
 
-def test_a_rank_that_is_gone_is_noticed_at_once() -> None:
+def test_ranks_that_are_gone_are_noticed_at_once() -> None:
     first, second = exchanges(2)
     second.close()
     with pytest.raises(RankLost):

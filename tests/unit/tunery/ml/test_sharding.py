@@ -99,7 +99,7 @@ def test_sharded_ranks_train_to_the_bytes_of_ranks_with_all_weights_and_of_one_p
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_gradients_of_several_rounds_are_added_as_one_process_adds_them(
+def test_ranks_add_gradients_of_several_rounds_as_one_process_adds_them(
     whole_spec: TrainSpec, precision: Precision
 ) -> None:
     """Of four micro-batches two each; the last step has three, so that one rank has one."""
@@ -163,17 +163,19 @@ class Slowed(StopAfter):
         return super().__call__()
 
 
-def test_what_a_rank_waits_for_in_its_layers_is_not_its_own_time(whole_spec: TrainSpec) -> None:
+def test_time_that_ranks_wait_in_their_layers_is_not_their_own(whole_spec: TrainSpec) -> None:
     """One rank is slow, and the other one waits for it: only one is seen as slow."""
     spec = sharded(changed(whole_spec, accumulation=2, max_steps=3), ranks=2)
     codes, (events, _) = go_ranks(spec, {1: Slowed(0.5)})
     assert codes == [ExitCode.FINISHED] * 2
     first, second = zip(*(step["rank_ms"] for step in of(events, "step")), strict=True)
-    assert 0 < max(first) < 300, "without it 450 to 550"
+    assert 0 < max(first) < 300, "with what it waits it is 450 to 550"
     assert min(second) >= 500
 
 
-def test_a_mixture_of_experts_is_sharded(whole_spec: TrainSpec, tiny: Base, tmp_path: Path) -> None:
+def test_ranks_share_a_mixture_of_experts(
+    whole_spec: TrainSpec, tiny: Base, tmp_path: Path
+) -> None:
     """Its files have each expert by itself, the model one tensor of all experts of a layer."""
     folder = tmp_path / "mixture"
     sha256 = random_base(deep_model("Qwen3Moe"), tiny.dir, folder)
@@ -213,7 +215,7 @@ def test_all_ranks_say_which_rows_a_sharded_run_diverged_on(whole_spec: TrainSpe
         ({"sample_every_steps": 2}, "each token of an answer"),
     ],
 )
-def test_what_is_not_sharded_is_refused_with_the_reason(
+def test_what_ranks_do_not_share_is_refused_with_the_reason(
     whole_spec: TrainSpec, changes: dict[str, Any], why: str
 ) -> None:
     from tunery.ml.sharding import check_sharding
@@ -227,7 +229,7 @@ def test_what_is_not_sharded_is_refused_with_the_reason(
         check_sharding(hyper, 1)
 
 
-def test_each_rank_needs_less_memory(whole_spec: TrainSpec, tiny: Base, tmp_path: Path) -> None:
+def test_sharded_ranks_need_less_memory(whole_spec: TrainSpec, tiny: Base, tmp_path: Path) -> None:
     """Of 34 million weights of layers in fp32 it has a quarter, and one layer of them whole."""
     import transformers
 

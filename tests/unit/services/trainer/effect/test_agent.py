@@ -465,7 +465,7 @@ time.sleep(0.05)
 DRIVER_S = 0.5  # until it says what its device's process has noticed
 
 
-async def test_a_device_that_breaks_under_a_rank_ends_its_lease_alone(
+async def test_devices_that_break_under_a_rank_end_their_lease_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process says so first, and the driver some time later: the node is not blamed for it."""
