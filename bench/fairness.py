@@ -12,9 +12,9 @@ reads: lists of files. uploads: small files, until the quota of the other is ful
 tokens. streams: the first frame of a job's events. checks: from the upload to the checked file.
 machine: a loop of pure computing, beside another one with the lowest priority; what is lost here no
 service can give back. check_cpu_s, preview_cpu_s: processor time of the worker of one of them.
-strangers: reads again, beside 2,100 idle connections and 12,000 requests with strange methods,
-without a key, from other addresses; here `…_p99_ratio` counts. flood: reads once more, beside a
-tenant that sends five times what it may; a figure without a goal.
+strangers: reads again, beside 2,100 idle connections and up to 12,000 requests with strange
+methods, 100 at a time, without a key, from other addresses; here `…_p99_ratio` counts.
+flood: reads once more, beside a tenant that sends five times what it may; it has no goal.
 """
 
 import argparse

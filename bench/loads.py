@@ -42,7 +42,7 @@ STREAMS: Final = 60  # that it tries to keep open; its plan has 50
 CHECKED_AT_ONCE, CHECKED_COPIES = 6, 40  # files that wait, and their size
 ASKED_EVERY_S: Final = 0.5  # whether a file is checked
 PREVIEWS_AT_ONCE: Final = 6
-IDLE_CONNECTIONS, STRANGE_METHODS = 2_100, 12_000
+IDLE_CONNECTIONS, STRANGE_METHODS, STRANGE_AT_ONCE = 2_100, 12_000, 100
 STRANGERS: Final = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 
 
@@ -60,7 +60,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class Connection:
+class KeptConnection:
     """One connection that is kept."""
 
     reader: asyncio.StreamReader
@@ -81,19 +81,19 @@ class Connection:
         self.writer.write(request)
         head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
         status = int(head.split(b" ", 2)[1])
-        _, found, after = head.partition(b"content-length:")
-        if found:
+        _, named, after = head.partition(b"content-length:")
+        if named:
             body = await self.reader.readexactly(int(after.split(b"\r", 1)[0]))
         else:
             body = b""
             while await self.reader.read(2**16):
                 pass
-        if not found or b"connection: close" in head:
+        if not named or b"connection: close" in head:
             self.writer.close()
         return status, body
 
 
-class Client:
+class PlainClient:
     """A tenant's requests as bytes, and its connections.
 
     address: of the API, for those who need a connection of their own. idle: connections that no
@@ -104,7 +104,7 @@ class Client:
         self._at = urlsplit(load.url.rstrip("/"))
         self.address = (self._at.hostname or "", self._at.port or 80)
         self._authorization = load.authorization
-        self.idle: list[Connection] = []
+        self.idle: list[KeptConnection] = []
 
     def request(
         self, method: str, path: str, body: bytes = b"", kind: str = "application/json"
@@ -139,34 +139,35 @@ class Client:
             raise RuntimeError(f"{request[:200]!r}: {status} {body[:500]!r}")
         return status, body
 
-    async def _connect(self) -> Connection:
-        return Connection(*await asyncio.open_connection(*self.address))
+    async def _connect(self) -> KeptConnection:
+        return KeptConnection(*await asyncio.open_connection(*self.address))
 
 
-async def load_reads(client: Client, load: Load) -> None:
+async def load_reads(client: PlainClient, load: Load) -> None:
     await _paced(client, client.request("GET", "/files?limit=10"), ABOVE)
 
 
-async def load_flood(client: Client, load: Load) -> None:
+async def load_flood(client: PlainClient, load: Load) -> None:
     await _paced(client, client.request("GET", "/files?limit=10"), FLOOD)
 
 
-async def load_uploads(client: Client, load: Load) -> None:
+async def load_uploads(client: PlainClient, load: Load) -> None:
     await _paced(client, client.upload(EXAMPLE.read_bytes()), ABOVE)
 
 
-async def load_previews(client: Client, load: Load) -> None:
+async def load_previews(client: PlainClient, load: Load) -> None:
     body = {"model": BASE_MODEL_ID, "training_file": load.file_id, "rows": 20}
     request = client.request("POST", "/fine_tuning/preview", json.dumps(body).encode())
     await _repeat(PREVIEWS_AT_ONCE, lambda: _status(client, request))
 
 
-async def load_streams(client: Client, load: Load) -> None:
+async def load_streams(client: PlainClient, load: Load) -> None:
     request = client.request("GET", f"/fine_tuning/jobs/{load.job_id}/events?stream=true")
     await _repeat(STREAMS, lambda: _status(client, request))
 
 
-async def load_checks(client: Client, load: Load) -> None:
+async def load_checks(client: PlainClient, load: Load) -> None:
+    """Files whose check takes a while; each asks for its state until it is checked."""
     request = client.upload(EXAMPLE.read_bytes() * CHECKED_COPIES)
 
     async def check() -> int:
@@ -181,7 +182,7 @@ async def load_checks(client: Client, load: Load) -> None:
     await _repeat(CHECKED_AT_ONCE, check)
 
 
-async def load_strangers(client: Client, load: Load) -> None:
+async def load_strangers(client: PlainClient, load: Load) -> None:
     """Connections that say nothing, and methods that nobody knows, without a key."""
     idle: list[socket.socket] = []
     for number in range(IDLE_CONNECTIONS):
@@ -189,15 +190,24 @@ async def load_strangers(client: Client, load: Load) -> None:
         with suppress(OSError):
             idle.append(socket.create_connection(client.address, timeout=5, source_address=source))
         await asyncio.sleep(0)
-    _be_ready()
-    reader, writer = await asyncio.open_connection(*client.address, local_addr=(STRANGERS[-1], 0))
-    for number in range(STRANGE_METHODS):
-        writer.write(b"METHOD%d /v1/files HTTP/1.1\r\nhost: x\r\n\r\n" % number)
-        await reader.readuntil(b"\r\n\r\n")
+
+    async def ask() -> None:
+        reader, writer = await asyncio.open_connection(
+            *client.address, local_addr=(STRANGERS[-1], 0)
+        )
+        for number in range(STRANGE_METHODS // STRANGE_AT_ONCE):
+            writer.write(b"METHOD%d /v1/files HTTP/1.1\r\nhost: x\r\n\r\n" % number)
+            await reader.readuntil(b"\r\n\r\n")
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(STRANGE_AT_ONCE):
+            group.create_task(ask())
+        await asyncio.sleep(READY_S)
+        _be_ready()
     await asyncio.Event().wait()
 
 
-LOADS: Final[dict[str, Callable[[Client, Load], Coroutine[Any, Any, None]]]] = {
+LOADS: Final[dict[str, Callable[[PlainClient, Load], Coroutine[Any, Any, None]]]] = {
     "reads": load_reads,
     "uploads": load_uploads,
     "previews": load_previews,
@@ -208,7 +218,7 @@ LOADS: Final[dict[str, Callable[[Client, Load], Coroutine[Any, Any, None]]]] = {
 }
 
 
-async def _paced(client: Client, request: bytes, share: float) -> None:
+async def _paced(client: PlainClient, request: bytes, share: float) -> None:
     """What may be sent at once, and then a share of what the plan allows, whatever is answered."""
 
     async def burst() -> None:
@@ -245,10 +255,10 @@ def _be_ready() -> None:
     print(READY, flush=True)
 
 
-async def _status(client: Client, request: bytes) -> int:
+async def _status(client: PlainClient, request: bytes) -> int:
     return (await client.send(request))[0]
 
 
 if __name__ == "__main__":
     load = msgspec.json.decode(sys.stdin.buffer.read(), type=Load)
-    asyncio.run(LOADS[load.pool](Client(load), load))
+    asyncio.run(LOADS[load.pool](PlainClient(load), load))

@@ -1,5 +1,6 @@
 """The outermost layer of the API: request ids, keys, size of bodies, metrics."""
 
+import asyncio
 import logging
 import re
 import time
@@ -49,6 +50,7 @@ BY_TOKEN: Final = (
     ("GET", re.compile("/v1/downloads/[^/]+")),
 )
 UPLOADS_AT_ONCE, UPLOADS_OF_TENANT = 64, 4  # requests with bytes of files that are received
+STRANGERS_WAIT_S: Final = 1.0  # for the answer that an address sends too much without a key
 API_VERSION: Final = "2020-10-01"
 
 
@@ -162,7 +164,7 @@ class Edge:
         if scope["path"] in OPEN:
             return
         if _is_by_token(scope):
-            self._limit_address(scope, None)
+            await self._limit_address(scope, None)
             return
         principal = await self._identify(scope)
         state["principal"] = principal
@@ -179,7 +181,7 @@ class Edge:
     async def _identify(self, scope: Scope) -> Principal:
         """Raises ApiError 401, 429; StoreUnavailable."""
         authorization = Headers(scope=scope).get("authorization")
-        self._limit_address(scope, authorization)
+        await self._limit_address(scope, authorization)
         try:
             principal = await self._authenticate(self._deps, authorization)
         except KeyRefused as error:
@@ -189,10 +191,11 @@ class Edge:
         self._wrong_keys.accepted(authorization)
         return principal
 
-    def _limit_address(self, scope: Scope, authorization: str | None) -> None:
-        """Raises ApiError 429."""
+    async def _limit_address(self, scope: Scope, authorization: str | None) -> None:
+        """Raises ApiError 429, but late: who waits for an answer sends nothing meanwhile."""
         limit = self._wrong_keys.limit(_address(scope), authorization)
         if limit is not None:
+            await asyncio.sleep(STRANGERS_WAIT_S)
             who, which = "one address may send", " without a valid key"
             raise too_many_requests(who, limit.limit, limit.retry_ms, "a key", which)
 

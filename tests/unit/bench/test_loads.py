@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from bench.loads import Client, Load
+from bench.loads import Load, PlainClient
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 HEAD = b"HTTP/1.1 "
@@ -15,10 +15,12 @@ REFUSED = HEAD + b"429 Too Many Requests\r\nContent-Length: 2\r\n\r\nno"
 
 
 @asynccontextmanager
-async def client_of(answer: Answer) -> AsyncIterator[Client]:
+async def client_of(answer: Answer) -> AsyncIterator[PlainClient]:
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
-        client = Client(Load("reads", f"http://{host}:{port}/v1/", "Bearer key", "file-1", "job-1"))
+        client = PlainClient(
+            Load("reads", f"http://{host}:{port}/v1/", "Bearer key", "file-1", "job-1")
+        )
         yield client
         for connection in client.idle:
             connection.writer.close()
@@ -71,7 +73,7 @@ async def test_an_answer_that_is_no_limit_ends_the_load() -> None:
 
 async def test_an_upload_is_a_form_with_the_rows() -> None:
     load = Load("uploads", "http://gateway/v1", "Bearer key", "file-1", "job-1")
-    head, _, body = Client(load).upload(b'{"a": 1}').partition(b"\r\n\r\n")
+    head, _, body = PlainClient(load).upload(b'{"a": 1}').partition(b"\r\n\r\n")
     assert f"content-length: {len(body)}".encode() in head
     kind = head.partition(b"content-type: ")[2].partition(b"\r\n")[0].decode()
     parsed = httpx.Request("POST", "http://-", content=body, headers={"content-type": kind})
