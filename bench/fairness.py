@@ -5,8 +5,10 @@
 A local stack without a node. A premium tenant repeats one task, one at a time, for some seconds by
 itself and for some seconds beside a free tenant. That one's process (`bench.loads`) has used what
 it may send at once, and asks for a quarter more than its plan allows. The two take turns.
-`…_alone` and `…_beside` are medians in tasks a second; `…_lost_percent` is the median of what each
-time beside the other loses against the mean of those before and after it.
+`…_alone` and `…_beside` are medians in tasks a second. Each time beside the other is compared with
+the mean of those before and after it, and the medians count: `…_machine_slower_percent` is how much
+slower a loop of the client was then, and `…_lost_percent` what tasks a second lost beyond that. A
+machine that others use may be a fifth slower from one second to the next, beside nobody.
 
 reads: lists of files. uploads: small files, until the quota of the other is full. previews: rows as
 tokens. streams: the first frame of a job's events. checks: from the upload to the checked file.
@@ -24,7 +26,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -53,6 +55,7 @@ END_S: Final = 1.0  # until it is as it was
 CHECKED_S_MAX: Final = 600.0  # for one file
 LOST_PERCENT_MAX, P99_RATIO_MAX = 10, 2
 MACHINE_S: Final = 2.0
+PROBE_ROUNDS, PROBE_EVERY_S = 50_000, 0.1
 ROUNDS_AT_ONCE: Final = 10_000
 LOOP: Final = "number = 0\nwhile True: number += 1"
 COUNTED: Final = 5  # checks, and previews, whose processor time is measured
@@ -185,44 +188,75 @@ def _cpu_s_below(service: int) -> float:
     return ticks / TICKS_S
 
 
+@dataclass(frozen=True)
+class _Part:
+    """What was done in some seconds. times: of each task, in seconds. speed: of the machine."""
+
+    times: list[float]
+    speed: float
+
+    @property
+    def rate(self) -> float:
+        return len(self.times) / sum(self.times)
+
+
 async def _pool(
     pool: str, modest: Caller, greedy: Caller, rounds: int, seconds: float
 ) -> dict[str, float]:
     """Each time beside is compared with those alone before and after it."""
-    alone: list[list[float]] = [await _times(pool, modest, seconds)]
-    beside: list[list[float]] = []
+    alone = [await _tasks(pool, modest, seconds)]
+    beside: list[_Part] = []
     for _ in range(rounds):
         async with _load(pool, greedy):
-            beside.append(await _times(pool, modest, seconds))
-        alone.append(await _times(pool, modest, seconds))
-    before, after = ([len(part) / sum(part) for part in parts] for parts in (alone, beside))
-    lost = [
-        100 * (1 - 2 * rate / sum(around))
-        for rate, around in zip(after, pairwise(before), strict=True)
-    ]
+            beside.append(await _tasks(pool, modest, seconds))
+        alone.append(await _tasks(pool, modest, seconds))
+    slower = _lost(beside, alone, lambda part: part.speed)
+    lost = _lost(beside, alone, lambda part: part.rate / part.speed)
     figures = {
-        f"{pool}_alone": round(median(before), 2),
-        f"{pool}_beside": round(median(after), 2),
+        f"{pool}_alone": round(median(part.rate for part in alone), 2),
+        f"{pool}_beside": round(median(part.rate for part in beside), 2),
+        f"{pool}_machine_slower_percent": round(median(slower), 1),
         f"{pool}_lost_percent": round(max(0.0, median(lost)), 1),
     }
     if pool == "strangers":
-        slow, slower = (
-            percentile([1_000 * took for part in parts for took in part], 99)
+        before_ms, after_ms = (
+            percentile([1_000 * took for part in parts for took in part.times], 99)
             for parts in (alone, beside)
         )
-        figures["strangers_p99_ratio"] = round(slower / slow, 2)
-    print(figures, "rounds:", *(f"{part:.1f}" for part in lost), file=sys.stderr)
+        figures["strangers_p99_ratio"] = round(after_ms / before_ms, 2)
+    print(figures, "lost:", *(f"{part:.1f}" for part in lost), file=sys.stderr)
     return figures
 
 
-async def _times(pool: str, caller: Caller, seconds: float) -> list[float]:
-    """Seconds that each task took; two tasks at least."""
+def _lost(
+    beside: Sequence[_Part], alone: Sequence[_Part], value: Callable[[_Part], float]
+) -> list[float]:
+    """Percent that each part beside has less than the mean of those before and after it."""
+    around = pairwise(map(value, alone))
+    return [
+        100 * (1 - 2 * value(part) / sum(pair)) for part, pair in zip(beside, around, strict=True)
+    ]
+
+
+async def _tasks(pool: str, caller: Caller, seconds: float) -> _Part:
+    """Repeat a task for some seconds; twice at least."""
     times: list[float] = []
+    speeds = [_speed()]
     while sum(times) < seconds or len(times) < 2:
         begun = time.monotonic()
         await TASKS[pool](caller)
         times.append(time.monotonic() - begun)
-    return times
+        if sum(times) > PROBE_EVERY_S * len(speeds):
+            speeds.append(_speed())
+    return _Part(times, median(speeds))
+
+
+def _speed() -> float:
+    """How fast the machine computes now: the same loop by the processor time that it takes."""
+    begun, total = time.thread_time(), 0
+    for number in range(PROBE_ROUNDS):
+        total += number & 1
+    return 1 / (time.thread_time() - begun)
 
 
 @asynccontextmanager
