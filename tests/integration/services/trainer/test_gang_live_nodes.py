@@ -124,8 +124,12 @@ async def _carrying(host: str, port: int) -> AsyncIterator[asyncio.Event]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", port)
-        with suppress(OSError):
-            await asyncio.gather(carry(reader, back), carry(there, writer))
+        try:
+            with suppress(OSError):
+                await asyncio.gather(carry(reader, back), carry(there, writer))
+        finally:
+            back.close()
+            writer.close()
 
     server = await asyncio.start_server(serve, host, port)
     try:
