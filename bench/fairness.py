@@ -37,7 +37,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 
-from bench.loads import EXAMPLE, Load
+from bench.loads import EXAMPLE, PURPOSE, Load
 from bench.measures import ok, percentile, print_figures
 from tunery.local import processes
 from tunery.local.initial_setup import run_setup_steps
@@ -55,12 +55,11 @@ END_S: Final = 1.0  # until it is as it was
 CHECKED_S_MAX: Final = 600.0  # for one file
 LOST_PERCENT_MAX, P99_RATIO_MAX = 10, 2
 MACHINE_S: Final = 2.0
-PROBE_ROUNDS, PROBE_EVERY_S = 50_000, 0.1
-ROUNDS_AT_ONCE: Final = 10_000
+PROBE_EVERY_S: Final = 0.1  # seconds of tasks
+ADDED: Final = 50_000  # numbers, by a loop that takes a few milliseconds
 LOOP: Final = "number = 0\nwhile True: number += 1"
 COUNTED: Final = 5  # checks, and previews, whose processor time is measured
 TICKS_S: Final = os.sysconf("SC_CLK_TCK")
-PURPOSE: Final = {"purpose": "fine-tune"}
 POOLS: Final = ("reads", "uploads", "previews", "streams", "checks", "strangers", "flood")
 NO_GOAL: Final = ("strangers", "flood")  # for what is lost
 
@@ -155,12 +154,25 @@ async def _machine_lost_percent() -> float:
 
 
 def _loops() -> int:
-    """Half the rounds of a loop in MACHINE_S."""
-    until, rounds = time.monotonic() + MACHINE_S, 0
+    """How often it computes in MACHINE_S."""
+    until, times = time.monotonic() + MACHINE_S, 0
     while time.monotonic() < until:
-        for number in range(ROUNDS_AT_ONCE):
-            rounds += number & 1
-    return rounds
+        _compute()
+        times += 1
+    return times
+
+
+def _compute() -> None:
+    total = 0
+    for number in range(ADDED):
+        total += number & 1
+
+
+def _speed() -> float:
+    """How fast the machine computes now, by the processor time that it takes."""
+    begun = time.thread_time()
+    _compute()
+    return 1 / (time.thread_time() - begun)
 
 
 async def _worker_cpu_s(
@@ -204,6 +216,7 @@ async def _pool(
     pool: str, modest: Caller, greedy: Caller, rounds: int, seconds: float
 ) -> dict[str, float]:
     """Each time beside is compared with those alone before and after it."""
+    await TASKS[pool](modest)  # what is done once is not measured
     alone = [await _tasks(pool, modest, seconds)]
     beside: list[_Part] = []
     for _ in range(rounds):
@@ -249,14 +262,6 @@ async def _tasks(pool: str, caller: Caller, seconds: float) -> _Part:
         if sum(times) > PROBE_EVERY_S * len(speeds):
             speeds.append(_speed())
     return _Part(times, median(speeds))
-
-
-def _speed() -> float:
-    """How fast the machine computes now: the same loop by the processor time that it takes."""
-    begun, total = time.thread_time(), 0
-    for number in range(PROBE_ROUNDS):
-        total += number & 1
-    return 1 / (time.thread_time() - begun)
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -27,9 +28,9 @@ from services.gateway.plan_limits import PLAN_LIMITS
 from tunery.local.paths import BASE_MODEL_ID
 
 EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "lighthouse.jsonl"
+PURPOSE: Final = {"purpose": "fine-tune"}
 OK: Final = 200
-#: beside it a limit, and a connection that was cut
-EXPECTED: Final = (OK, 429, 0)
+EXPECTED: Final = (OK, 429, 0)  # success, a limit, and a connection that was cut
 AT_ONCE: Final = PLAN_LIMITS["free"].requests_per_minute_max // BURST_PARTS
 PER_SECOND: Final = PLAN_LIMITS["free"].requests_per_minute_max / 60
 #: of what the plan allows, once what it allows at once is used
@@ -37,7 +38,7 @@ ABOVE, FLOOD = 1.25, 5.0
 BURST_PARALLEL: Final = 8
 READY: Final = "ready"
 READY_S: Final = 2.0  # until all that is repeated has begun
-REFUSED_S: Final = 1.0  # pause after a refusal, of which most name it
+REFUSED_S: Final = 1.0  # pause after a refusal: a limit of requests says so much at least
 STREAMS: Final = 60  # that it tries to keep open; its plan has 50
 CHECKED_AT_ONCE, CHECKED_COPIES = 6, 40  # files that wait, and their size
 ASKED_EVERY_S: Final = 0.5  # whether a file is checked
@@ -119,9 +120,8 @@ class PlainClient:
 
     def upload(self, rows: bytes) -> bytes:
         """The request that uploads a file."""
-        form = httpx.Request(
-            "POST", "http://-", data={"purpose": "fine-tune"}, files={"file": ("a.jsonl", rows)}
-        )
+        files = {"file": ("a.jsonl", rows)}
+        form = httpx.Request("POST", "http://-", data=PURPOSE, files=files)
         return self.request("POST", "/files", form.read(), form.headers["content-type"])
 
     async def send(self, request: bytes) -> tuple[int, bytes]:
@@ -143,12 +143,8 @@ class PlainClient:
         return KeptConnection(*await asyncio.open_connection(*self.address))
 
 
-async def load_reads(client: PlainClient, load: Load) -> None:
-    await _paced(client, client.request("GET", "/files?limit=10"), ABOVE)
-
-
-async def load_flood(client: PlainClient, load: Load) -> None:
-    await _paced(client, client.request("GET", "/files?limit=10"), FLOOD)
+async def load_reads(client: PlainClient, load: Load, share: float = ABOVE) -> None:
+    await _paced(client, client.request("GET", "/files?limit=10"), share)
 
 
 async def load_uploads(client: PlainClient, load: Load) -> None:
@@ -158,26 +154,26 @@ async def load_uploads(client: PlainClient, load: Load) -> None:
 async def load_previews(client: PlainClient, load: Load) -> None:
     body = {"model": BASE_MODEL_ID, "training_file": load.file_id, "rows": 20}
     request = client.request("POST", "/fine_tuning/preview", json.dumps(body).encode())
-    await _repeat(PREVIEWS_AT_ONCE, lambda: _status(client, request))
+    await _repeat(PREVIEWS_AT_ONCE, partial(client.send, request))
 
 
 async def load_streams(client: PlainClient, load: Load) -> None:
     request = client.request("GET", f"/fine_tuning/jobs/{load.job_id}/events?stream=true")
-    await _repeat(STREAMS, lambda: _status(client, request))
+    await _repeat(STREAMS, partial(client.send, request))
 
 
 async def load_checks(client: PlainClient, load: Load) -> None:
     """Files whose check takes a while; each asks for its state until it is checked."""
     request = client.upload(EXAMPLE.read_bytes() * CHECKED_COPIES)
 
-    async def check() -> int:
+    async def check() -> tuple[int, bytes]:
         status, body = await client.send(request)
         if status == OK:
             asked = client.request("GET", f"/files/{json.loads(body)['id']}")
             while b'"uploaded"' in body or status != OK:
                 await asyncio.sleep(ASKED_EVERY_S)
                 status, body = await client.send(asked)
-        return status
+        return status, body
 
     await _repeat(CHECKED_AT_ONCE, check)
 
@@ -214,7 +210,7 @@ LOADS: Final[dict[str, Callable[[PlainClient, Load], Coroutine[Any, Any, None]]]
     "streams": load_streams,
     "checks": load_checks,
     "strangers": load_strangers,
-    "flood": load_flood,
+    "flood": partial(load_reads, share=FLOOD),
 }
 
 
@@ -236,12 +232,13 @@ async def _paced(client: PlainClient, request: bytes, share: float) -> None:
             group.create_task(client.send(request))
 
 
-async def _repeat(at_once: int, send: Callable[[], Awaitable[int]]) -> None:
+async def _repeat(at_once: int, send: Callable[[], Awaitable[tuple[int, bytes]]]) -> None:
     """So many at a time; after one that is refused a pause."""
 
     async def keep_sending() -> None:
         while True:
-            if await send() != OK:
+            status, _ = await send()
+            if status != OK:
                 await asyncio.sleep(REFUSED_S)
 
     async with asyncio.TaskGroup() as group:
@@ -253,10 +250,6 @@ async def _repeat(at_once: int, send: Callable[[], Awaitable[int]]) -> None:
 
 def _be_ready() -> None:
     print(READY, flush=True)
-
-
-async def _status(client: PlainClient, request: bytes) -> int:
-    return (await client.send(request))[0]
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ def variant_responses(row: JobRow) -> list[VariantResponse]:
 def differing_values(hypers: Sequence[HyperParameters]) -> list[dict[str, Any]]:
     """Of each configuration the hyper-parameters that are not the same in all of them."""
     requests = [request_of(hyper) for hyper in hypers]
-    names = requests[0] if requests else {}
-    differing = [name for name in names if any(r.get(name) != names[name] for r in requests)]
+    first = requests[0] if requests else {}
+    differing = [name for name in first if any(r.get(name) != first[name] for r in requests)]
     return [{name: request.get(name) for name in differing} for request in requests]
 
 
