@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -105,30 +104,32 @@ async def test_forked_workers_answer_as_programs_do(tmp_path: Path) -> None:
 
 async def test_checks_go_on_after_their_server_was_killed(tmp_path: Path) -> None:
     """kill -9 in the middle: that check has failed and is tried again, the next one is done."""
-    (tmp_path / "rows").write_bytes(rows(2_000))
+    os.mkfifo(path := tmp_path / "rows")  # the check waits for its first byte
     workbench = ProcessWorkbench(work_ms_max=60_000, scratch=tmp_path)
-    task = asyncio.create_task(workbench.check(tmp_path / "rows", ()))
-    while (server := workbench._workers.server_pid) is None or not _workers_of(server):  # noqa: ASYNC110  # processes set no event
-        await asyncio.sleep(0.005)
+    task = asyncio.create_task(workbench.check(path, ()))
+    server, _ = await _at_work(workbench)
     os.kill(server, signal.SIGKILL)
     with pytest.raises(WorkFailed, match="killed by signal 9"):
         await task
-    assert (await workbench.check(tmp_path / "rows", ())).accepted
+    path.unlink()
+    path.write_bytes(rows(30))
+    assert (await workbench.check(path, ())).accepted
 
 
 async def test_a_check_stands_back_as_its_plan_says_and_by_five_at_least(tmp_path: Path) -> None:
-    (tmp_path / "rows").write_bytes(rows(2_000))
+    os.mkfifo(path := tmp_path / "rows")
     workbench = ProcessWorkbench(work_ms_max=60_000, scratch=tmp_path)
     own = os.getpriority(os.PRIO_PROCESS, 0)
     for asked, expected in ((None, NICENESS), (0, NICENESS), (9, 9)):
-        task, seen = asyncio.create_task(workbench.check(tmp_path / "rows", (), None, asked)), set()
-        while not task.done():
-            await asyncio.sleep(0.001)
-            for pid in _workers_of(workbench._workers.server_pid):
-                with suppress(ProcessLookupError):
-                    seen.add(os.getpriority(os.PRIO_PROCESS, pid) - own)
-        await task
-        assert expected in seen, asked
+        task = asyncio.create_task(workbench.check(path, (), None, asked))
+        server, worker = await _at_work(workbench)
+        while os.getpriority(os.PRIO_PROCESS, worker) - own != expected:  # noqa: ASYNC110  # processes set no event
+            await asyncio.sleep(0.005)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while _workers_of(server):  # noqa: ASYNC110  # processes set no event
+            await asyncio.sleep(0.005)
 
 
 async def test_a_cancelled_work_leaves_no_process(tmp_path: Path) -> None:
@@ -142,6 +143,13 @@ async def test_a_cancelled_work_leaves_no_process(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not _children(str(tmp_path))
+
+
+async def _at_work(workbench: ProcessWorkbench) -> tuple[int, int]:
+    """The server and its first worker, as soon as there is one."""
+    while (server := workbench._workers.server_pid) is None or not (found := _workers_of(server)):  # noqa: ASYNC110  # processes set no event
+        await asyncio.sleep(0.005)
+    return server, found[0]
 
 
 def _children(argument: str) -> list[int]:
