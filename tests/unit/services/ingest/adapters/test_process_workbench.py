@@ -147,9 +147,9 @@ async def test_a_cancelled_work_leaves_no_process(tmp_path: Path) -> None:
 
 async def _at_work(workbench: ProcessWorkbench) -> tuple[int, int]:
     """The server and its first worker, as soon as there is one."""
-    while (server := workbench._workers.server_pid) is None or not (found := _workers_of(server)):  # noqa: ASYNC110  # processes set no event
+    while (server := workbench._workers.server_pid) is None or not (pids := _workers_of(server)):  # noqa: ASYNC110  # processes set no event
         await asyncio.sleep(0.005)
-    return server, found[0]
+    return server, pids[0]
 
 
 def _children(argument: str) -> list[int]:
