@@ -9,8 +9,10 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import signal
 import socket
 import sys
+import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -285,7 +287,7 @@ async def stack(
     environ: Mapping[str, str] | None = None,
     observe: bool = False,
 ) -> AsyncIterator[Stack]:
-    """Start everything, yield it ready, and stop it in order.
+    """Start everything, yield it ready, and stop it in order; also at SIGTERM.
 
     observe: also start Prometheus, which scrapes the services.
 
@@ -294,7 +296,7 @@ async def stack(
     env = os.environ if environ is None else environ
     folders = open_data_dir(data_dir)
     specs = [service_specs([spec])[0] if isinstance(spec, str) else spec for spec in services]
-    with hold(folders):
+    with hold(folders), _cancelled_by_sigterm():
         supervisor = Supervisor(folders, listen)
         await asyncio.to_thread(supervisor.clear_orphans, (*KNOWN, *SERVERS[::-1]))
         preferred = ports.with_prometheus(preferred_ports) if observe else preferred_ports
@@ -316,6 +318,29 @@ async def stack(
         finally:
             await trimming.stop()
             await running.drain()
+
+
+@contextlib.contextmanager
+def _cancelled_by_sigterm() -> Iterator[None]:
+    """SIGTERM cancels this task, unless the program has a handler of its own.
+
+    Without it a program that is told to end would leave its servers running.
+    """
+    has_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not has_default or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, _cancel, asyncio.current_task(loop))
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _cancel(task: "asyncio.Task[Any] | None") -> None:
+    if task is None or not task.cancel():  # it has ended: that of a fixture, before its tests
+        raise KeyboardInterrupt
 
 
 def open_data_dir(path: Path | str) -> DataDir:

@@ -19,6 +19,17 @@ from tunery.local.paths import DataDir
 from tunery.local.postgres import dsn
 
 COMMAND_S_MAX = 120
+OWN_PROGRAM = """
+import asyncio, sys
+from tunery.local.stack import stack
+
+async def main():
+    async with stack(sys.argv[1]):
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
 
 
 @contextmanager
@@ -199,3 +210,16 @@ def test_a_second_up_is_refused_and_down_is_repeatable(started_stack: DataDir) -
     assert tunery("down", started_stack).stdout == "The stack is stopped.\n"
     assert live_processes(started_stack) == {}
     assert "No stack is running" in tunery("down", started_stack).stdout
+
+
+def test_a_program_with_a_stack_that_is_told_to_end_leaves_no_process(folders: DataDir) -> None:
+    """As a bench whose time is up: SIGTERM would end it at once, beside its servers."""
+    command = [sys.executable, "-c", OWN_PROGRAM, str(folders.root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"ready\n"
+        left = live_processes(folders)
+        assert left.keys() == {"kafka", "postgres", "valkey", "s3"}
+        program.terminate()
+        assert program.wait(COMMAND_S_MAX) == 1
+    assert not any(record.is_alive() for record in left.values())
