@@ -4,7 +4,8 @@ They are kept in parts, each written whole and verified when it is read:
 
     <key>/part-00000.safetensors    of 32 packed rows: `logps`, with its SHA-256 in the header
 
-Of several ranks each computes some of the parts, and tells the others.
+Of several ranks each computes some of the parts, and tells the others. Where their layers are
+sharded, all pass them as often as the one that has most rows to compute.
 
 The key is a hash of what they follow from, so that a training that is stopped or killed, or another
 one of the same rows, goes on with the parts that are there.
@@ -13,7 +14,7 @@ one of the same rows, goes on with the parts that are there.
 import hashlib
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from tunery.ml.exchange import bytes_of
 from tunery.ml.loss import answer_scores
 from tunery.ml.packed import PackedRows, mismatched
 from tunery.ml.ranks import ALONE, Ranks
+from tunery.ml.sharding import ShardedLayers
 from tunery.ml.training_run import TrainingRun
 from tunery.work.events import Noted
 
@@ -104,7 +106,14 @@ def compute_references(run: TrainingRun, model: Any, device: torch.device, step:
     packing = run.hyper.packing
     cache = ReferenceCache(folder, facts | {"packing": str(packing)})
     run.rows = with_reference(
-        model, run.rows, device, packing=packing, cache=cache, report=report, ranks=run.ranks
+        model,
+        run.rows,
+        device,
+        packing=packing,
+        cache=cache,
+        report=report,
+        ranks=run.ranks,
+        sharded=run.sharded,
     )
     if run.valid is not None:  # few rows
         logps = [
@@ -122,6 +131,7 @@ def with_reference(
     cache: ReferenceCache,
     report: Callable[[int, int], None] = lambda done, kept: None,
     ranks: Ranks = ALONE,
+    sharded: ShardedLayers | None = None,
 ) -> PackedRows:
     """The rows with the log-probabilities of their answers under the model as it is.
 
@@ -136,17 +146,17 @@ def with_reference(
     own: dict[int, Tensor] = {}
     kept = 0
     for first in range(0, len(parts), ranks.count):
-        kept_here, part = 0, first + ranks.number
-        if part < len(parts):
-            known = cache.load(part, references[part])
-            if known is None:
-                scored = [row_logps(model, rows, row, device, packing) for row in parts[part]]
-                known = torch.cat(scored)
+        part = first + ranks.number
+        chosen = parts[part] if part < len(parts) else range(0)
+        known = cache.load(part, references[part]) if chosen else None
+        unknown = chosen if known is None else range(0)
+        with nullcontext() if sharded is None else sharded.passes(len(unknown)):
+            if unknown:
+                known = torch.cat([row_logps(model, rows, row, device, packing) for row in unknown])
                 cache.save(part, known)
-            else:
-                kept_here = len(parts[part])
+        if known is not None:
             own[part] = known
-        kept += int(ranks.add([kept_here])[0])
+        kept += int(ranks.add([len(chosen) - len(unknown)])[0])
         report(parts[min(first + ranks.count, len(parts)) - 1].stop, kept)
     if own:
         cache.drop_others()

@@ -21,7 +21,7 @@ from tunery.ml.exchange import bytes_of
 from tunery.ml.passing import PassingLayers, decoder_layers
 from tunery.ml.ranks import Ranks
 from tunery.ml.shares import owners_of
-from tunery.plan.methods import ONE_PASS
+from tunery.plan.methods import SHARDED
 from tunery.work.exits import WorkError
 from tunery.work.spec import Hyper
 
@@ -33,7 +33,7 @@ def check_sharding(hyper: Hyper, ranks: int) -> None:
     for is_so, why in (
         (hyper.adaptation != "full", f"with {hyper.adaptation} the base is only read: see offload"),
         (ranks == 1, "there is one rank"),
-        (hyper.method not in ONE_PASS, f"{hyper.method} does not pass once over each micro-batch"),
+        (hyper.method not in SHARDED, f"a micro-batch of {hyper.method} is not one such pass"),
         (not hyper.packing, "without packing each document is a pass"),
         (hyper.best_checkpoint, "best_checkpoint would keep a copy of all weights"),
         (hyper.sample_every_steps > 0, "each token of an answer would pass all layers"),
@@ -99,6 +99,14 @@ class ShardedLayers(PassingLayers):
         self.hand_over([*self._names[0], *self.beside], givers)
         if any(weight.grad is not None for of_layer in self._weights for weight in of_layer):
             raise RuntimeError("a layer has gradients that came after the backward pass left it")
+
+    @contextmanager
+    def passes(self, count: int) -> Iterator[None]:
+        """Its block computes so many forward passes, others maybe more. Raises RankLost."""
+        most = int(max(self._ranks.each(count)))
+        yield
+        for _ in range(most - count):
+            self.pass_all()
 
     def take_part(self) -> None:
         """Pass as a rank does that computes a micro-batch. Raises RankLost."""

@@ -13,7 +13,7 @@ from schemas.reasons import refusing
 from schemas.submission import Budget, Estimate, JobSpec, Pace
 from schemas.training import HyperParameters, LeaseHardware
 from schemas.units import PPM, GpuMs, Micro, Tokens
-from tunery.plan.exchange import exchange_ms
+from tunery.plan.exchange import exchange_ms, reference_ms
 from tunery.plan.memory import memory_of_variants
 from tunery.plan.methods import NEED_REFERENCE, REWARD
 from tunery.plan.packing import mixed, packed, steps_of_epoch
@@ -106,6 +106,7 @@ def _training(
         labelled *= hyper.num_generations * hyper.max_completion_length
     train = slots * train_ms(base, hyper, passed, slots, device, labelled=labelled)
     train += slots * steps * exchange_ms(base, hyper, slots, device)
+    train += slots * reference_ms(base, hyper, slots, device, plan.packed_rows)
     if hyper.sample_every_steps:
         train += slots * sampling_ms(base, slots, device) * (steps // hyper.sample_every_steps)
     return trained, steps, train

@@ -17,7 +17,7 @@ from schemas.model import Base
 from schemas.submission import JobSpec
 from schemas.training import Device, HyperParameters
 from tunery.plan.memory import base_bytes, memory_bytes
-from tunery.plan.methods import ONE_PASS
+from tunery.plan.methods import SHARDED
 from tunery.plan.micro_batches import rows_at_once, with_rows_at_once
 
 # Knobs that the plan sets where a request does not.
@@ -59,7 +59,7 @@ def unsharded(family: str | None, asked: Mapping[str, Any]) -> str | None:
     if asked.get("recompute") is False:
         return "recompute false: a backward pass needs each layer once more"
     method = asked.get("method") or "supervised"
-    if method not in ONE_PASS:
+    if method not in SHARDED:
         return f"the method {method}, of which a micro-batch is not one pass through the model"
     if asked.get("packing") is False:
         return "packing false, with which each document is a pass through the model"

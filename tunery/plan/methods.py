@@ -24,8 +24,8 @@ NEED_REFERENCE: Final[frozenset[MethodName]] = frozenset(("dpo", "kto"))
 SHARED_BY_RANKS: Final[frozenset[MethodName]] = frozenset(
     ("supervised", "dpo", "simpo", "orpo", "cpo", "reward")
 )
-# Those of which a micro-batch is one pass through the model, and nothing else is.
-ONE_PASS: Final[frozenset[MethodName]] = SHARED_BY_RANKS - NEED_REFERENCE - {REWARD}
+# Those whose weights may be dealt to ranks: a micro-batch is one pass of a model that writes.
+SHARDED: Final[frozenset[MethodName]] = SHARED_BY_RANKS - {REWARD}
 # Losses of `dpo` that take some of the pairs to be the wrong way round.
 SMOOTHED: Final[tuple[LossType, ...]] = ("sigmoid", "robust", "exo_pair")
 # Every other dialect has answers.

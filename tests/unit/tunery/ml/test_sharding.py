@@ -15,7 +15,8 @@ from tests.bases import Base
 from tests.unit.tunery.ml.rank_trainings import StopAfter, go_ranks
 from tests.unit.tunery.ml.test_offload import deep_model
 from tests.unit.tunery.ml.test_ranks import KillAfter
-from tests.unit.tunery.ml.trainings import Event, figures, of, random_base, resumed
+from tests.unit.tunery.ml.trainings import ROWS, Event, figures, of, random_base, resumed
+from tunery.ml.reference import PART_ROWS
 from tunery.ranks.joining import joined
 from tunery.work.exits import EXIT_OF_CAUSE, ExitCode, WorkError
 from tunery.work.spec import Precision, TrainSpec
@@ -196,6 +197,30 @@ def test_sharded_ranks_learn_from_pairs(whole_spec: TrainSpec, pairs_spec: Train
     assert_same(parts[0], alone)
 
 
+def test_sharded_ranks_compare_pairs_with_the_model_before_training(
+    whole_spec: TrainSpec, pairs_spec: TrainSpec, tmp_path: Path
+) -> None:
+    """One has more rows to compute than the other, or all of them, or none: all pass the layers."""
+    assert 7 * ROWS > PART_ROWS, "there are two parts"
+    references = tmp_path / "references"
+    shards = {
+        "train_shards": 7 * pairs_spec.train_shards,
+        "valid_shards": pairs_spec.valid_shards,
+    }
+    spec = replace(whole_spec, ranks=2, reference_dir=str(references), **shards)
+    spec = changed(spec, method="dpo", beta=0.1, accumulation=2, max_steps=3)
+    _, (alone,) = go_ranks(resumed(replace(spec, ranks=1, reference_dir=None), out="alone"))
+    first, second = "part-00000.safetensors", "part-00001.safetensors"
+    for number, missing in enumerate([(), (second,), (first,)]):
+        for name in missing:
+            (path,) = references.glob(f"*/{name}")
+            path.unlink()
+        codes, parts = go_ranks(resumed(sharded(spec), out=f"parts-{number}"))
+        assert codes == [ExitCode.FINISHED] * 2
+        assert_same(parts[0], alone)
+        assert len([*references.glob("*/part-*")]) == 2
+
+
 def test_all_ranks_say_which_rows_a_sharded_run_diverged_on(whole_spec: TrainSpec) -> None:
     spec = sharded(changed(whole_spec, learning_rate=1e30, accumulation=2), ranks=2)
     codes, events = go_ranks(spec)
@@ -209,7 +234,7 @@ def test_all_ranks_say_which_rows_a_sharded_run_diverged_on(whole_spec: TrainSpe
     ("changes", "why"),
     [
         ({"adaptation": "lora", "rank": 4}, "the base is only read"),
-        ({"method": "dpo", "beta": 0.1}, "does not pass once"),
+        ({"method": "reward"}, "is not one such pass"),
         ({"packing": False}, "each document is a pass"),
         ({"best_checkpoint": True}, "a copy of all weights"),
         ({"sample_every_steps": 2}, "each token of an answer"),

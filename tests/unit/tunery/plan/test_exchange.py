@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from msgspec.structs import replace
 
 from schemas.model import Base
 from tests.unit.tunery.plan.samples import SMOL, job, tokens
 from tunery.plan.estimate import estimate
-from tunery.plan.exchange import exchange_ms, exchanged_bytes
+from tunery.plan.exchange import exchange_ms, exchanged_bytes, reference_ms
 from tunery.plan.hyperparameters import resolve
 from tunery.plan.memory import memory_bytes
 
@@ -117,3 +118,16 @@ def test_the_time_that_ranks_need_for_it_is_in_the_estimate() -> None:
     alone, shared = (estimate(job(hyper, slots=slots), tokens(100_000)) for slots in (1, 4))
     exchanges_ms = alone.steps * exchange_ms(SMOL, hyper, 4, "cpu")
     assert shared.train_gpu_ms > alone.train_gpu_ms + 4 * exchanges_ms > alone.train_gpu_ms
+
+
+def test_rows_that_need_a_reference_pass_once_more_where_weights_are_in_shares() -> None:
+    asked: dict[str, Any] = {"adaptation": "full", "method": "dpo", "shard_weights": True}
+    dpo, _ = resolve(asked, SMOL, None, 1)
+    orpo, whole = replace(dpo, method="orpo"), replace(dpo, shard_weights=False)
+    assert dpo.shard_weights
+    assert reference_ms(SMOL, orpo, 2, "cpu", 100) == reference_ms(SMOL, whole, 2, "cpu", 100) == 0
+    took = {rows: reference_ms(SMOL, dpo, 2, "cpu", rows) for rows in (1, 2, 200)}
+    assert took[1] == took[2] == pytest.approx(took[200] / 100, rel=0.05), "two ranks, two at once"
+    assert reference_ms(SMOL, dpo, 2, "cuda", 2) > 0
+    alone, needing = (estimate(job(each, slots=2), tokens(100_000)) for each in (orpo, dpo))
+    assert needing.train_gpu_ms > alone.train_gpu_ms

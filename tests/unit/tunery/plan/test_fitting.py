@@ -138,7 +138,7 @@ def test_offload_where_it_is_not_built_is_refused_with_the_reason(
     [
         ({"adaptation": "lora"}, "llama", "the base is only read"),
         ({"recompute": False}, "llama", "each layer once more"),
-        ({"method": "dpo"}, "llama", "not one pass"),
+        ({"method": "kto"}, "llama", "not one pass"),
         ({"packing": False}, "llama", "each document is a pass"),
         ({"best_checkpoint": True}, "llama", "a copy of all weights"),
         ({"sample_every_steps": 5}, "llama", "answers during the training"),
