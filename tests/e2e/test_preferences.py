@@ -10,6 +10,7 @@ import pytest_asyncio
 from safetensors.torch import load
 
 from tests.e2e.stories import RunningStack, running_stack
+from tests.e2e.test_confinement import AGENT, assert_billed_by_slots
 from tests.score_models import KEY, Judge, judging, likes
 from tests.unit.tunery.ml.test_model_scores import JUDGE
 from tunery.local.stack import ServiceSpec
@@ -17,6 +18,7 @@ from tunery.local.stack import ServiceSpec
 pytestmark = pytest.mark.timeout(300)
 
 PAIRS: Final = 40
+SLOTS: Final = 2
 
 
 @pytest.fixture(scope="module", name="judge")
@@ -28,7 +30,8 @@ def judge_of_answers() -> Iterator[Judge]:
 @pytest_asyncio.fixture(scope="module", loop_scope="session", name="home")
 async def ready_stack(judge: Judge) -> AsyncIterator[RunningStack]:
     own = {"TUNERY_NODE_SCORE_URL": judge.url, "TUNERY_NODE_SCORE_KEY": KEY}
-    agent = ServiceSpec("agent-a", module="services.trainer", env={"TUNERY_NODE_ID": "a", **own})
+    own |= {"TUNERY_NODE_SLOTS": str(SLOTS)}
+    agent = ServiceSpec(AGENT, module="services.trainer", env={"TUNERY_NODE_ID": "a", **own})
     offered = {
         "TUNERY_GATEWAY_SCORE_URL": judge.url,
         "TUNERY_GATEWAY_SCORE_MODELS": '["judge-1"]',
@@ -163,10 +166,10 @@ async def test_method_reward_pairs_become_a_gated_reward_model(home: RunningStac
     assert "base_model.model.score.weight" in load(content)  # NumPy cannot read bf16
 
 
-@pytest.mark.soak  # the one below trains on grades as well
-async def test_method_reinforcement_from_graded_answers_to_a_gated_model(
+async def test_method_reinforcement_ranks_learn_from_graded_answers_to_a_gated_model(
     home: RunningStack,
 ) -> None:
+    """Two ranks write the answers; a grader that asks models has one slot."""
     lines = (
         {"messages": [{"role": "user", "content": f"Lamp {n}?"}], "word": "e" * 16}
         for n in range(24)
@@ -182,9 +185,15 @@ async def test_method_reinforcement_from_graded_answers_to_a_gated_model(
     }
     own = {"n_epochs": 2, "num_generations": 4, "max_completion_length": 3, "temperature": 0.25}
     asked = {"type": "reinforcement", "reinforcement": {"grader": grader, "hyperparameters": own}}
-    training = {"max_length": 128, "learning_rate": 0.02, "batch_size": 2}
+    training = {"max_length": 128, "learning_rate": 0.02, "batch_size": 2, "slots": SLOTS}
+    asks = {"type": "reinforcement", "reinforcement": {"grader": JUDGE}}
+    body = {"model": home.base, "training_file": file_id, "method": asks, "training": training}
+    refused = await home.api.call("POST", "/fine_tuning/jobs", json=body)
+    assert refused.status_code == httpx.codes.BAD_REQUEST
+    assert "whose grader asks models keeps" in refused.json()["error"]["message"]
     submitted = await home.submit(training_file=file_id, method=asked, training=training)
     job = await home.api.ended(submitted)
+    assert_billed_by_slots(home, job["id"], await home.bill(job["id"]), {1: SLOTS, 2: 1})
     assert job["gate"]["verdict"] in ("pass", "inconclusive", "block")
     losses = [job["gate"][side]["loss"] for side in ("base", "adapter")]
     assert all(0 < loss <= 1 for loss in losses), "what is missing to a reward of 1"

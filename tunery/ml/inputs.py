@@ -129,6 +129,10 @@ def _check_ranks(where: str, spec: TrainSpec) -> None:
         message = f"{where}: ranks is {spec.ranks}, and method is {spec.hyper.method!r}"
         advice = f"Use one rank, or one of the methods {', '.join(sorted(SHARED_BY_RANKS))}."
         raise WorkError("user", message, advice)
+    if spec.score_socket is not None:
+        message = f"{where}: ranks is {spec.ranks}, and models are asked for scores (score_socket)"
+        advice = "Use one rank, or a grader that asks no model."
+        raise WorkError("user", message, advice)
 
 
 def read_score_spec(path: Path) -> ScoreSpec:

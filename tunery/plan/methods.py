@@ -22,10 +22,10 @@ REWARD: Final[MethodName] = "reward"  # what it trains gives a number, and write
 NEED_REFERENCE: Final[frozenset[MethodName]] = frozenset(("dpo", "kto"))
 # Whose losses of a step are a mean over items that do not depend on each other: ranks may share it.
 SHARED_BY_RANKS: Final[frozenset[MethodName]] = frozenset(
-    ("supervised", "dpo", "simpo", "orpo", "cpo", "reward")
+    ("supervised", "dpo", "simpo", "orpo", "cpo", "reward", "reinforcement")
 )
 # Those whose weights may be dealt to ranks: a micro-batch is one pass of a model that writes.
-SHARDED: Final[frozenset[MethodName]] = SHARED_BY_RANKS - {REWARD}
+SHARDED: Final[frozenset[MethodName]] = SHARED_BY_RANKS - {REWARD, "reinforcement"}
 # Losses of `dpo` that take some of the pairs to be the wrong way round.
 SMOOTHED: Final[tuple[LossType, ...]] = ("sigmoid", "robust", "exo_pair")
 # Every other dialect has answers.

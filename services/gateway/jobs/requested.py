@@ -10,7 +10,7 @@ from schemas.units import PPM
 from services.gateway.jobs.bodies import METHODS, JobRequest
 from services.gateway.jobs.mixtures import RequestedFile, requested_mixture
 from tunery.benchmarks.task import ITEMS_MAX, ITEMS_MIN
-from tunery.graders.grader import GraderRefused, parse
+from tunery.graders.grader import GraderRefused, asks_models, parse
 from tunery.measures.declaration import parse_measures
 from tunery.plan.hyperparameters import SUPERVISED
 from tunery.plan.knobs import ADAPTER_KNOBS
@@ -91,6 +91,11 @@ class RequestedSettings:
     @property
     def method(self) -> str:
         return str(self.hyper.get("method", SUPERVISED))
+
+    @property
+    def asks_models(self) -> bool:
+        """Whether its grader does."""
+        return self.grader is not None and asks_models(parse(self.grader))
 
     @property
     def rows(self) -> RowKind | None:

@@ -50,7 +50,6 @@ from services.gateway.web.bodies import Body
 from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid, refused
 from services.gateway.web.wording import file_words, parameter_words
 from tunery.gate.looks import planned_looks
-from tunery.graders.grader import asks_models, parse
 from tunery.plan import hyperparameters
 from tunery.plan.fitting import PLANNED, fitted
 from tunery.plan.memory import memory_bytes
@@ -317,7 +316,7 @@ def _choice_of_nodes(request: JobRequest, facts: Facts, settings: RequestedSetti
     choice = choose_nodes(
         request.placement or PlacementBody(),
         facts.nodes,
-        asks_models=settings.grader is not None and asks_models(parse(settings.grader)),
+        asks_models=settings.asks_models,
     )
     problem = choice.problem or _slots_problem(settings, choice)
     if problem is not None:
@@ -337,6 +336,8 @@ def _slots_problem(settings: RequestedSettings, choice: NodeChoice) -> RequestPr
         text = "shard_weights deals weights to several slots; set slots to 2 or more"
     elif settings.method not in SHARED_BY_RANKS:
         text = f"a training with the method {settings.method} uses one slot; set it to 1"
+    elif settings.asks_models:
+        text = "a training whose grader asks models keeps their answers in one slot; set it to 1"
     elif 0 < most < slots:
         text = f"the nodes that the job may have together have {most} for it"
     else:

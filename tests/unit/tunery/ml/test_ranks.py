@@ -369,6 +369,24 @@ def test_ranks_learn_from_pairs_with_the_losses_of_one_process(
     assert ranks[0][-1]["adapter_sha256"] == alone[-1]["adapter_sha256"]
 
 
+def test_ranks_write_and_grade_the_answers_of_one_process(prompts_spec: TrainSpec) -> None:
+    """Each the answers to its prompts; also after a stop, which is the same step in all."""
+    spec = replace(prompts_spec, ranks=2)
+    _, (alone,) = go_ranks(resumed(replace(spec, ranks=1), out="alone"))
+    codes, ranks = go_ranks(resumed(spec, out="ranks"))
+    assert codes == [ExitCode.FINISHED] * 2
+    assert are_close(of(ranks[0], "step"), of(alone, "step"))
+    for ours, theirs in zip(of(ranks[0], "step"), of(alone, "step"), strict=True):
+        for name in ("reward", "reward_std", "completion_tokens"):
+            assert ours[name] == pytest.approx(theirs[name], abs=1e-4), name
+    assert ranks[0][-1]["adapter_sha256"] == alone[-1]["adapter_sha256"]
+    codes, stopped = go_ranks(resumed(spec, out="stopped"), {1: StopAfter(2)})
+    assert codes == [ExitCode.PREEMPTED] * 2
+    codes, again = go_ranks(resumed(spec, of(stopped[0], "checkpoint")[-1], out="again"))
+    assert codes == [ExitCode.FINISHED] * 2
+    assert again[0][-1]["adapter_sha256"] == alone[-1]["adapter_sha256"]
+
+
 class KillAfter(StopAfter):
     """Kills the process, once it has told some pieces of what it has for a checkpoint.
 

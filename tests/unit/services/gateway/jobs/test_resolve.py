@@ -575,6 +575,11 @@ def test_method_reinforcement_a_model_that_scores_is_asked_where_the_operator_le
     assert "have no endpoint to ask (TUNERY_NODE_SCORE_URL)" in refused.message
     other = spec_of(graded(), training=PROMPTS, nodes=[of_memory(10**6, 1)])
     assert other.hyper.method == "reinforcement", "it asks no model"
+    two = dataclasses.replace(of_memory(10**6, 2), scores=True)
+    alone = refusal_of(graded(SCORE, {"slots": 2}), training=PROMPTS, nodes=[two])
+    assert "whose grader asks models keeps their answers in one slot" in alone.message
+    shared = graded(CHECK, {"slots": 2}, hyperparameters={"batch_size": 2})
+    assert spec_of(shared, training=PROMPTS, nodes=[two]).slots == 2
     why = "'judge-1' gives no scores here"
     unknown = refusal_of(graded(SCORE), training=PROMPTS, nodes=[asks], score_problem=why)
     assert (unknown.param, why in unknown.message) == ("method.reinforcement.grader", True)
