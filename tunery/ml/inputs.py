@@ -8,7 +8,6 @@ import msgspec
 
 from tunery.plan.hyperparameters import RANGES
 from tunery.plan.knobs import ADAPTER_KNOBS, Number
-from tunery.plan.methods import SHARED_BY_RANKS
 from tunery.plan.micro_batches import RANKS_MAX
 from tunery.work.codec import decode_score_spec, decode_training
 from tunery.work.exits import WorkError
@@ -124,10 +123,6 @@ def _check_ranks(where: str, spec: TrainSpec) -> None:
     if not least <= spec.ranks <= most:
         message = f"{where}: ranks is {spec.ranks}, and a step has {most} micro-batches to share"
         advice = f"Set ranks between {least} and {most}, or divide a step into more micro-batches."
-        raise WorkError("user", message, advice)
-    if spec.hyper.method not in SHARED_BY_RANKS:
-        message = f"{where}: ranks is {spec.ranks}, and method is {spec.hyper.method!r}"
-        advice = f"Use one rank, or one of the methods {', '.join(sorted(SHARED_BY_RANKS))}."
         raise WorkError("user", message, advice)
     if spec.score_socket is not None:
         message = f"{where}: ranks is {spec.ranks}, and models are asked for scores (score_socket)"

@@ -20,12 +20,8 @@ ROWS_OF_METHOD: Final[Mapping[MethodName, RowKind]] = {
 REWARD: Final[MethodName] = "reward"  # what it trains gives a number, and writes nothing
 # Those that compare with the model as it was before training.
 NEED_REFERENCE: Final[frozenset[MethodName]] = frozenset(("dpo", "kto"))
-# Whose losses of a step are a mean over items that do not depend on each other: ranks may share it.
-SHARED_BY_RANKS: Final[frozenset[MethodName]] = frozenset(
-    ("supervised", "dpo", "simpo", "orpo", "cpo", "reward", "reinforcement")
-)
 # Those whose weights may be dealt to ranks: a micro-batch is one pass of a model that writes.
-SHARDED: Final[frozenset[MethodName]] = SHARED_BY_RANKS - {REWARD, "reinforcement"}
+SHARDED: Final[frozenset[MethodName]] = frozenset(("supervised", "dpo", "simpo", "orpo", "cpo"))
 # Losses of `dpo` that take some of the pairs to be the wrong way round.
 SMOOTHED: Final[tuple[LossType, ...]] = ("sigmoid", "robust", "exo_pair")
 # Every other dialect has answers.

@@ -56,7 +56,6 @@ from tunery.plan.memory import memory_bytes
 from tunery.plan.methods import (
     REWARD,
     ROW_WORDS,
-    SHARED_BY_RANKS,
     can_learn,
     methods_of_rows,
     rows_of_dialect,
@@ -334,8 +333,6 @@ def _slots_problem(settings: RequestedSettings, choice: NodeChoice) -> RequestPr
         if settings.hyper.get("shard_weights") is not True:
             return None
         text = "shard_weights deals weights to several slots; set slots to 2 or more"
-    elif settings.method not in SHARED_BY_RANKS:
-        text = f"a training with the method {settings.method} uses one slot; set it to 1"
     elif settings.asks_models:
         text = "a training whose grader asks models keeps their answers in one slot; set it to 1"
     elif 0 < most < slots:

@@ -64,7 +64,6 @@ def test_a_short_spec_gets_defaults(tmp_path: Path) -> None:
         ({"ranks": 0}, "ranks is 0"),
         ({"ranks": 4, "hyper": {"accumulation": 2}}, "ranks is 4, and a step has 2 micro-batches"),
         ({"ranks": 65, "hyper": {"accumulation": 64}}, "ranks is 65"),
-        ({"ranks": 2, "hyper": {"accumulation": 2, "method": "kto"}}, "method is 'kto'"),
         ({"ranks": 2, "hyper": {"accumulation": 2}, "score_socket": "/s"}, "asked for scores"),
         ({"ranks": 2, "devices": ["a"], "hyper": {"accumulation": 2}}, "devices names 1"),
         ({"ranks": 2, "devices": ["a", "a"], "hyper": {"accumulation": 2}}, "devices names 1"),

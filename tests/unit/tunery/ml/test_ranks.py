@@ -387,6 +387,19 @@ def test_ranks_write_and_grade_the_answers_of_one_process(prompts_spec: TrainSpe
     assert again[0][-1]["adapter_sha256"] == alone[-1]["adapter_sha256"]
 
 
+def test_ranks_learn_from_labels_with_the_losses_of_one_process(labels_spec: TrainSpec) -> None:
+    """Answers are compared within their packed row, also with those of others."""
+    spec = replace(labels_spec, ranks=2)
+    _, (alone,) = go_ranks(resumed(replace(spec, ranks=1), out="alone"))
+    codes, ranks = go_ranks(resumed(spec, out="ranks"))
+    assert codes == [ExitCode.FINISHED] * 2
+    assert are_close(of(ranks[0], "step"), of(alone, "step"))
+    for ours, theirs in zip(of(ranks[0], "step"), of(alone, "step"), strict=True):
+        for name in ("reward_accuracy", "reward_margin", "reward_chosen", "reward_rejected"):
+            assert ours[name] == pytest.approx(theirs[name], abs=1e-4), name
+    assert ranks[0][-1]["adapter_sha256"] == alone[-1]["adapter_sha256"]
+
+
 class KillAfter(StopAfter):
     """Kills the process, once it has told some pieces of what it has for a checkpoint.
 

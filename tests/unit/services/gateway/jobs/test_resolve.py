@@ -344,11 +344,6 @@ def test_every_form_of_a_hyper_parameter_is_the_same_request() -> None:
     ("changes", "nodes", "words"),
     [
         ({}, [of_model("h100")], "together have 1 for it; it is 4"),
-        (
-            {"method": {"type": "kto"}, "training_file": "pairs"},
-            [],
-            "a training with the method kto uses one slot; set it to 1; it is 4",
-        ),
         ({}, [of_memory(64, 2), of_memory(9, 1)], "together have 2 for it; it is 4"),
         ({}, [of_memory(64, 2), of_memory(64, 1)], "together have 3 for it; it is 4"),
         (
@@ -367,9 +362,7 @@ def test_training_m4_sched_c15_slots_that_a_training_cannot_use_are_refused_with
     Finding C15: a job that asked for more than any node has waited for ever.
     """
     changes = {"training": {"slots": 4}, "hyperparameters": {"batch_size": 16}} | changes
-    pairs = replace(FILE, validation=replace(VALIDATION, dialect="dpo"))
-    known = {"training": pairs} if changes.pop("training_file", "") else {}
-    refused = refusal_of(request(**changes), nodes=nodes, **known)
+    refused = refusal_of(request(**changes), nodes=nodes)
     assert (refused.status, refused.param) == (400, "training.slots")
     assert words in refused.message
 
