@@ -77,7 +77,7 @@ from tunery.runtime.settings import RuntimeSettings
 from tunery.runtime.store.abstract import Store
 from tunery.runtime.store.postgres import open_store, pool_of
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 TENANT = "acme"
 ANSWER_PRICES = AnswerPrices(
     prompt_micro_per_million=200_000,

@@ -15,7 +15,7 @@ from tests.stacks import temporary_data_dir
 from tunery.cli.journal.connection import open_log
 from tunery.local import Stack, stack
 
-SETTLE_S_MAX = 20
+SETTLE_S_MAX = 60
 TENANT = "audited"
 
 

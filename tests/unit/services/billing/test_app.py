@@ -17,7 +17,7 @@ from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.ports import Runtime
 
-WAIT_S = 20
+WAIT_S = 30
 
 
 class Ahead(SystemClock):

@@ -35,7 +35,7 @@ from tunery.runtime.journal.reader import Accepted
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
 
 SETTINGS = ExporterSettings(every_ms=100, rows_max=1)
-SETTLE_S_MAX = 5
+SETTLE_S_MAX = 30
 WAIT_S = 0.5
 LATER = HOUR + 31 * 24  # in the month after
 LIMITS = Limits(soft_gpu_ms=0, hard_gpu_ms=0, concurrency=1)

@@ -26,7 +26,7 @@ from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
 
 SETTINGS = ExporterSettings(every_ms=100, rows_max=1)
-SETTLE_S_MAX = 5
+SETTLE_S_MAX = 30
 ExportedRow = tuple[int, int, str]  # partition, offset, GPU-milliseconds
 
 

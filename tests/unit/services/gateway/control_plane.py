@@ -55,8 +55,8 @@ from tunery.runtime.verbs import Send
 ADMIN_KEY = "admin-key-of-the-tests"
 COMMAND_SECRET = b"secret of commands in the tests!"
 SCHEDULER_KEYS = keys_of(COMMAND_SECRET, "scheduler")
-READY_S_MAX = 15
-SETTLE_S_MAX = 5
+READY_S_MAX = 30
+SETTLE_S_MAX = 30
 WAIT_MS_MAX = 5_000
 LATE_MS = 200
 ROW = b'{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}\n'

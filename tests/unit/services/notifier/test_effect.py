@@ -59,7 +59,7 @@ from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.verbs import RetryLater
 
 SUCCEEDED = "fine_tuning.job.succeeded"
-PATIENCE_S = 10
+PATIENCE_S = 30
 MAIL = "mailto:ops@acme.example"
 
 

@@ -20,7 +20,7 @@ from tunery.runtime.journal.history import read_history
 from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.settings import SettingsError
 
-WAIT_S = 20
+WAIT_S = 30
 
 
 async def test_the_owner_decides_and_the_others_follow_its_journal() -> None:

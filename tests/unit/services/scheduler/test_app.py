@@ -36,7 +36,7 @@ from tunery.runtime.journal.codec import codec_of, decode_record
 from tunery.runtime.journal.ports import HostLimits
 
 LIMITS = HostLimits(idle_wait_ms=10, retry_ms=10)
-WAIT_S = 10
+WAIT_S = 30
 
 
 @dataclass

@@ -50,7 +50,7 @@ from tunery.work.spec import TrainSpec
 POOL_NAME = "default"
 LIMITS = HostLimits()
 PROCESSORS, SLOTS = Hardware("cpu", 8 << 30), 2
-WAIT_S_MAX = 20
+WAIT_S_MAX = 30
 TTL_MS, POLL_MS, IDLE_MS_MAX = 60_000, 50, 1_000
 
 

@@ -49,7 +49,7 @@ from tunery.runtime.tools.archive import write
 from tunery.runtime.tools.verify import replay, replay_stream
 
 HERE = OWNERS.partition
-WAIT_S = 10
+WAIT_S = 30
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.ports import Runtime
 from tunery.runtime.verbs import Upsert
 
-SETTLE_S_MAX = 5
+SETTLE_S_MAX = 30
 
 
 class WordRow(TableRow):

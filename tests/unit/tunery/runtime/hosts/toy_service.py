@@ -21,7 +21,7 @@ from tunery.runtime.store.abstract import CommandResult, Store
 from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.verbs import Change, Delete, Done, Effect, Send, Todo, Upsert
 
-WAIT_S = 5
+WAIT_S = 30
 
 
 def project(header: Header, event: Any) -> tuple[Change, ...]:
