@@ -50,7 +50,7 @@ VALID_ROWS_MAX: Final = 32  # of the validation split, at each evaluation
 ACCURACY: Final = "mean_token_accuracy"
 OF_PAIRS: Final = ("reward_accuracy", "reward_margin", "reward_chosen", "reward_rejected")
 OF_ANSWERS: Final = ("reward", "reward_std", "completion_tokens")
-FIGURES_OF_RANKS: Final = (ACCURACY, *OF_PAIRS, *OF_ANSWERS)  # each has its own micro-batches'
+FIGURES_OF_RANKS: Final = (ACCURACY, *OF_PAIRS, *OF_ANSWERS)  # means of own micro-batches
 
 
 class EpochOrder(torch.utils.data.Sampler[int]):

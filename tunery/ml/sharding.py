@@ -33,7 +33,7 @@ def check_sharding(hyper: Hyper, ranks: int) -> None:
     for is_so, why in (
         (hyper.adaptation != "full", f"with {hyper.adaptation} the base is only read: see offload"),
         (ranks == 1, "there is one rank"),
-        (hyper.method not in SHARDED, f"a micro-batch of {hyper.method} is not one such pass"),
+        (hyper.method not in SHARDED, f"a micro-batch of {hyper.method} is more than one pass"),
         (not hyper.packing, "without packing each document is a pass"),
         (hyper.best_checkpoint, "best_checkpoint would keep a copy of all weights"),
         (hyper.sample_every_steps > 0, "each token of an answer would pass all layers"),

@@ -234,7 +234,7 @@ def test_all_ranks_say_which_rows_a_sharded_run_diverged_on(whole_spec: TrainSpe
     ("changes", "why"),
     [
         ({"adaptation": "lora", "rank": 4}, "the base is only read"),
-        ({"method": "reward"}, "is not one such pass"),
+        ({"method": "kto"}, "is more than one pass"),
         ({"packing": False}, "each document is a pass"),
         ({"best_checkpoint": True}, "a copy of all weights"),
         ({"sample_every_steps": 2}, "each token of an answer"),
