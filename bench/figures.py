@@ -149,6 +149,20 @@ BENCHES: Final = (
         ),
     ),
     Bench(
+        "ranks",
+        "A training by one rank and by two, a processor for each: SmolLM2-135M, rank 16, fp32",
+        "python -m bench.ranks --json",
+        (
+            Figure("cpu_1_tokens_s", "tokens a second of one"),
+            Figure("cpu_2_tokens_s", "of two"),
+            Figure("cpu_times_as_fast", "how many times as fast", "{:.2f}"),
+            Figure("gpu_1_tokens_s", "tokens a second of one on a GPU"),
+            Figure("gpu_2_tokens_s", "of two"),
+            Figure("gpu_times_as_fast", "how many times as fast", "{:.2f}"),
+            Figure("gpu", "on GPUs", "{}"),
+        ),
+    ),
+    Bench(
         "evaluation",
         "The gate with all that a tenant can ask, of a 135M model; it may take 30 minutes",
         "python -m bench.evaluation --json",
