@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import redis.asyncio
-from redis.exceptions import RedisError
 
 from schemas.units import Ms
 from services.gateway.ports import Rates
@@ -55,7 +54,7 @@ class LocalRates:
 
 
 class ValkeyRates:
-    """Implements `Rates`. Raises RedisError, OSError, TimeoutError."""
+    """Implements `Rates`. Raises RedisError, OSError, TimeoutError, ValueError."""
 
     def __init__(self, url: str) -> None:
         # whatever the client retries, `take` ends it after ANSWER_MS_MAX
@@ -88,7 +87,7 @@ class FallbackRates:
         if now >= self._away_until:
             try:
                 allowance = await self._shared.take(name, limit, window_us)
-            except (RedisError, OSError, TimeoutError) as error:
+            except Exception as error:  # a connection that breaks in an answer gives any kind
                 self._mark_unavailable(now, error)
             else:
                 self._mark_available()

@@ -1,5 +1,7 @@
 """Limits in this process, and what happens while Valkey is gone."""
 
+import asyncio
+
 import pytest
 
 from services.gateway.web import rate_limits as rates_module
@@ -46,6 +48,26 @@ async def test_an_unreachable_valkey_fails_no_request() -> None:
     allowances = [await rates.take("k", 2) for _ in range(3)]
     assert [item.allowed for item in allowances] == [True, True, False]
     await rates.close()
+
+
+async def test_a_valkey_that_breaks_off_in_an_answer_fails_no_request() -> None:
+    """Its client raises ValueError then: what it read is no number."""
+
+    async def say_half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(4_096):
+            writer.write(b"*2\r\n:5\r\n:0+OK\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(say_half, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        bare = rates_module.ValkeyRates(f"redis://127.0.0.1:{port}/0")
+        with pytest.raises(ValueError, match="invalid literal"):
+            await bare.take("k", 2)
+        await bare.close()
+        rates = rates_of(f"redis://127.0.0.1:{port}/0")
+        allowances = [await rates.take("k", 2) for _ in range(3)]
+        assert [item.allowed for item in allowances] == [True, True, False]
+        await rates.close()
 
 
 async def test_only_so_many_buckets_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
