@@ -351,53 +351,48 @@ def test_ranks_with_shares_train_to_the_bytes_of_one_process(
             assert files[0][name] == files[1][name]
 
 
+def assert_trained_as_alone(spec: TrainSpec, *names: str) -> Event:
+    """Assert that two ranks end with the bytes of one process, and its losses and figures.
+
+    Returns how the one ended.
+    """
+    _, (alone,) = go_ranks(resumed(replace(spec, ranks=1), out="alone"))
+    codes, ranks = go_ranks(resumed(replace(spec, ranks=2), out="ranks"))
+    assert codes == [ExitCode.FINISHED] * 2
+    assert are_close(of(ranks[0], "step"), of(alone, "step"))
+    for ours, theirs in zip(of(ranks[0], "step"), of(alone, "step"), strict=True):
+        for name in names:
+            assert ours[name] == pytest.approx(theirs[name], abs=1e-4), name
+    assert ranks[0][-1]["adapter_sha256"] == alone[-1]["adapter_sha256"]
+    return alone[-1]
+
+
 @pytest.mark.parametrize("method", ["dpo", "orpo", "reward"])
 def test_ranks_learn_from_pairs_with_the_losses_of_one_process(
     pairs_spec: TrainSpec, method: MethodName
 ) -> None:
     """Log-probabilities under the base are computed once, by one rank each, and told."""
-    hyper = replace(pairs_spec.hyper, method=method, n_epochs=1)
-    spec = replace(pairs_spec, hyper=hyper, train_shards=pairs_spec.train_shards)
-    _, (alone,) = go_ranks(resumed(spec, out="alone"))
-    codes, ranks = go_ranks(resumed(replace(spec, ranks=2), out="ranks"))
-    assert codes == [ExitCode.FINISHED] * 2
-    assert are_close(of(ranks[0], "step"), of(alone, "step"))
+    spec = replace(pairs_spec, hyper=replace(pairs_spec.hyper, method=method, n_epochs=1))
     names = ("reward_accuracy", "reward_margin", "reward_chosen", "mean_token_accuracy")
-    for ours, theirs in zip(of(ranks[0], "step"), of(alone, "step"), strict=True):
-        for name in names:
-            assert ours[name] == pytest.approx(theirs[name], abs=1e-4), name
-    assert ranks[0][-1]["adapter_sha256"] == alone[-1]["adapter_sha256"]
+    assert_trained_as_alone(spec, *names)
 
 
 def test_ranks_write_and_grade_the_answers_of_one_process(prompts_spec: TrainSpec) -> None:
     """Each the answers to its prompts; also after a stop, which is the same step in all."""
+    names = ("reward", "reward_std", "completion_tokens")
+    alone = assert_trained_as_alone(prompts_spec, *names)
     spec = replace(prompts_spec, ranks=2)
-    _, (alone,) = go_ranks(resumed(replace(spec, ranks=1), out="alone"))
-    codes, ranks = go_ranks(resumed(spec, out="ranks"))
-    assert codes == [ExitCode.FINISHED] * 2
-    assert are_close(of(ranks[0], "step"), of(alone, "step"))
-    for ours, theirs in zip(of(ranks[0], "step"), of(alone, "step"), strict=True):
-        for name in ("reward", "reward_std", "completion_tokens"):
-            assert ours[name] == pytest.approx(theirs[name], abs=1e-4), name
-    assert ranks[0][-1]["adapter_sha256"] == alone[-1]["adapter_sha256"]
     codes, stopped = go_ranks(resumed(spec, out="stopped"), {1: StopAfter(2)})
     assert codes == [ExitCode.PREEMPTED] * 2
     codes, again = go_ranks(resumed(spec, of(stopped[0], "checkpoint")[-1], out="again"))
     assert codes == [ExitCode.FINISHED] * 2
-    assert again[0][-1]["adapter_sha256"] == alone[-1]["adapter_sha256"]
+    assert again[0][-1]["adapter_sha256"] == alone["adapter_sha256"]
 
 
 def test_ranks_learn_from_labels_with_the_losses_of_one_process(labels_spec: TrainSpec) -> None:
     """Answers are compared within their packed row, also with those of others."""
-    spec = replace(labels_spec, ranks=2)
-    _, (alone,) = go_ranks(resumed(replace(spec, ranks=1), out="alone"))
-    codes, ranks = go_ranks(resumed(spec, out="ranks"))
-    assert codes == [ExitCode.FINISHED] * 2
-    assert are_close(of(ranks[0], "step"), of(alone, "step"))
-    for ours, theirs in zip(of(ranks[0], "step"), of(alone, "step"), strict=True):
-        for name in ("reward_accuracy", "reward_margin", "reward_chosen", "reward_rejected"):
-            assert ours[name] == pytest.approx(theirs[name], abs=1e-4), name
-    assert ranks[0][-1]["adapter_sha256"] == alone[-1]["adapter_sha256"]
+    names = ("reward_accuracy", "reward_margin", "reward_chosen", "reward_rejected")
+    assert_trained_as_alone(labels_spec, *names)
 
 
 class KillAfter(StopAfter):
