@@ -146,8 +146,10 @@ async def test_a_cancelled_work_leaves_no_process(tmp_path: Path) -> None:
 
 
 async def _at_work(workbench: ProcessWorkbench) -> tuple[int, int]:
-    """The server and its first worker, as soon as there is one."""
+    """The server and its first worker, once that runs and watches its parent."""
     while (server := workbench._workers.server_pid) is None or not (pids := _workers_of(server)):  # noqa: ASYNC110  # processes set no event
+        await asyncio.sleep(0.005)
+    while len([*Path(f"/proc/{pids[0]}/task").iterdir()]) == 1:  # noqa: ASYNC110  # as above
         await asyncio.sleep(0.005)
     return server, pids[0]
 
