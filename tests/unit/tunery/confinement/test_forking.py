@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,14 +36,15 @@ asyncio.run(main())
 
 @contextmanager
 def new_server(*folders: str) -> Iterator[ForkServer]:
+    policy = replace(POLICY, read=(*POLICY.read, *folders))
     environment = {"PYTHONPATH": toy_worker.FOLDER}
-    server = ForkServer(toy_worker.MODULE, folders, POLICY, Confinement(), environment)
+    server = ForkServer(toy_worker.MODULE, folders, policy, Confinement(), environment)
     yield server
     server.close()
 
 
-async def started(server: ForkServer, *arguments: str) -> tuple[ForkedWorker, int]:
-    """A worker, and its process id, which it says as its first line."""
+async def asked(server: ForkServer, *arguments: str) -> tuple[ForkedWorker | None, int]:
+    """What a server answers, and where to read what the worker writes."""
     out, theirs = os.pipe()
     with ExitStack() as closing:
         devnull = os.open(os.devnull, os.O_RDWR)
@@ -54,7 +56,12 @@ async def started(server: ForkServer, *arguments: str) -> tuple[ForkedWorker, in
             "niceness": 0,
             "rights": Confinement().rights(ConfinementPolicy(read=(toy_worker.FOLDER,))),
         }
-        worker = await server.start(task, (devnull, theirs, 2))
+        return await server.start(task, (devnull, theirs, 2)), out
+
+
+async def started(server: ForkServer, *arguments: str) -> tuple[ForkedWorker, int]:
+    """A worker, and its process id, which it says as its first line."""
+    worker, out = await asked(server, *arguments)
     assert worker is not None
     line = await asyncio.to_thread(os.read, out, 100)
     os.close(out)
@@ -98,6 +105,18 @@ async def test_workers_end_with_their_server_and_are_told_as_killed() -> None:
         assert await server.start({}, (0, 1, 2)) is None
 
 
+async def test_a_worker_ends_whose_server_was_killed_before_it_told_of_it(tmp_path: Path) -> None:
+    """Whoever asked for it starts another one, so two would do one task."""
+    (tmp_path / "dies").touch()
+    with new_server(str(tmp_path)) as server:
+        worker, out = await asked(server, "wait")
+        assert worker is None
+        async with asyncio.timeout(END_S_MAX):
+            while await asyncio.to_thread(os.read, out, 100):
+                pass  # it had begun
+        os.close(out)
+
+
 async def test_a_server_and_its_workers_end_when_their_service_is_killed() -> None:
     command = (sys.executable, "-c", SERVICE)
     service = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
@@ -123,9 +142,6 @@ async def test_a_server_that_started_threads_ends_at_once(
 ) -> None:
     """A fork would have the locks of threads that are not there."""
     (tmp_path / "thread").touch()
-    policy = ConfinementPolicy(read=(toy_worker.FOLDER, str(tmp_path)), processes=True)
-    environment = {"PYTHONPATH": toy_worker.FOLDER}
-    server = ForkServer(toy_worker.MODULE, [str(tmp_path)], policy, Confinement(), environment)
-    assert await server.start({}, (0, 1, 2)) is None
-    server.close()
+    with new_server(str(tmp_path)) as server:
+        assert await server.start({}, (0, 1, 2)) is None
     assert "started 1 threads" in capfd.readouterr().err

@@ -146,7 +146,11 @@ async def test_a_cancelled_work_leaves_no_process(tmp_path: Path) -> None:
 
 
 async def _at_work(workbench: ProcessWorkbench) -> tuple[int, int]:
-    """The server and its first worker, once that runs and watches its parent."""
+    """The server and its first worker, once that computes.
+
+    A server that was killed before it told of its worker has another one in its place, which
+    begins the check anew.
+    """
     while (server := workbench._workers.server_pid) is None or not (pids := _workers_of(server)):  # noqa: ASYNC110  # processes set no event
         await asyncio.sleep(0.005)
     while len([*Path(f"/proc/{pids[0]}/task").iterdir()]) == 1:  # noqa: ASYNC110  # as above
