@@ -41,7 +41,7 @@ class Process:
             async with asyncio.timeout(wait_s), self._grew:
                 await self._grew.wait_for(matching)
         except TimeoutError:
-            raise AssertionError(f"no {wanted} in {wait_s} s, but {self.lines[-5:]}") from None
+            raise AssertionError(f"no {wanted} in {wait_s} s, but {self.lines[-40:]}") from None
         return matching()[-1]
 
     async def end(self, number: signal.Signals) -> tuple[int, float]:

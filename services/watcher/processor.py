@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import faust
 from faust.auth import OAuthCredentials, SASLCredentials, SSLCredentials
 from faust.types import TP
+from mode.utils.queues import FlowControlEvent
 
 from schemas.topics import PARTITIONS, PEERS, TELEMETRY, WATCHES, Topic
 from schemas.units import Ms
@@ -35,6 +36,19 @@ class KeyTable(faust.Table[bytes, bytes]):
 
     def partition_for_key(self, key: bytes) -> int:
         return partition_of(key)
+
+
+class KeptFlow(FlowControlEvent):
+    """Keeps what has arrived when it resumes.
+
+    Faust reads again where it has committed, waits until that is done, and then empties all queues
+    as it resumes: what was fetched meanwhile would be left out (faust-streaming/faust#596). What is
+    of partitions that were lost, it empties when it suspends.
+    """
+
+    def resume(self) -> None:
+        self._suspend.clear()
+        self._resume.set()
 
 
 class Processor:
@@ -66,6 +80,7 @@ class Processor:
             web_enabled=False,
             datadir=str(folder),
         )
+        self._app.flow_control = KeptFlow()
         self.watches, self.peers = self._table(WATCHES), self._table(PEERS)
 
     def on_records(self, topic: Topic, take: OnRecord) -> None:

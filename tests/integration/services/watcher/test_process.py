@@ -6,8 +6,10 @@ The scheduler's process decides what becomes of what the watcher sends.
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Final
 from urllib.request import urlopen
 
@@ -18,7 +20,9 @@ import pytest_asyncio
 from schemas.anomaly import AnomalyRecorded
 from schemas.job import PlacementWanted
 from schemas.telemetry import Step
-from schemas.topics import JOB, TELEMETRY, WATCHES
+from schemas.topics import JOB, TELEMETRY, WATCHES, Topic
+from schemas.units import Ms
+from services.watcher.processor import Processor
 from simulator.control_plane.samples import limits, submit
 from tests.peers import peer_of
 from tests.processes import Process, python_process
@@ -88,10 +92,11 @@ class Trainings:
             await self.offer(job_id, keys.sign(TELEMETRY.name, msgspec.json.encode(step)))
             await asyncio.sleep(pause_s)
 
-    async def offer(self, job_id: str, value: bytes) -> None:
+    async def offer(self, job_id: str, value: bytes, topic: Topic = TELEMETRY) -> None:
+        """Send it until it is there, so perhaps more than once."""
         while True:
             try:
-                await self.runtime.log.send(TELEMETRY.name, job_id.encode(), value)
+                await self.runtime.log.send(topic.name, job_id.encode(), value)
                 return
             except BusError:
                 await asyncio.sleep(0.2)
@@ -164,7 +169,7 @@ async def test_anomalies_are_recorded_once_wherever_the_process_is_killed(
             async with python_process(watching, "-m", "services.watcher") as watcher:
                 await watcher.await_log_line("process.ready")
                 if life:
-                    await watcher.await_log_line("anomaly.sent", kind="loss_spike", wait_s=20)
+                    await watcher.await_log_line("anomaly.sent", kind="loss_spike", wait_s=WAIT_S)
                 else:
                     await asyncio.sleep(0.5)
                 await watcher.end(signal.SIGKILL)
@@ -187,6 +192,36 @@ async def test_anomalies_are_recorded_once_wherever_the_process_is_killed(
             status, _ = await watcher.end(signal.SIGTERM)
             assert status == 0
     await each_window_is_there_once(trainings)
+
+
+async def test_nothing_is_left_out_that_arrives_while_a_processor_resumes(
+    trainings: Trainings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faust reads on from before it resumes where it has a table to read again."""
+    await trainings.offer("ftjob-late", b"a change of before", WATCHES)
+    await trainings.train("ftjob-late", CALM)
+    processor = Processor(trainings.runtime.settings, tmp_path)
+    steps, arrived, resumed = set[int](), asyncio.Event(), asyncio.Event()
+
+    async def take(_key: bytes, value: bytes, _at: Ms) -> None:
+        arrived.set()
+        await resumed.wait()
+        steps.add(msgspec.json.decode(value, type=Step).step)
+
+    async def seek_slowly(seek: Callable[[], Awaitable[None]]) -> None:
+        await seek()
+        await arrived.wait()
+
+    consumer = processor._app.consumer
+    monkeypatch.setattr(consumer, "perform_seek", partial(seek_slowly, consumer.perform_seek))
+    processor.on_records(TELEMETRY, take)
+    await processor.start()
+    resumed.set()
+    async with asyncio.timeout(WAIT_S):
+        while len(steps) < len(CALM):  # noqa: ASYNC110  # `take` is the only one that knows
+            await asyncio.sleep(0.05)
+    await processor.stop()
+    assert steps == {*range(1, len(CALM) + 1)}
 
 
 async def live_through_an_outage(trainings: Trainings, watcher: Process) -> None:

@@ -158,14 +158,14 @@ async def test_the_first_failure_ends_the_others() -> None:
         await asyncio.sleep(60)
         finished.append(number)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         with pytest.raises(LookupError, match="lost"):
             await at_once(work, range(4), 4)
     assert finished == []
 
 
 def test_threads_work_beside_each_other_and_keep_the_order() -> None:
-    both = Barrier(2, timeout=10)
+    both = Barrier(2, timeout=30)
 
     def work(number: int) -> int:
         both.wait()  # breaks unless two work at a time

@@ -239,7 +239,7 @@ async def test_child_that_was_starting_at_a_stray_cancellation_starts_again(
     await until_true(once.exists)
     first = boss.pid("a")
     cancel_by_mistake("keep a")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         await starting
     assert boss.pid("a") not in {first, None}
     await boss.drain([["a"]])

@@ -91,4 +91,4 @@ def test_a_process_whose_reader_is_gone_ends() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(timeout=20) == ExitCode.ORPHANED
+        assert process.wait(timeout=60) == ExitCode.ORPHANED

@@ -42,7 +42,7 @@ def run(*works: tuple[int, int]) -> list[tuple[int, Draws]]:
         thread.start()
     queue.go_on()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=60)
         assert not thread.is_alive()
     return log
 
@@ -75,5 +75,5 @@ def test_one_that_fails_lets_the_next_work() -> None:
         thread.start()
     queue.go_on()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=60)
     assert [seed for seed, _ in log] == [2, 2]

@@ -67,7 +67,7 @@ async def run_to_end(be_rank: Callable[[Exchange], None]) -> Pair:
     pair = Pair(COUNT, FIRST)
     loop, ranks = asyncio.get_running_loop(), await exchanges(pair)
     with ThreadPoolExecutor(COUNT) as threads:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await asyncio.gather(*(loop.run_in_executor(threads, be_rank, each) for each in ranks))
     await pair.close()
     return pair

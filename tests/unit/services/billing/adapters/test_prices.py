@@ -62,7 +62,7 @@ async def imported(here: MemoryServers, *commands: ImportPrices) -> dict[str, in
     hosts = (AggregateHost(runtime, ACCOUNTS), tenants, host)
     tasks = [asyncio.create_task(host.run()) for host in hosts]
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             for started in hosts:
                 await started.ready()
             while not (rows := await runtime.store.rows("prices")):  # noqa: ASYNC110  # other tasks write it

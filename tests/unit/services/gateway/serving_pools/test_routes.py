@@ -79,7 +79,7 @@ class Node:
     async def _seat(self, term_id: str) -> int:
         """The number of the term's lease, once it has its slot here."""
         where = {"job_id": term_id, "node_id": self.name}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 seat = await self.api.deps.views.first(SEATS, where)
                 if seat is not None:

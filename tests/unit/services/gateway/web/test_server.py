@@ -27,7 +27,7 @@ async def hello(scope: Any, _receive: Any, send: Any) -> None:
 
 async def answer(client: httpx.AsyncClient, url: str) -> str:
     """The body, once the server answers. Raises TimeoutError."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             try:
                 return (await client.get(url)).text
@@ -90,7 +90,7 @@ async def test_a_follower_that_reads_nothing_is_cut_and_others_go_on(
     try:
         await server.ready()
         async with stalled(server, "/stalled"), stalled(server, "/slow") as slow:
-            async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(10):
+            async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(30):
                 read = 0
                 while not ended["/stalled"].is_set():
                     read += len(await slow.readexactly(100_000))
@@ -141,7 +141,7 @@ async def connected(server: HttpServer, count: int = 1) -> AsyncIterator[list[An
 
 async def until_cut(reader: asyncio.StreamReader) -> bytes:
     """What was read before the connection ended. Raises TimeoutError."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         try:
             return await reader.read()
         except ConnectionResetError:

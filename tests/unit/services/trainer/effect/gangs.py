@@ -69,7 +69,7 @@ class Members:
         report, other = await self.open(), self.other()
         other.meet(report.rendezvous)
         await other.open(self.folder)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await self.first._all_joined.wait()
         return other
 

@@ -19,7 +19,7 @@ async def test_the_end_of_the_first_member_ends_this_one(tmp_path: Path) -> None
     world = await members(tmp_path)
     other = await world.join()
     settling = asyncio.create_task(world.first.settle(ProcessEnd("failed", "oom", "no memory")))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await other.others_ended.wait()
     assert (await other.settle(LEFT)).is_forwarded
     end = await settling
@@ -31,7 +31,7 @@ async def test_a_first_member_that_is_gone_ends_this_one(tmp_path: Path) -> None
     world = await members(tmp_path)
     other = await world.join()
     await world.first.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await other.others_ended.wait()
     assert (await other.settle(LEFT)).is_forwarded, "the pool learns of it from the node's silence"
     await world.close()
@@ -55,7 +55,7 @@ async def test_a_node_that_does_not_reach_the_first_one_says_so(
     if is_said:
         other.meet(await other_place(world))
     await other.open(tmp_path)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await other.others_ended.wait()
     end = await other.settle(LEFT)
     assert (end.cause, end.faulty_node, end.is_forwarded) == ("bad_node", "b", False)

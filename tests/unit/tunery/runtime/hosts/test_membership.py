@@ -145,7 +145,7 @@ async def test_work_that_fails_ends_the_run_of_the_host(world: World) -> None:
     member = Member(world)
     member.failures = [LookupError("a defect")]
     with pytest.raises(LookupError):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await member.run()
     assert member.running == set()
 
@@ -171,7 +171,7 @@ async def test_work_that_does_not_end_is_named_and_ends_the_process(
             await super()._work(partition)
 
     with pytest.raises(HostUnstoppable, match="member 1"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await Deaf(world).run()
     let_go.set()
     await asyncio.sleep(0.01)

@@ -77,7 +77,7 @@ async def test_host_that_hangs_and_cannot_be_ended_ends_the_process(
                     continue
 
     with pytest.raises(HostUnstoppable, match="deaf"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await run_hosts([Deaf("deaf")], asyncio.Event(), 20)
     let_go.set()
     await asyncio.sleep(0)
@@ -91,7 +91,7 @@ async def test_host_is_kept_again_when_what_keeps_it_is_cancelled(
     await host.ready()
     (keeper,) = [task for task in asyncio.all_tasks() if task.get_name() == "keep one"]
     keeper.cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while host.runs < 2:  # noqa: ASYNC110  # a count
             await asyncio.sleep(0.005)
     stop.set()
@@ -113,7 +113,7 @@ async def test_process_is_announced_and_stops_though_its_own_tasks_were_cancelle
     await until(lambda: bool(tasks_called("stop")))
     cancel_by_mistake("stop")
     stop.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await running
     assert host.runs == 1
 

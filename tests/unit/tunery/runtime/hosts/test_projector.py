@@ -227,7 +227,7 @@ async def test_a_project_that_raises_names_the_place() -> None:
         await service.send("a", HoldSeats(seats=1))
         projector = Projector(service.runtime, replace(HELD, project=broken))
         with pytest.raises(KeyError) as caught:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await projector.run()
         assert any("projecting seats/" in note for note in caught.value.__notes__)
 

@@ -9,5 +9,5 @@ NO_SERVER = "postgresql://someone@127.0.0.1:1/tunery"
 
 async def test_a_listener_begins_and_ends_although_there_is_no_server() -> None:
     notices: list[str] = []
-    async with asyncio.timeout(20), listen(NO_SERVER, "todos", notices.append):
+    async with asyncio.timeout(30), listen(NO_SERVER, "todos", notices.append):
         assert notices == []
