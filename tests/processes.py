@@ -30,7 +30,7 @@ class Process:
                 self.lines.append(json.loads(line))
                 self._grew.notify_all()
 
-    async def await_log_line(self, event: str, wait_s: float = 30, **fields: str) -> dict[str, Any]:
+    async def await_log_line(self, event: str, wait_s: float = 60, **fields: str) -> dict[str, Any]:
         """The newest line of this event with these fields; waits until there is one."""
         wanted = {"event": event, **fields}
 
@@ -48,7 +48,7 @@ class Process:
         """Exit status, and the seconds it took."""
         begun = time.monotonic()
         self.process.send_signal(number)
-        status = await asyncio.wait_for(self.process.wait(), 15)
+        status = await asyncio.wait_for(self.process.wait(), 60)
         await self._reading
         return status, time.monotonic() - begun
 

@@ -16,7 +16,7 @@ from tunery.graders.grader import parse
 from tunery.runtime.chat_endpoint import ChatEndpoint
 
 KEY: Final = "key-of-the-operator"
-STARTS_S_MAX: Final = 20
+STARTS_S_MAX: Final = 60
 # What a server answers to a question: a status, and a body that is a text or becomes JSON.
 Reply = tuple[int, Any]
 

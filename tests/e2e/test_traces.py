@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(600)
 
 TRACE: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
 HEADER: Final = f"00-{TRACE}-00f067aa0ba902b7-01"
-SPANS_S_MAX: Final = 30
+SPANS_S_MAX: Final = 60
 EXPECTED: Final = {
     ("tunery-gateway", "HTTP POST"),
     ("tunery-scheduler", "decide job"),

@@ -32,7 +32,7 @@ from tunery.runtime.journal.history import read_history
 
 pytestmark = pytest.mark.security
 
-SETTLE_S_MAX: Final = 30
+SETTLE_S_MAX: Final = 60
 HONEST, EVIL = "node.honest", "node.evil"
 ELSEWHERE: Final = "strangers"  # a pool of its own, so that no job of another test is placed here
 MARK: Final = {"node_id": "honest", "incarnation": "h-1"}
