@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaProducer
 from bench.log.appends import BARE, BARE_SETTINGS, PAYLOAD_BYTES, Submit, alternate, append_rate
 from bench.log.jobs import PARTITION
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+from tunery.runtime.connections import patient
 
 CONNECTIONS: Final = 20
 VALUE: Final = b"x" * PAYLOAD_BYTES
@@ -25,7 +26,7 @@ async def measure(
     """p50 of an append and of a new connection in ms, appends/s with a window in flight."""
     producers = []
     for settings in (secured, opened):
-        log = KafkaLog(settings)
+        log = KafkaLog(patient(settings))
         await log.create((BARE,), PARTITION + 1)
         await log.close()
         producers.append(await connect(settings.client_options))

@@ -26,7 +26,7 @@ from tunery.runtime.bus.abstract import Log
 from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.clock import Clock, SystemClock
-from tunery.runtime.connections import kafka_settings, s3_settings
+from tunery.runtime.connections import kafka_settings, patient_kafka_settings, s3_settings
 from tunery.runtime.hosts.owner import PartitionOwner, Settled
 from tunery.runtime.hosts.process import spare_collector
 from tunery.runtime.ids import new_id
@@ -54,7 +54,7 @@ class OwnerPorts:
 
 @asynccontextmanager
 async def parts(settings: RuntimeSettings) -> AsyncIterator[OwnerPorts]:
-    log, blobs = KafkaLog(kafka_settings(settings)), S3Blobs(s3_settings(settings))
+    log, blobs = KafkaLog(patient_kafka_settings(settings)), S3Blobs(s3_settings(settings))
     try:
         yield OwnerPorts("bench", log, SystemClock(), blobs)
     finally:

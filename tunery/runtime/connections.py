@@ -156,12 +156,17 @@ def kafka_settings(settings: LogSettings) -> KafkaSettings:
 
 
 def patient_kafka_settings(settings: LogSettings) -> KafkaSettings:
-    """For commands that a person waits for: unlike services they answer no HTTP client in time.
+    """For commands that a person waits for."""
+    return patient(kafka_settings(settings))
+
+
+def patient(settings: KafkaSettings) -> KafkaSettings:
+    """For what a person waits for: unlike services it answers no HTTP client in time.
 
     The first writer of a fresh broker waits for a producer id and for all new topics.
     """
     return dataclasses.replace(
-        kafka_settings(settings),
+        settings,
         send_ms_max=PATIENCE_MS,
         append_ms_max=PATIENCE_MS,
         request_ms_max=PATIENCE_MS,

@@ -5,6 +5,7 @@ The scheduler's process decides what becomes of what the watcher sends.
 
 import asyncio
 import signal
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from schemas.job import PlacementWanted
 from schemas.telemetry import Step
 from schemas.topics import JOB, TELEMETRY, WATCHES, Topic
 from schemas.units import Ms
+from services.watcher.domain.watch import PAUSES
 from services.watcher.processor import Processor
 from simulator.control_plane.samples import limits, submit
 from tests.peers import peer_of
@@ -37,7 +39,7 @@ from tunery.runtime.journal.history import read_history
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 TENANT: Final = "tenant-of-the-watcher"
 WAIT_S: Final = 60
@@ -111,8 +113,8 @@ class Trainings:
         ]
         return Counter[tuple[str, str]](recorded)
 
-    async def await_recorded(self, *wanted: tuple[str, str]) -> None:
-        async with asyncio.timeout(WAIT_S):
+    async def await_recorded(self, *wanted: tuple[str, str], wait_s: float = WAIT_S) -> None:
+        async with asyncio.timeout(wait_s):
             while True:
                 if set(wanted) <= (await self.recorded()).keys():
                     return
@@ -230,13 +232,15 @@ async def live_through_an_outage(trainings: Trainings, watcher: Process) -> None
     await trainings.train("ftjob-late", CALM, pause_s=0.05)
     before = await trainings.recorded()
     assert ("ftjob-late", "stuck") not in before
+    begun = time.monotonic()
     await trainings.stack.stop("kafka")
     await asyncio.sleep(1.5 * STUCK_MS / 1_000)
     await trainings.stack.start("kafka")
     await trainings.train("ftjob-late", SPIKE)
+    pause_s = time.monotonic() - begun  # and longer where Kafka starts slowly
     await trainings.await_recorded(("ftjob-late", "loss_spike"))
     assert ("ftjob-late", "stuck") not in await trainings.recorded()
-    await trainings.await_recorded(("ftjob-late", "stuck"))
+    await trainings.await_recorded(("ftjob-late", "stuck"), wait_s=PAUSES * pause_s + WAIT_S)
     assert watcher.process.returncode is None
 
 
