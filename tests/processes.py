@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
+WAIT_S: Final = 60  # for what is slow beside other work
 
 
 class Process:
@@ -30,7 +31,7 @@ class Process:
                 self.lines.append(json.loads(line))
                 self._grew.notify_all()
 
-    async def await_log_line(self, event: str, wait_s: float = 60, **fields: str) -> dict[str, Any]:
+    async def await_log_line(self, event: str, **fields: str) -> dict[str, Any]:
         """The newest line of this event with these fields; waits until there is one."""
         wanted = {"event": event, **fields}
 
@@ -38,17 +39,17 @@ class Process:
             return [line for line in self.lines if wanted.items() <= line.items()]
 
         try:
-            async with asyncio.timeout(wait_s), self._grew:
+            async with asyncio.timeout(WAIT_S), self._grew:
                 await self._grew.wait_for(matching)
         except TimeoutError:
-            raise AssertionError(f"no {wanted} in {wait_s} s, but {self.lines[-40:]}") from None
+            raise AssertionError(f"no {wanted} in {WAIT_S} s, but {self.lines[-40:]}") from None
         return matching()[-1]
 
     async def end(self, number: signal.Signals) -> tuple[int, float]:
         """Exit status, and the seconds it took."""
         begun = time.monotonic()
         self.process.send_signal(number)
-        status = await asyncio.wait_for(self.process.wait(), 60)
+        status = await asyncio.wait_for(self.process.wait(), WAIT_S)
         await self._reading
         return status, time.monotonic() - begun
 

@@ -39,7 +39,7 @@ from tunery.local.settings import Settings
 from tunery.local.stack import AGENT, ServiceSpec
 from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.connections import PATIENCE_MS
+from tunery.runtime.connections import patient
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.tools.verify import replay_stream
@@ -247,7 +247,7 @@ async def _tell(story: Story, say: Callable[[str], None]) -> None:
 
 @asynccontextmanager
 async def _log(running: Stack) -> AsyncIterator[KafkaLog]:
-    log = KafkaLog(running.kafka_as(append_ms_max=PATIENCE_MS, request_ms_max=PATIENCE_MS))
+    log = KafkaLog(patient(running.kafka_as()))
     try:
         yield log
     finally:

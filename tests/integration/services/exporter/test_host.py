@@ -29,7 +29,6 @@ pytestmark = pytest.mark.timeout(600)
 #: the objects of a range by a part of their names, in the order in which they are written
 RANGE: Final = "/exports/pool/2/0"
 WRITTEN: Final = (RANGE, "/focus-parquet/", "/exports/csv/", "newest.json")
-READY_S_MAX: Final = 60
 KILLED_S_MAX: Final = 60
 OUTAGE_S: Final = 2.0
 
@@ -70,7 +69,7 @@ async def kill_at_a_write(
     """
     async with exports.process() as process:
         if not at_start:
-            await process.await_log_line("process.ready", READY_S_MAX)
+            await process.await_log_line("process.ready")
         exports.gate.trap = Trap(key, moment, process.process.kill)
         await exports.write()
         status = await asyncio.wait_for(process.process.wait(), KILLED_S_MAX)
@@ -112,7 +111,7 @@ async def live_through_a_lost_bucket(exports: Exports) -> None:
 
 
 async def ready_to_export(exports: Exports, process: Process) -> None:
-    await process.await_log_line("process.ready", READY_S_MAX)
+    await process.await_log_line("process.ready")
     await exports.await_exported()
 
 
