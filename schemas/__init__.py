@@ -1,6 +1,7 @@
 """What Tunery's services say to each other: the only vocabulary they share. Pure, no I/O.
 
 envelope    the frame around every command and every journal record
+records     records that are made of others with the same fields
 reasons     codes of the reasons on the logs
 errors      codes that a caller of the API may rely on
 sealed      fields that must be erasable although the log is eternal
@@ -37,5 +38,6 @@ senders     which service may send which commands
 access      which service may use what besides the log
 audit       the topic of who did what over HTTP
 telemetry   topics that are not journals: steps, log lines, heartbeats
+streams     topics and streams as types, names of principals
 topics      the one catalogue of topics, made of the streams above
 """

@@ -10,17 +10,13 @@ from schemas.topics import SERVICES
 
 
 class ServiceAccess(NamedTuple):
-    """What one service may use.
+    """Permissions of one service: database schema, key store, data keys and reports."""
 
-    rows: whether it keeps rows in PostgreSQL, in the schema of its name. Others have no account.
-    keys: whether it opens or seals texts of tenants. Others are not given the key store.
-    makes_keys: whether it makes the data key of a tenant that has none.
-    reports: whether people may read views of its rows, with a role that may do nothing else.
-    """
-
+    # whether it keeps rows in PostgreSQL, in the schema of its name. Others have no account.
     rows: bool
-    keys: bool
-    makes_keys: bool = False
+    keys: bool  # whether it opens or seals texts of tenants. Others are not given the key store.
+    makes_keys: bool = False  # whether it makes the data key of a tenant that has none
+    # whether people may read views of its rows, with a role that may do nothing else
     reports: bool = False
 
 
@@ -43,28 +39,25 @@ READER: Final = "reports"  # who reads these views: a dashboard, an accountant
 
 
 def keeps_rows(service: str) -> bool:
-    """Whether a process of this name has a schema; one that is no service of ours does."""
+    """Return whether a service has a PostgreSQL schema (True for names that are no service)."""
     return service not in ACCESS or ACCESS[service].rows
 
 
 def opens_keys(service: str) -> bool:
-    """Whether a process of this name is given the key store; one that is no service of ours is."""
+    """Return whether a service gets the key store (True for names that are no service)."""
     return service not in ACCESS or ACCESS[service].keys
 
 
 def makes_keys(service: str) -> bool:
-    """Whether a process of this name makes data keys; one that is no service of ours does."""
+    """Return whether a service may create data keys (True for names that are no service)."""
     return service not in ACCESS or ACCESS[service].makes_keys
 
 
 class ObjectAccess(NamedTuple):
-    """Which services may do what with objects whose keys begin with `prefix`.
+    """Services that may read, write and delete objects whose keys begin with `prefix`."""
 
-    prefix: of keys; `*` is any tenant.
-    reads, writes, deletes: names of services. `trainer` is every node.
-    """
-
-    prefix: str
+    prefix: str  # beginning of the object keys; `*` stands for any tenant
+    # reads, writes, deletes: names of services. `trainer` is every node.
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
     deletes: frozenset[str] = frozenset()

@@ -14,9 +14,11 @@ from schemas.billing import (
     CreditNote,
     HourlyUse,
     InvoiceAdjustment,
+    Price,
     PriceBook,
     Statement,
 )
+from schemas.billing import Lane as Lane
 from schemas.endpoints import ConfirmEndpoint, EndpointChange, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.erasure import ErasureCommand, ErasureEvent
@@ -32,7 +34,6 @@ from schemas.prepaid import PrepaidCommand, PrepaidEvent
 from schemas.sealed import Sealed
 from schemas.units import GpuMs, Ms
 
-Lane: TypeAlias = Literal["premium", "standard", "free"]
 LANES: Final[tuple[str, ...]] = get_args(Lane)
 PRICES_PARTITION: Final = 0
 DeliveryOutcome: TypeAlias = Literal["delivered", "gave_up", "gone", "refused"]
@@ -40,76 +41,53 @@ PlanStart: TypeAlias = Literal["now", "next_month"]
 
 
 class Limits(Part):
-    """What a tenant may use in a calendar month (UTC).
+    """Usage limits of a tenant in a calendar month (UTC)."""
 
-    soft_gpu_ms: GPU time above it is overage: allowed, and marked.
-    hard_gpu_ms: GPU time at which admissions stop.
-    concurrency: jobs that are wanted to run and not done.
-    """
-
-    soft_gpu_ms: GpuMs
-    hard_gpu_ms: GpuMs
-    concurrency: int
+    soft_gpu_ms: GpuMs  # GPU time above it is overage: allowed, and marked
+    hard_gpu_ms: GpuMs  # GPU time at which admissions stop
+    concurrency: int  # jobs that may be active (requested to run and not done) at the same time
 
 
 class PlanTerms(Part):
-    """What binds a tenant's admissions. Jobs keep the lane and the price of their own admission.
+    """Plan of a tenant as its admissions apply it. Admitted jobs keep their lane and price."""
 
-    lane: service class of new jobs.
-    limits: what the tenant may use.
-    price_version: price book of new jobs.
-    """
-
-    lane: Lane
-    limits: Limits
-    price_version: str
+    lane: Lane  # service class of new jobs
+    limits: Limits  # what the tenant may use
+    price_version: str  # price book of new jobs
+    # price of the lane in that book; None: the book was not on the log when the plan was set. Terms
+    # of replicas and other work that begins by itself begin at this price.
+    price: Price | None = None
 
 
 class PlanChange(Part):
-    """A plan that is to come.
+    """A plan that is to come."""
 
-    terms: the plan.
-    effective_at: the first moment at which it is in force, by the time of the broker.
-    """
-
-    terms: PlanTerms
-    effective_at: Ms
+    terms: PlanTerms  # the plan
+    effective_at: Ms  # the first moment at which it is in force, by the time of the broker
 
 
 class WebhookEvent(Part):
-    """An event for endpoints. The payload is {id, object, created_at, type, data: {id}}.
+    """An event for endpoints. The payload is {id, object, created_at, type, data: {id}}."""
 
-    event_id: the event; the same for all endpoints and all repeats.
-    event_type: one of EVENT_TYPES.
-    object_id: what it happened to.
-    created_at: when it happened.
-    alert: of a budget; its month and percent are in the payload's data.
-    usage: of a job; its hour, kind and GPU time are in the payload's data.
-    anomaly: of a job; its kind, attempt, window and figures are in the payload's data.
-    """
-
-    event_id: str
-    event_type: str
-    object_id: str
-    created_at: Ms
+    event_id: str  # the event; the same for all endpoints and all repeats
+    event_type: str  # one of EVENT_TYPES
+    object_id: str  # what it happened to
+    created_at: Ms  # when it happened
+    # alert of a budget; its month and percent are in the payload's data
     alert: BudgetAlert | None = None
+    # hourly use of a job; its hour, kind and GPU time are in the payload's data
     usage: HourlyUse | None = None
+    # anomaly of a job; its kind, attempt, window and figures are in the payload's data
     anomaly: Anomaly | None = None
 
 
 class DeliveryReport(Part):
-    """How a delivery ended.
-
-    delivery_id: the delivery.
-    outcome: what became of it.
-    attempts: how often it was sent.
-    status: HTTP status of the last response, None: there was none.
-    """
+    """How a delivery ended."""
 
     delivery_id: str
-    outcome: DeliveryOutcome
-    attempts: int
-    status: int | None = None
+    outcome: DeliveryOutcome  # what became of it
+    attempts: int  # how often it was sent
+    status: int | None = None  # HTTP status of the last response, None: there was none
 
 
 # What an endpoint may subscribe to. The first three are what OpenAI's SDKs know how to unwrap, and
@@ -120,12 +98,16 @@ STANDARD_EVENT_TYPES: Final = (
     "fine_tuning.job.cancelled",
 )
 USAGE_RECORDED: Final = "usage.recorded"
+NUMBERED_EXPORTS: Final = "exports/"  # before a stream, in the `source.stream` of an `Announce`
 RICH_EVENT_TYPES: Final = (
     "fine_tuning.job.running",
     "fine_tuning.job.paused",
     "fine_tuning.job.gated",
     "fine_tuning.job.anomaly",
     "budget.threshold_reached",
+    "serving_pool.stalled",
+    "sweep.stopped",
+    "sweep.waiting",
     USAGE_RECORDED,
 )
 EVENT_TYPES: Final = STANDARD_EVENT_TYPES + RICH_EVENT_TYPES
@@ -137,29 +119,22 @@ KEYS_SCOPE: Final = "keys.write"  # a tenant's other keys; `write` alone is for 
 
 # --- commands
 class CreateTenant(Message):
-    """A new tenant.
+    """A new tenant."""
 
-    name: what operators call it.
-    terms: its plan.
-    """
-
-    name: Sealed
-    terms: PlanTerms
+    name: Sealed  # what operators call it
+    terms: PlanTerms  # its plan
 
 
 class SetPlan(Message):
-    """Another plan for the jobs to come. It replaces a change that was scheduled before.
+    """Another plan for the jobs to come. It replaces a change that was scheduled before."""
 
-    terms: the new plan.
-    start: from when on: the first moment of the next calendar month (UTC), or now.
-    """
-
-    terms: PlanTerms
+    terms: PlanTerms  # the new plan
+    # start of the plan: the first moment of the next calendar month (UTC), or now
     start: PlanStart = "now"
 
 
 class SuspendTenant(Message):
-    """The tenant shall start no more jobs. Those that it has submitted go on."""
+    """Stop the tenant from starting jobs. Its submitted jobs continue."""
 
 
 class ResumeTenant(Message):
@@ -167,179 +142,120 @@ class ResumeTenant(Message):
 
 
 class CreateKey(Message):
-    """A new API key.
+    """A new API key."""
 
-    terms: the key.
-    """
-
-    terms: KeyTerms
+    terms: KeyTerms  # the key
 
 
 class RotateKey(Message):
-    """The key goes on with a new secret.
-
-    key_id: the key.
-    rotation: the new secret.
-    secret: SHA-256 of the secret that asks, where the tenant does; None: an operator does.
-    """
+    """The key continues with a new secret."""
 
     key_id: str
-    rotation: KeyRotation
+    rotation: KeyRotation  # the new secret
+    # SHA-256 of the secret that asks, where the tenant does; None: an operator does
     secret: Sha256 | None = None
 
 
 class RevokeKey(Message):
-    """The key stops working, for good.
-
-    key_id: the key.
-    secret: as in `RotateKey`.
-    """
+    """The key stops working, for good."""
 
     key_id: str
-    secret: Sha256 | None = None
+    secret: Sha256 | None = None  # see `RotateKey`
 
 
 class CreateEndpoint(Message):
-    """A new webhook endpoint.
+    """A new webhook endpoint."""
 
-    terms: the endpoint.
-    """
-
-    terms: EndpointTerms
+    terms: EndpointTerms  # the endpoint
 
 
 class ChangeEndpoint(Message):
-    """Deliveries that are due already keep the address they were due to.
-
-    endpoint_id: the endpoint.
-    change: the new terms.
-    """
+    """Deliveries that are due already keep the address they were due to."""
 
     endpoint_id: str
-    change: EndpointChange
+    change: EndpointChange  # the new terms
 
 
 class RotateEndpoint(Message):
-    """A new signing secret.
-
-    endpoint_id: the endpoint.
-    previous_until: until when deliveries are signed with the old secret as well.
-    """
+    """A new signing secret."""
 
     endpoint_id: str
-    previous_until: Ms
+    previous_until: Ms  # end of the time in which deliveries are signed with the old secret as well
 
 
 class DeleteEndpoint(Message):
-    """No new deliveries; the open ones end by their schedule.
-
-    endpoint_id: the endpoint.
-    """
+    """No new deliveries; the open ones end by their schedule."""
 
     endpoint_id: str
 
 
 class Deliver(Message):
-    """One delivery to one endpoint, whatever it subscribes to: a test, or an event once more.
-
-    endpoint_id: the endpoint.
-    delivery_id: the new delivery.
-    event: what is delivered.
-    once: a single attempt, for a client that waits for the answer.
-    """
+    """One delivery to one endpoint, whatever it subscribes to: a test, or an event once more."""
 
     endpoint_id: str
-    delivery_id: str
-    event: WebhookEvent
-    once: bool = False
+    delivery_id: str  # the new delivery
+    event: WebhookEvent  # what is delivered
+    once: bool = False  # a single attempt, for a client that waits for the answer
 
 
 class Announce(Message):
-    """Something happened that endpoints may have subscribed to (a reaction of job and model).
+    """Something happened that endpoints may have subscribed to (a reaction of job and model)."""
 
-    event: what happened.
-    """
-
-    event: WebhookEvent
+    event: WebhookEvent  # what happened
 
 
 class EndDelivery(Message):
-    """Result of the deliver effect.
+    """Result of the deliver effect."""
 
-    report: how the delivery ended.
-    """
-
-    report: DeliveryReport
+    report: DeliveryReport  # how the delivery ended
 
 
 class ImportPrices(Message):
-    """Tenants may be priced by this book. Its key is the global one.
+    """Tenants may be priced by this book. Its key is the global one."""
 
-    book: the prices; a version never changes.
-    sha256: of the file that it comes from.
-    """
-
-    book: PriceBook
-    sha256: Sha256
+    book: PriceBook  # the prices; a version never changes
+    sha256: Sha256  # hash of the file that it comes from
 
 
 class SetBillingTerms(Message):
-    """What the tenant's invoices say from now on, the one of this month included.
+    """Set a tenant's invoice texts and contract terms from a month on, until later terms apply."""
 
-    terms: all of it.
-    """
-
-    terms: BillingTerms
+    terms: BillingTerms  # the complete terms; they replace those of the month
+    from_month: str | None = None  # the first month: "2026-12"; None: the current one
 
 
 class AdjustInvoice(Message):
-    """A credit or a charge.
+    """A credit or a charge."""
 
-    adjustment: what, and why.
-    period: the month it is for, None: the current one.
-    """
-
-    adjustment: InvoiceAdjustment
-    period: str | None = None
+    adjustment: InvoiceAdjustment  # what, and why
+    period: str | None = None  # the month it is for, None: the current one
 
 
 class CloseInvoice(Message):
-    """Result of the close effect.
+    """Result of the close effect."""
 
-    statement: the month's bill.
-    """
-
-    statement: Statement
+    statement: Statement  # the month's bill
 
 
 # --- events
 class TenantCreated(Message):
-    """The tenant may have keys and submit jobs.
+    """The tenant may have keys and submit jobs."""
 
-    name: what operators call it.
-    terms: its plan.
-    """
-
-    name: Sealed
-    terms: PlanTerms
+    name: Sealed  # what operators call it
+    terms: PlanTerms  # its plan
 
 
 class PlanSet(Message):
-    """New jobs are admitted under another plan.
+    """New jobs are admitted under another plan."""
 
-    terms: the new plan.
-    """
-
-    terms: PlanTerms
+    terms: PlanTerms  # the new plan
+    effective_at: Ms | None = None  # the moment for which it was scheduled; None: that of the event
 
 
 class PlanScheduled(Message):
-    """New jobs are admitted under another plan from a later moment on.
+    """New jobs are admitted under another plan from a later moment on."""
 
-    change: the plan, and the moment. It replaces what was scheduled before.
-    """
-
-    change: PlanChange
+    change: PlanChange  # the plan, and the moment. It replaces what was scheduled before.
 
 
 class TenantSuspended(Message):
@@ -351,178 +267,116 @@ class TenantResumed(Message):
 
 
 class KeyCreated(Message):
-    """The key works.
+    """The key works."""
 
-    terms: the key.
-    """
-
-    terms: KeyTerms
+    terms: KeyTerms  # the key
 
 
 class KeyRotated(Message):
-    """The key has a new secret.
-
-    key_id: the key.
-    rotation: the new secret.
-    previous_sha256: of the old secret.
-    """
+    """The key has a new secret."""
 
     key_id: str
-    rotation: KeyRotation
-    previous_sha256: Sha256
+    rotation: KeyRotation  # the new secret
+    previous_sha256: Sha256  # hash of the old secret
 
 
 class KeyRevoked(Message):
-    """The key does not work any more.
-
-    key_id: the key.
-    sha256: of its newest secret.
-    """
+    """The key does not work any more."""
 
     key_id: str
-    sha256: Sha256
+    sha256: Sha256  # hash of its newest secret
 
 
 class EndpointCreated(Message):
-    """The endpoint gets deliveries of what happens from now on.
+    """The endpoint gets deliveries of what happens from now on."""
 
-    terms: the endpoint; its event types sorted, each once.
-    """
-
-    terms: EndpointTerms
+    terms: EndpointTerms  # the endpoint; its event types sorted, each once
 
 
 class EndpointChanged(Message):
-    """The endpoint has new terms.
-
-    endpoint_id: the endpoint.
-    change: the new terms; event types sorted, each once.
-    """
+    """The endpoint has new terms."""
 
     endpoint_id: str
-    change: EndpointChange
+    change: EndpointChange  # the new terms; event types sorted, each once
 
 
 class EndpointRotated(Message):
-    """The endpoint has a new signing secret.
-
-    endpoint_id: the endpoint.
-    secret_version: of the new secret.
-    previous_until: until when deliveries are signed with the secret before as well.
-    """
+    """The endpoint has a new signing secret."""
 
     endpoint_id: str
-    secret_version: int
-    previous_until: Ms
+    secret_version: int  # version of the new secret
+    previous_until: Ms  # end of the time in which deliveries are signed with the old secret as well
 
 
 class EndpointDeleted(Message):
-    """The endpoint gets no new deliveries.
-
-    endpoint_id: the endpoint.
-    """
+    """The endpoint gets no new deliveries."""
 
     endpoint_id: str
 
 
 class DeliveryDue(Message):
-    """One delivery to one endpoint of that moment.
-
-    delivery_id: the delivery.
-    endpoint_id: the endpoint.
-    url: where it goes, whatever the endpoint's address becomes.
-    secret_version: of the endpoint's signing secret.
-    event: what is delivered.
-    previous_until: until when it is signed with the secret before as well.
-    once: as in `Deliver`.
-    """
+    """One delivery to one endpoint of that moment."""
 
     delivery_id: str
     endpoint_id: str
-    url: Sealed
-    secret_version: int
-    event: WebhookEvent
+    url: Sealed  # destination, even if the endpoint's address changes later
+    secret_version: int  # version of the endpoint's signing secret
+    event: WebhookEvent  # what is delivered
+    # end of the time in which it is signed with the old secret as well
     previous_until: Ms | None = None
-    once: bool = False
+    once: bool = False  # see `Deliver`
 
 
 class DeliveryEnded(Message):
-    """The delivery is over.
-
-    endpoint_id: the endpoint.
-    report: how it ended.
-    """
+    """The delivery is over."""
 
     endpoint_id: str
-    report: DeliveryReport
+    report: DeliveryReport  # how it ended
 
 
 class PeriodEnded(Message):
-    """The month is over, and its last usage had time to arrive: its bill is to be closed.
+    """The month is over, and its last usage had time to arrive: its bill is to be closed."""
 
-    period: the month: "2026-11".
-    soft_gpu_ms: the tenant's soft limit at its end.
-    before: how the month before was closed, None: this is the tenant's first.
-    terms: what its invoices say.
-    price_version: the tenant's price book at its end, by which storage is billed; empty: it is not.
-    """
-
-    period: str
-    soft_gpu_ms: GpuMs
-    before: Statement | None
-    terms: BillingTerms | None = None
-    price_version: str = ""
+    period: str  # the month: "2026-11"
+    soft_gpu_ms: GpuMs  # the tenant's soft limit at its end
+    before: Statement | None  # how the month before was closed, None: this is the tenant's first
+    terms: BillingTerms | None = None  # what its invoices say
+    price_version: str = ""  # the tenant's price book at its end, which says its currency
 
 
 class InvoiceClosed(Message):
-    """The month's bill is final.
+    """The month's bill is final."""
 
-    statement: the bill.
-    """
-
-    statement: Statement
+    statement: Statement  # the bill
 
 
 class InvoiceAdjusted(Message):
-    """An adjustment is on the bill of a month.
+    """An adjustment is on the bill of a month."""
 
-    period: the month in which it was decided.
-    adjustment: what, and why.
-    """
-
-    period: str
-    adjustment: InvoiceAdjustment
+    period: str  # the month in which it was decided
+    adjustment: InvoiceAdjustment  # what, and why
 
 
 class PricesImported(Message):
-    """Tenants may be priced by this book.
+    """Tenants may be priced by this book."""
 
-    book: the prices.
-    sha256: of the file that it comes from.
-    """
-
-    book: PriceBook
-    sha256: Sha256
+    book: PriceBook  # the prices
+    sha256: Sha256  # hash of the file that it comes from
 
 
 class BillingTermsSet(Message):
-    """The tenant's invoices say something else from now on.
+    """The tenant's invoices say something else from a month on."""
 
-    terms: all of it.
-    """
-
-    terms: BillingTerms
+    terms: BillingTerms  # the complete terms
+    # the first month; empty, in old journals: the oldest that was not closed then
+    from_month: str = ""
 
 
 class CreditNoteIssued(Message):
-    """The invoice of a closed month is corrected.
+    """The invoice of a closed month is corrected."""
 
-    period: the month.
-    note: the credit note.
-    """
-
-    period: str
-    note: CreditNote
+    period: str  # the month
+    note: CreditNote  # the credit note
 
 
 Command: TypeAlias = (

@@ -1,4 +1,4 @@
-"""What binds admissions beside the plan, in the stream `job`: suspension and monthly budgets."""
+"""Limits of admission besides the plan, in the stream `job`: suspension, monthly budgets."""
 
 from typing import Final, TypeAlias
 
@@ -10,149 +10,107 @@ TENANT_BUDGET: Final = "tenant"  # id of the budget of all that a tenant uses
 
 
 class BudgetTerms(Part):
-    """What jobs and answers may use in each calendar month (UTC). No admission passes it.
+    """Limits that a budget sets for jobs and answers in each calendar month (UTC)."""
 
-    budget_id: TENANT_BUDGET, or the API key whose jobs and answers it is of.
-    currency: of the amount; jobs that are priced in another one are refused.
-    max_gpu_ms: as GPU time, None: no such limit.
-    max_amount_micro: as an amount, None: no such limit.
-    """
-
-    budget_id: str
-    currency: str
-    max_gpu_ms: GpuMs | None = None
-    max_amount_micro: Micro | None = None
+    budget_id: str  # TENANT_BUDGET, or the API key whose jobs and answers the budget limits
+    currency: str  # currency of the amount; jobs that are priced in another one are refused
+    max_gpu_ms: GpuMs | None = None  # limit of GPU time, None: no such limit
+    max_amount_micro: Micro | None = None  # limit of the amount, None: no such limit
 
 
 class BudgetUse(Part):
-    """What a budget's jobs and answers have used in a month, and what open holds may add to it.
+    """Usage of a budget in a month, and the part of open holds that may still be used."""
 
-    used_gpu_ms: billable use of jobs and serving less credits.
-    used_micro: its price, with that of answers.
-    held_gpu_ms, held_micro: the unused rest of open holds.
-    """
-
-    used_gpu_ms: GpuMs
+    used_gpu_ms: GpuMs  # billable use of jobs and serving less credits
+    # held_gpu_ms, held_micro: the unused rest of open holds
     held_gpu_ms: GpuMs
-    used_micro: Micro
+    used_micro: Micro  # price of that use and of answers
     held_micro: Micro
 
 
 class BudgetAlert(Part):
-    """A share of a monthly budget that is used or held.
-
-    budget_id: the budget.
-    month: the calendar month (UTC): "2026-11".
-    percent: of the budget; one of 50, 80 and 100.
-    """
+    """A share of a monthly budget that is used or held."""
 
     budget_id: str
-    month: str
-    percent: int
+    month: str  # the calendar month (UTC): "2026-11"
+    percent: int  # share of the budget; one of 50, 80 and 100
 
 
 # --- commands
 class SetSuspension(Message):
-    """Whether the tenant may start jobs (reaction of account).
+    """Suspend or resume a tenant; a suspended one cannot start jobs (reaction of account)."""
 
-    suspended: it may not.
-    """
-
-    suspended: bool
+    suspended: bool  # the tenant may not start jobs
 
 
 class SetBudget(Message):
-    """A monthly budget, in place of the one with its id.
+    """A monthly budget, in place of the one with its id."""
 
-    terms: the budget.
-    """
-
-    terms: BudgetTerms
+    terms: BudgetTerms  # the budget
 
 
 class RemoveBudget(Message):
-    """The budget shall bind no more admissions.
-
-    budget_id: the budget.
-    """
+    """Remove a budget: it binds no more admissions."""
 
     budget_id: str
 
 
 class RecordAnswers(Message):
-    """What answers of a few seconds cost, for the month of `hour_utc` (reaction of account).
+    """Record the cost of answers in the month of `hour_utc` (reaction of account)."""
 
-    hour_utc: hours since the epoch.
-    costs: of each key.
-    """
-
-    hour_utc: int
-    costs: tuple[AnswerCost, ...]
+    hour_utc: int  # hours since the epoch
+    costs: tuple[AnswerCost, ...]  # one cost for each API key and currency
 
 
 # --- events
+class AdmissionsReviewed(Message):
+    """A month or a plan has begun: what waits for room was tried again."""
+
+
 class SuspensionSet(Message):
-    """Whether the tenant may start jobs: submit new ones, resume paused ones, take holds.
+    """A tenant was suspended (it may not submit or resume jobs, or take holds) or resumed."""
 
-    suspended: it may not.
-    """
-
-    suspended: bool
+    suspended: bool  # the tenant may not start jobs
 
 
 class BudgetSet(Message):
-    """A monthly budget binds admissions, in place of the one with its id.
+    """A monthly budget binds admissions, in place of the one with its id."""
 
-    terms: the budget.
-    """
-
-    terms: BudgetTerms
+    terms: BudgetTerms  # the budget
 
 
 class BudgetRemoved(Message):
-    """The budget binds no more admissions.
-
-    budget_id: the budget.
-    """
+    """The budget binds no more admissions."""
 
     budget_id: str
 
 
 class BudgetCounted(Message):
-    """What a budget has used and holds, after a change of it.
-
-    budget_id: the budget.
-    month: the calendar month (UTC) of the change: "2026-11".
-    use: the totals.
-    """
+    """Total usage and open holds of a budget after a change."""
 
     budget_id: str
-    month: str
-    use: BudgetUse
+    month: str  # the calendar month (UTC) of the change: "2026-11"
+    use: BudgetUse  # the totals
 
 
 class BudgetThresholdReached(Message):
-    """So much of a budget is used or held; once for each budget, month and percent.
+    """So much of a budget is used or held; once for each budget, month and percent."""
 
-    alert: which, and how much.
-    """
-
-    alert: BudgetAlert
+    alert: BudgetAlert  # the budget, its month and the share
 
 
 class AnswersCharged(Message):
-    """Answers count in the calendar month of `hour_utc`.
+    """Answers count in the calendar month of `hour_utc`."""
 
-    hour_utc, costs: as in `RecordAnswers`.
-    """
-
+    # hour_utc, costs: see `RecordAnswers`
     hour_utc: int
     costs: tuple[AnswerCost, ...]
 
 
 AdmissionCommand: TypeAlias = SetSuspension | SetBudget | RemoveBudget | RecordAnswers
 AdmissionEvent: TypeAlias = (
-    SuspensionSet
+    AdmissionsReviewed
+    | SuspensionSet
     | BudgetSet
     | BudgetRemoved
     | BudgetCounted

@@ -13,46 +13,37 @@ AuditKind: TypeAlias = Literal["refusal", "operator", "content", "change", "use"
 
 
 class AuditEntry(Part):
-    """One request, or several equal ones within a minute or ten.
+    """One request, or several equal ones within a minute or ten."""
 
-    at: of the last of them. times: how many they are.
-    kind: a refusal (401, 403), a use of an operator's right, a reading of a tenant's content, a
-      change, or the use of a key.
-    tenant: whose things it was about; empty: of nobody who is known.
-    actor_tenant, key_id: whose key was sent, and which; empty: none that is known.
-    address: of the client, as the trusted proxies give it.
-    method, route: verb, and path as a template; empty for the use of a key. Of a command that was
-      refused because of its sender: `command`, and the stream.
-    object_ids: of what the path names, the most special last. `[name]`: not an identifier.
-    status, code: of the answer; code: of an error.
-    """
-
-    at: Ms
+    at: Ms  # time of the last of them
+    # a refusal (401, 403), a use of an operator's right, a reading of a tenant's content, a change,
+    # or the use of a key
     kind: AuditKind
-    tenant: str
+    tenant: str  # tenant that owns the object; empty: no known tenant
+    # actor_tenant, key_id: whose key was sent, and which; empty: none that is known
     actor_tenant: str
     key_id: str
-    address: str
+    address: str  # client address as the trusted proxies give it
+    # method, route: verb, and path as a template; empty for the use of a key. Of a command that was
+    # refused because of its sender: `command`, and the stream.
     method: str = ""
     route: str = ""
+    # identifiers in the path, the most special last. `[name]`: not an identifier.
     object_ids: tuple[str, ...] = ()
+    # status, code: status of the answer, and code of its error
     status: int = 0
     code: str | None = None
     request_id: str = ""
-    times: int = 1
+    times: int = 1  # number of them
 
 
 class AuditRecorded(Message):
-    """Entries of one process, in the order in which they were noted.
+    """Entries of one process, in the order in which they were noted."""
 
-    writer: the process, as long as it runs. number: of this record, from 0.
-    previous: SHA-256 of the bytes of the writer's record before; of its first record: of one that
-      the log ended with shortly before, zeros where it was empty.
-    lost: entries that this process had no room for since the record before.
-    """
-
-    writer: str
-    number: int
+    writer: str  # the process, as long as it runs
+    number: int  # number of this record, from 0
+    # SHA-256 of the writer's previous record; in its first record, of one of the newest records on
+    # the log then, or zeros where the log was empty
     previous: Sha256
     entries: tuple[AuditEntry, ...]
-    lost: int = 0
+    lost: int = 0  # entries that this process had no room for since the record before

@@ -1,4 +1,4 @@
-"""Benchmarks that the gate asks beside its bundled questions. For `model`, `job` and `pool`."""
+"""Benchmarks that the gate asks besides its bundled questions. For `model`, `job` and `pool`."""
 
 from typing import Literal, TypeAlias
 
@@ -8,20 +8,14 @@ BenchmarkKind: TypeAlias = Literal["choices", "shares", "numbers", "safety"]
 
 
 class Benchmark(Part, omit_defaults=True):
-    """A benchmark of the operator, which the gate asks beside its bundled questions.
+    """A benchmark of the operator, which the gate asks besides its bundled questions."""
 
-    name: in requests; the bytes under one name never change.
-    task: as what its files were imported: "mmlu" for example.
-    kind: how an item is answered.
-    sha256, blob, bytes: its file, see `tunery.benchmarks.task`.
-    items: how many it has. shots: examples before each of them.
-    """
-
-    name: str
-    task: str
-    kind: BenchmarkKind
+    name: str  # name in requests; the bytes under one name never change
+    task: str  # name of the task that its files were imported as, for example "mmlu"
+    kind: BenchmarkKind  # how an item is answered
+    # sha256, blob, bytes: its file, see `tunery.benchmarks.task`
     sha256: Sha256
     blob: str
     bytes: int
-    items: int
-    shots: int = 0
+    items: int  # how many it has
+    shots: int = 0  # examples before each of them

@@ -20,43 +20,28 @@ EMPTY_SHA256: Final = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7
 
 
 class PackPlan(Part, array_like=True):
-    """What the rows that train will be, for one length and one share that validates.
+    """Size of the packed training rows for one maximum length and validation fraction."""
 
-    max_length: tokens of one packed row.
-    validation_fraction_ppm: share of the rows that validates, in millionths.
-    packed_rows: rows after packing.
-    tokens: in all of them.
-    """
-
-    max_length: int
-    validation_fraction_ppm: int
-    packed_rows: int
-    tokens: Tokens
+    max_length: int  # tokens of one packed row
+    validation_fraction_ppm: int  # share of the rows held out for validation, in millionths
+    packed_rows: int  # rows after packing
+    tokens: Tokens  # tokens of all packed rows
 
 
 class BaseTokens(Part):
-    """Exact token counts of one file under one base model's tokenizer and chat template.
+    """Exact token counts of one file under one base model's tokenizer and chat template."""
 
-    base_id, base_sha256: the base model.
-    tokens: in all rows.
-    trainable_tokens: those that the loss counts.
-    longest_row_tokens: in the longest row.
-    plans: what packing makes of them.
-    """
-
+    # base_id, base_sha256: the base model
     base_id: str
     base_sha256: Sha256
-    tokens: Tokens
-    trainable_tokens: Tokens
-    longest_row_tokens: Tokens
-    plans: tuple[PackPlan, ...] = ()
+    tokens: Tokens  # number of tokens in all rows
+    trainable_tokens: Tokens  # tokens that the loss counts
+    longest_row_tokens: Tokens  # number of tokens in the longest row
+    plans: tuple[PackPlan, ...] = ()  # sizes after packing
 
 
 class Validation(Part):
-    """What the validator found; the rows themselves are in the report blob.
-
-    `failure`: why the file is not accepted.
-    """
+    """Summary of the checks of a file; the rows with errors are in the report blob."""
 
     accepted: bool
     dialect: str
@@ -65,51 +50,37 @@ class Validation(Part):
     warnings: int
     tokens: tuple[BaseTokens, ...]
     report_blob: str
-    failure: Failure | None = None
+    failure: Failure | None = None  # why the file is not accepted
 
 
 class FileContent(Part):
-    """Bytes in object storage.
-
-    bytes: how many.
-    sha256: of all of them, taken on the way.
-    blob: where they are.
-    """
+    """Bytes in object storage."""
 
     bytes: int
-    sha256: Sha256
-    blob: str
+    sha256: Sha256  # hash of all bytes, computed during the upload
+    blob: str  # key of the object
 
 
 class PrepareSpec(Part):
-    """All that the bytes of a prepared cache depend on besides the files' content.
+    """All that the bytes of a prepared cache depend on besides the files' content."""
 
-    base_id, base_sha256: the base model.
-    max_length: tokens of one packed row.
-    length_policy: what happens to longer rows.
-    validation_fraction_ppm: share of the rows that validates, in millionths.
-    seed: decides which rows those are.
-    rows: what the job's method learns from; files of others are refused.
-    """
-
+    # base_id, base_sha256: the base model
     base_id: str
     base_sha256: Sha256
-    max_length: int
-    length_policy: LengthPolicy
-    validation_fraction_ppm: int
-    seed: int
+    max_length: int  # tokens of one packed row
+    length_policy: LengthPolicy  # what happens to longer rows
+    validation_fraction_ppm: int  # share of the rows that validates, in millionths
+    seed: int  # seed of the choice of validation rows
+    # kind of rows that the job's method learns from; files of other kinds are refused
     rows: RowKind = "answers"
 
 
 class MixedFile(Part):
-    """A further file that a job trains on.
-
-    file_id: the file.
-    weight_ppm: how often an epoch sees each of its rows, in millionths; of a part of one time, so
-      many of its rows are drawn.
-    """
+    """A further file that a job trains on."""
 
     file_id: str
+    # how often an epoch sees each of its rows, in millionths; of a fraction of one, that share of
+    # the rows is drawn
     weight_ppm: int
 
 
@@ -122,18 +93,12 @@ class MixedBlob(Part):
 
 
 class PinTerms(Part):
-    """Which files a job needs, prepared how, and kept while it lives.
+    """Files of a job, and their preparation, that are kept for the lifetime of the job."""
 
-    training_file: the file it trains on.
-    validation_file: the file it validates on, None: a share of the files it trains on.
-    spec: how they are prepared.
-    mixture: further files it trains on.
-    """
-
-    training_file: str
-    validation_file: str | None
-    spec: PrepareSpec
-    mixture: tuple[MixedFile, ...] = ()
+    training_file: str  # the file it trains on
+    validation_file: str | None  # the file it validates on, None: a share of the files it trains on
+    spec: PrepareSpec  # how they are prepared
+    mixture: tuple[MixedFile, ...] = ()  # further files it trains on
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -143,35 +108,27 @@ class PinTerms(Part):
 
 
 class Prepared(Part):
-    """A packed cache in object storage, under content-named keys.
+    """A packed cache in object storage, under content-named keys."""
 
-    version: key of the cache.
-    train_blob, train_sha256: packed rows that train.
-    validation_blob, validation_sha256: packed rows that validate.
-    prompts_blob, prompts_sha256: prompts that an evaluation answers.
-    train_rows: rows that train, before packing.
-    validation_rows: rows that validate, before packing.
-    packed_rows: rows that train, after packing.
-    tokens: in the rows that train.
-    trainable_tokens: those that the loss counts.
-    """
-
-    version: str
+    version: str  # key of the cache
+    # train_blob, train_sha256: packed rows that train
     train_blob: str
     train_sha256: Sha256
+    # validation_blob, validation_sha256: packed rows that validate
     validation_blob: str
     validation_sha256: Sha256
+    # prompts_blob, prompts_sha256: prompts that an evaluation answers
     prompts_blob: str
     prompts_sha256: Sha256
-    train_rows: int
-    validation_rows: int
-    packed_rows: int
-    tokens: Tokens
-    trainable_tokens: Tokens
+    train_rows: int  # rows that train, before packing
+    validation_rows: int  # rows that validate, before packing
+    packed_rows: int  # rows that train, after packing
+    tokens: Tokens  # number of tokens in the training rows
+    trainable_tokens: Tokens  # tokens that the loss counts
 
 
 def no_rows() -> Prepared:
-    """What an evaluation without rows of the tenant is given: no file is read."""
+    """Return the empty preparation of an evaluation that reads no rows of the tenant."""
     return Prepared(
         version="",
         train_blob="",
@@ -189,83 +146,66 @@ def no_rows() -> Prepared:
 
 
 def part_blob(tenant: str, upload_id: str, part_id: str) -> str:
-    """Where the bytes of a part lie until its upload ends."""
+    """Return the key of the blob that holds a part until its upload ends."""
     return f"t/{tenant}/uploads/{upload_id}/{part_id}"
+
+
+def report_folder(tenant: str, file_id: str) -> str:
+    """Return the folder for the reports of a file's checks; only those write to it."""
+    return f"t/{tenant}/reports/{file_id}/"
+
+
+def prepared_folder(tenant: str, prepare_id: str) -> str:
+    """Return the folder for the files of one preparation's attempts; only those write to it."""
+    return f"t/{tenant}/prepared/{prepare_id}/"
 
 
 # --- commands
 class RegisterFile(Message):
-    """The bytes of a file are in object storage.
-
-    file_id: the file.
-    terms: what was declared about it.
-    content: its bytes.
-    job_id: the job that it comes from.
-    quota: what it must fit into, None: nothing but the limits of all tenants.
-    """
+    """The bytes of a file are in object storage."""
 
     file_id: str
-    terms: FileTerms
-    content: FileContent
-    job_id: str | None = None
+    terms: FileTerms  # what was declared about it
+    content: FileContent  # its bytes
+    job_id: str | None = None  # the job that it comes from
+    # what it must fit into, None: nothing but the limits of all tenants
     quota: StorageQuota | None = None
 
 
 class DeleteFile(Message):
-    """The file goes, unless a job or a model needs it.
-
-    file_id: the file.
-    """
+    """The file goes, unless a job or a model needs it."""
 
     file_id: str
 
 
 class CreateUpload(Message):
-    """A file will come in parts.
-
-    upload_id: the upload.
-    terms: what is declared about it.
-    quota: what it must fit into, None: nothing but the limits of all tenants.
-    """
+    """A file will come in parts."""
 
     upload_id: str
-    terms: UploadTerms
+    terms: UploadTerms  # what is declared about it
+    # what it must fit into, None: nothing but the limits of all tenants
     quota: StorageQuota | None = None
 
 
 class AddPart(Message):
-    """The bytes of a part are in object storage.
-
-    upload_id: the upload.
-    part: the part.
-    """
+    """The bytes of a part are in object storage."""
 
     upload_id: str
     part: UploadPart
 
 
 class CompleteUpload(Message):
-    """The file made of these parts is in object storage.
-
-    upload_id: the upload.
-    parts: their ids, in the order of the file.
-    file_id: the file.
-    content: its bytes.
-    quota: how many files there may be, None: as many as of any tenant.
-    """
+    """The file made of these parts is in object storage."""
 
     upload_id: str
-    parts: tuple[str, ...]
+    parts: tuple[str, ...]  # their ids, in the order of the file
     file_id: str
-    content: FileContent
-    quota: StorageQuota | None = None
+    content: FileContent  # its bytes
+    quota: StorageQuota | None = None  # how many files there may be, None: as many as of any tenant
 
 
 class CancelUpload(Message):
-    """There will be no file.
-
-    upload_id: the upload.
-    """
+    """There will be no file."""
 
     upload_id: str
 
@@ -279,41 +219,27 @@ class RecordValidation(Message):
 
 
 class PinDataset(Message):
-    """A job needs its dataset.
-
-    job_id: the job.
-    terms: what it needs.
-    """
+    """A job needs its dataset."""
 
     job_id: str
-    terms: PinTerms
+    terms: PinTerms  # what it needs
 
 
 class UnpinDataset(Message):
-    """The job does not need its dataset any more.
-
-    job_id: the job.
-    """
+    """The job does not need its dataset any more."""
 
     job_id: str
 
 
 class KeepDataset(Message):
-    """The job has a model now, whose lineage names the files that the job pins.
-
-    job_id: the job.
-    model_id: the model.
-    """
+    """The job has a model now, whose lineage names the files that the job pins."""
 
     job_id: str
     model_id: str
 
 
 class ReleaseDataset(Message):
-    """The model of this job is gone.
-
-    job_id: the job.
-    """
+    """The model of this job is gone."""
 
     job_id: str
 
@@ -328,61 +254,39 @@ class RecordPrepared(Message):
 
 # --- events
 class FileRegistered(Message):
-    """The file is there.
-
-    file_id: the file.
-    terms: what was declared about it.
-    content: its bytes.
-    expires_at: when it expires, None: never.
-    job_id: the job that it comes from.
-    version: counts the files of its dataset from 1; a number is never given twice.
-    """
+    """The file is there."""
 
     file_id: str
-    terms: FileTerms
-    content: FileContent
-    expires_at: Ms | None = None
-    job_id: str | None = None
+    terms: FileTerms  # what was declared about it
+    content: FileContent  # its bytes
+    expires_at: Ms | None = None  # when it expires, None: never
+    job_id: str | None = None  # the job that it comes from
+    # counts the files of its dataset from 1; a number is never given twice
     version: int | None = None
 
 
 class UploadCreated(Message):
-    """The upload takes parts.
-
-    upload_id: the upload.
-    terms: what was declared about it.
-    expires_at: when the upload expires.
-    """
+    """The upload takes parts."""
 
     upload_id: str
-    terms: UploadTerms
-    expires_at: Ms
+    terms: UploadTerms  # what was declared about it
+    expires_at: Ms  # when the upload expires
 
 
 class PartAdded(Message):
-    """The upload has another part.
-
-    upload_id: the upload.
-    part: the part.
-    """
+    """The upload has another part."""
 
     upload_id: str
     part: UploadPart
 
 
 class UploadEnded(Message):
-    """The upload is over; the bytes of its parts are not needed any more.
-
-    upload_id: the upload.
-    outcome: what became of it.
-    parts: all of them, those of the file first, in its order.
-    file_id: the file, if there is one.
-    """
+    """The upload is over; the bytes of its parts are not needed any more."""
 
     upload_id: str
-    outcome: UploadOutcome
-    parts: tuple[str, ...]
-    file_id: str | None = None
+    outcome: UploadOutcome  # what became of it
+    parts: tuple[str, ...]  # all of them, those of the file first, in its order
+    file_id: str | None = None  # the file, if there is one
 
 
 class FileValidated(Message):
@@ -398,63 +302,45 @@ class FileUnreadable(Message):
 
 
 class FileDeleted(Message):
-    """The file is gone.
-
-    file_id: the file.
-    blob: where its bytes were.
-    report_blob: where the report of its validation was.
-    erase: keys of stored bytes that nothing else of the tenant needs any more.
-    cancelled: preparations under way that no job waits for any more.
-    """
+    """The file is gone."""
 
     file_id: str
-    blob: str
-    report_blob: str | None
+    blob: str  # key of the deleted object
+    report_blob: str | None  # key of the report of its validation
+    # keys of stored bytes that go, and folders (they end in "/") with all that is below
     erase: tuple[str, ...] = ()
-    cancelled: tuple[str, ...] = ()
+    cancelled: tuple[str, ...] = ()  # preparations under way that no job waits for any more
 
 
 class PreparationDue(Message):
-    """Files are to be prepared.
+    """Files are to be prepared."""
 
-    prepare_id: follows from the files' content and the spec: equal work is done once.
-    training_blob, training_sha256: the file that trains.
-    validation_blob, validation_sha256: the file that validates, if it is another one.
-    spec: how they are prepared.
-    mixture: further files that train.
-    """
-
-    prepare_id: str
+    prepare_id: str  # unique id of this preparation, and of its folder
+    # training_blob, training_sha256: the file that trains
     training_blob: str
     training_sha256: Sha256
+    # validation_blob, validation_sha256: the file that validates, if it is another one
     validation_blob: str | None
-    spec: PrepareSpec
+    spec: PrepareSpec  # how they are prepared
     validation_sha256: Sha256 | None = None
-    mixture: tuple[MixedBlob, ...] = ()
+    mixture: tuple[MixedBlob, ...] = ()  # further files that train
+    # follows from the files' content and the spec: equal work is done once; None: `prepare_id`
+    work: str | None = None
 
 
 class DatasetPinned(Message):
-    """The files stay until the job has ended.
-
-    job_id: the job.
-    terms: what it needs.
-    prepare_id: the preparation that it waits for.
-    """
+    """The files stay until the job has ended."""
 
     job_id: str
-    terms: PinTerms
-    prepare_id: str
+    terms: PinTerms  # what it needs
+    prepare_id: str  # `work` of the preparation that it waits for
 
 
 class DatasetPrepared(Message):
-    """The preparation has succeeded.
+    """The preparation has succeeded."""
 
-    prepare_id: the preparation.
-    prepared: what it made.
-    """
-
-    prepare_id: str
-    prepared: Prepared
+    prepare_id: str  # the preparation
+    prepared: Prepared  # what it made
 
 
 class PreparationFailed(Message):
@@ -462,15 +348,17 @@ class PreparationFailed(Message):
     failure: Failure
 
 
-class DatasetReady(Message):
-    """The job can train on its dataset.
+class WorkDiscarded(Message):
+    """A check or a preparation has ended after its files were deleted."""
 
-    job_id: the job.
-    prepared: the dataset.
-    """
+    erase: tuple[str, ...]  # folders (they end in "/") in which it has stored what nothing needs
+
+
+class DatasetReady(Message):
+    """The job can train on its dataset."""
 
     job_id: str
-    prepared: Prepared
+    prepared: Prepared  # the dataset
 
 
 class PinRefused(Message):
@@ -479,37 +367,26 @@ class PinRefused(Message):
 
 
 class DatasetUnpinned(Message):
-    """The job does not keep its files any more.
-
-    job_id: the job.
-    """
+    """The job does not keep its files any more."""
 
     job_id: str
 
 
 class DatasetKept(Message):
-    """These files stay as long as the model does.
+    """These files stay as long as the model does."""
 
-    job_id: the job that made it.
-    model_id: the model.
-    training_file, validation_file: the files in its lineage.
-    mixture: further files in it.
-    """
-
-    job_id: str
+    job_id: str  # the job that made it
     model_id: str
+    # training_file, validation_file: the files in its lineage
     training_file: str
     validation_file: str | None
-    mixture: tuple[str, ...] = ()
+    mixture: tuple[str, ...] = ()  # further files in it
 
 
 class DatasetReleased(Message):
-    """No model needs these files any more.
+    """No model needs these files any more."""
 
-    job_id: the job that made the model.
-    """
-
-    job_id: str
+    job_id: str  # the job that made the model
 
 
 Command: TypeAlias = (
@@ -540,6 +417,7 @@ Event: TypeAlias = (
     | DatasetPinned
     | DatasetPrepared
     | PreparationFailed
+    | WorkDiscarded
     | DatasetReady
     | PinRefused
     | DatasetUnpinned

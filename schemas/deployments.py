@@ -16,105 +16,74 @@ ArmRole: TypeAlias = Literal["first", "second", "shadow"]
 
 
 class Arm(Part):
-    """A version's share of a stage's traffic.
+    """A version's share of a stage's traffic."""
 
-    model_id: the version.
-    buckets: of BUCKETS.
-    """
-
-    model_id: str
-    buckets: int
+    model_id: str  # the version
+    buckets: int  # number of its buckets, out of BUCKETS
 
 
 class Deployment(Part, omit_defaults=True):
-    """What shall answer in a stage.
+    """Versions that answer for a stage of a series, and how callers are split between them."""
 
-    series, stage: the stage of a series.
-    model_id: the version that holds the stage. It answers whom `second` does not.
-    serving_pool: the engines that answer.
-    second: answers callers whose bucket is below its number of buckets.
-    shadow: is asked a share of the questions as well; its answers are only counted.
-    salt: of the callers' buckets: they stay the same while the two versions do.
-    phase: counts the changes of shares, by which traffic is counted apart.
-    """
-
+    # series, stage: the stage of a series
     series: str
     stage: ServedStage
+    # the version that holds the stage. It answers the callers that `second` does not.
     model_id: str
-    serving_pool: str = LOCAL_POOL
-    second: Arm | None = None
+    serving_pool: str = LOCAL_POOL  # the engines that answer
+    second: Arm | None = None  # answers callers whose bucket is below its number of buckets
+    # gets copies of a share of the questions as well; its answers are only counted
     shadow: Arm | None = None
-    salt: str = ""
-    phase: int = 0
+    salt: str = ""  # salt of the callers' buckets; constant while the two versions are
+    phase: int = 0  # counts the changes of shares, by which traffic is counted apart
 
 
 class ArmTraffic(Part):
-    """What one version has answered under a deployment.
-
-    role: of the version.
-    answers: that ended, or that their client left.
-    failures: questions that the engine could not answer.
-    prompt_tokens, completion_tokens: read and written.
-    answer_ms: from the question to the end, of all answers.
-    subjects: buckets of callers whom it answered.
-    """
+    """Traffic of one version under a deployment."""
 
     model_id: str
-    role: ArmRole
-    answers: int = 0
-    failures: int = 0
+    role: ArmRole  # role of the version
+    answers: int = 0  # answers that ended, or whose client disconnected
+    failures: int = 0  # questions that the engine could not answer
+    # prompt_tokens, completion_tokens: tokens of prompts and of answers
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    answer_ms: int = 0
-    subjects: int = 0
+    answer_ms: int = 0  # sum over answers of the time from the question to the end
+    subjects: int = 0  # buckets of callers that it answered
 
 
 # --- commands
 class Deploy(Message):
-    """A stage shall be answered so; a version that does not hold it is promoted to it.
+    """Deploy versions for a stage; a version that does not hold the stage is promoted to it."""
 
-    deployment: what shall hold. `salt` counts where the two versions are new, `phase` never.
-    expected: as in `Promote`, where the version does not hold the stage yet.
-    """
-
+    # the wanted deployment. `salt` counts where the two versions are new, `phase` never.
     deployment: Deployment
-    expected: str | None = None
+    expected: str | None = None  # see `Promote`, where the version does not hold the stage yet
 
 
 class CountTraffic(Message):
-    """What a gateway has seen answered in some seconds.
+    """Add the traffic that a gateway has observed in some seconds."""
 
-    series, stage, salt, phase: of the deployment; what is of a former one is dropped.
-    arms: what is added to each version's counts; `subjects` is not read.
-    buckets: of callers that were answered.
-    """
-
+    # series, stage, salt, phase: identify the deployment; counts of a former one are dropped
     series: str
     stage: ServedStage
     salt: str
     phase: int
-    arms: tuple[ArmTraffic, ...]
-    buckets: tuple[int, ...] = ()
+    arms: tuple[ArmTraffic, ...]  # what is added to each version's counts; `subjects` is not read
+    buckets: tuple[int, ...] = ()  # buckets of the answered callers
 
 
 # --- events
 class Deployed(Message):
-    """A stage is answered so, as long as the deployment's first version holds it.
+    """A stage is answered so, as long as the deployment's first version holds it."""
 
-    deployment: what holds.
-    """
-
-    deployment: Deployment
+    deployment: Deployment  # what holds
 
 
 class TrafficCounted(Message):
-    """What was answered under a deployment since it, or its shares, began.
-
-    arms: all of it.
-    buckets: of callers that were answered for the first time.
-    """
+    """Total traffic under a deployment since it, or its shares, last changed."""
 
     series: str
     stage: ServedStage
-    arms: tuple[ArmTraffic, ...]
-    buckets: tuple[int, ...] = ()
+    arms: tuple[ArmTraffic, ...]  # totals of each version
+    buckets: tuple[int, ...] = ()  # buckets of callers that were answered for the first time

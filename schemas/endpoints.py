@@ -29,67 +29,45 @@ def mail_address(url: str) -> str | None:
 
 
 class Confirmation(Part):
-    """How the address of an endpoint is confirmed.
+    """How the address of an endpoint is confirmed."""
 
-    code_sha256: of the code, which follows from the tenant's key, the endpoint and its address.
-    delivery_id: the delivery that mails the code.
-    """
-
+    # hash of the code, which is derived from the tenant's key, the endpoint and its address
     code_sha256: Sha256
-    delivery_id: str
+    delivery_id: str  # the delivery that mails the code
 
 
 class EndpointTerms(Part):
-    """A webhook endpoint. Its signing secret is derived from the tenant's key, its id and version.
-
-    endpoint_id: the endpoint.
-    name: what its tenant calls it.
-    url: where its deliveries go.
-    event_types: what it subscribes to; at least one.
-    secret_version: counts its signing secrets.
-    confirmation: of its address, None: there is nothing to confirm.
-    """
+    """A webhook endpoint. The tenant's key, its id and version give its signing secret."""
 
     endpoint_id: str
-    name: Sealed
-    url: Sealed
-    event_types: tuple[str, ...]
-    secret_version: int = 1
+    name: Sealed  # what its tenant calls it
+    url: Sealed  # destination of its deliveries
+    event_types: tuple[str, ...]  # what it subscribes to; at least one
+    secret_version: int = 1  # counts its signing secrets
+    # confirmation of its address; None: there is nothing to confirm
     confirmation: Confirmation | None = None
 
 
 class EndpointChange(Part):
-    """New terms of a webhook endpoint. What is None stays as it is.
+    """New terms of a webhook endpoint. What is None stays as it is."""
 
-    name: what its tenant calls it from now on.
-    url: where later deliveries go.
-    event_types: what it subscribes to from now on.
-    confirmation: of the new `url`; None with it: there is nothing to confirm.
-    """
-
-    name: Sealed | None = None
-    url: Sealed | None = None
-    event_types: tuple[str, ...] | None = None
+    name: Sealed | None = None  # what its tenant calls it from now on
+    url: Sealed | None = None  # destination of later deliveries
+    event_types: tuple[str, ...] | None = None  # what it subscribes to from now on
+    # confirmation of the new `url`; None with it: there is nothing to confirm
     confirmation: Confirmation | None = None
 
 
 # --- commands
 class ConfirmEndpoint(Message):
-    """Whoever reads the mail of an endpoint's address wants it.
-
-    endpoint_id: the endpoint.
-    code_sha256: of the code that was mailed to the address.
-    """
+    """The reader of the mail at an endpoint's address confirms the endpoint."""
 
     endpoint_id: str
-    code_sha256: Sha256
+    code_sha256: Sha256  # hash of the code that was mailed to the address
 
 
 # --- events
 class EndpointConfirmed(Message):
-    """The endpoint gets deliveries of what happens from now on.
-
-    endpoint_id: the endpoint.
-    """
+    """The endpoint gets deliveries of what happens from now on."""
 
     endpoint_id: str

@@ -1,6 +1,6 @@
 """Nouns of `pool`: how a node joins with a token that is used once, and gets its keys.
 
-The token itself is on no log. What the node gets is sealed to a public key of its own.
+The token itself is on no log. What the node gets is sealed to its own public key.
 """
 
 from typing import Final, TypeAlias
@@ -17,86 +17,56 @@ SEALED_SETTINGS_MAX: Final = 16_384  # characters
 
 # --- commands
 class InviteNode(Message):
-    """An operator has made a token for a node. An earlier one of the node is void.
+    """An operator has made a token for a node. An earlier one of the node is void."""
 
-    node_id: the node that may use it.
-    token_sha256: of the token.
-    valid_ms: for how long.
-    sealed_settings: what else the node gets, in Base64, for who has the token's second half.
-    """
-
-    node_id: str
-    token_sha256: Sha256
-    valid_ms: Ms
+    node_id: str  # the node that may use it
+    token_sha256: Sha256  # hash of the token
+    valid_ms: Ms  # validity of the token
+    # further settings of the node in Base64, encrypted with half of the token
     sealed_settings: str | None = None
 
 
 class EnrolNode(Message):
-    """Somebody shows a token, and wants keys of the node.
+    """A machine presents a token to get the keys of the node."""
 
-    node_id: the node that it says it is.
-    token_sha256: of the token that it has sent.
-    public_key: what its keys are to be sealed to, in hexadecimal digits.
-    """
-
-    node_id: str
-    token_sha256: Sha256
-    public_key: str
+    node_id: str  # the node that the machine claims to be
+    token_sha256: Sha256  # hash of the token that it has sent
+    public_key: str  # key to seal its keys to, in hexadecimal digits
 
 
 class RecordNodeKeys(Message):
-    """The scheduler has sealed the keys of a node that was enrolled.
-
-    node_id: the node.
-    public_key: what they are sealed to.
-    sealed_keys: in Base64.
-    """
+    """The scheduler has sealed the keys of a node that was enrolled."""
 
     node_id: str
-    public_key: str
-    sealed_keys: str
+    public_key: str  # key that they are sealed to
+    sealed_keys: str  # sealed keys in Base64
 
 
 # --- events
 class NodeInvited(Message):
-    """The node may use this token once, until the invitation ends.
-
-    node_id: the node.
-    token_sha256: of the token.
-    expires_at: the end of the invitation.
-    sealed_settings: what else the node gets, in Base64, for who has the token's second half.
-    """
+    """The node may use this token once, until the invitation ends."""
 
     node_id: str
-    token_sha256: Sha256
-    expires_at: Ms
+    token_sha256: Sha256  # hash of the token
+    expires_at: Ms  # the end of the invitation
+    # further settings of the node in Base64, encrypted with half of the token
     sealed_settings: str | None = None
 
 
 class NodeEnrolled(Message):
-    """The token was used: the node gets keys, and nobody else does with this token.
-
-    node_id: the node.
-    public_key: what they are sealed to, in hexadecimal digits.
-    key_number: of the keys that it gets.
-    """
+    """The token was used: the node gets keys, and the token is void for others."""
 
     node_id: str
-    public_key: str
-    key_number: int
+    public_key: str  # key that they are sealed to, in hexadecimal digits
+    key_number: int  # number of the keys that it gets
 
 
 class NodeKeysSealed(Message):
-    """The keys of a node are there, for whoever has the private key alone.
-
-    node_id: the node.
-    public_key: what they are sealed to.
-    sealed_keys: in Base64.
-    """
+    """The keys of a node are sealed to the holder of the private key."""
 
     node_id: str
-    public_key: str
-    sealed_keys: str
+    public_key: str  # key that they are sealed to
+    sealed_keys: str  # sealed keys in Base64
 
 
 EnrolmentCommand: TypeAlias = InviteNode | EnrolNode | RecordNodeKeys

@@ -1,8 +1,8 @@
 """The frame around every command and every journal record, the same for all streams."""
 
-from typing import Annotated, TypeAlias, dataclass_transform
+from typing import Annotated, Any, TypeAlias, dataclass_transform
 
-from msgspec import Meta, Raw, Struct, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from schemas.sealed import Sealed
 from schemas.units import Ms
@@ -28,22 +28,26 @@ class Part(Struct, frozen=True, kw_only=True, gc=False):
     """Base of the nouns inside commands and events."""
 
 
+def common_fields(source: Struct, target: type[Struct]) -> dict[str, Any]:
+    """Return the values of all fields that a struct has under the same name as another type."""
+    names = set(source.__struct_fields__)
+    return {name: getattr(source, name) for name in target.__struct_fields__ if name in names}
+
+
 class Reason(Part):
-    """Why something is as it is: a code that programs compare, and what fills the words for people.
+    """Why something is as it is: a code for programs, and what fills the words for people."""
 
-    code: one of `schemas.reasons`. It keeps its meaning for ever.
-    params: values for the words; the unit ends each name.
-    """
-
-    code: str
-    params: dict[str, str | int] = {}
+    code: str  # one of `schemas.reasons`. It keeps its meaning for ever.
+    params: dict[str, str | int] = {}  # values for the words; the unit ends each name
 
 
 # --- commands -------------------------------------------------------------------------------------
 
 
 class Source(Struct, frozen=True, array_like=True, gc=False):
-    """Where a reaction comes from; the target drops what is not above the last one it decided."""
+    """Origin of a reaction. The target drops reactions that are not above the last one it
+    processed.
+    """
 
     stream: str
     partition: int
@@ -53,24 +57,18 @@ class Source(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Idempotency(Struct, frozen=True, kw_only=True, gc=False):
-    """How a client's command is recognised when it comes twice.
+    """How a client's command is recognised when it comes twice."""
 
-    key: HMAC of the `Idempotency-Key` header, or of the body where the client sent none.
-    body: HMAC of the canonical body. by_body: no header was sent, so only an SDK retry (`retry`)
-    within ten minutes counts as a repeat, in either arrival order.
-    """
-
-    key: str
-    body: str
+    key: str  # HMAC of the `Idempotency-Key` header, or of the body where the client sent none
+    body: str  # HMAC of the canonical body
+    # no header was sent, so only an SDK retry (`retry`) within ten minutes counts as a repeat, in
+    # either arrival order
     by_body: bool = False
     retry: bool = False
 
 
 class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A command on its way to the owner of a stream. `body` is decoded with the stream's union.
-
-    sender, signature: who sends it, and its proof over all bytes before; always the last fields.
-    """
+    """A command on its way to the owner of a stream. `body` is decoded with the stream's union."""
 
     id: str
     key: str
@@ -82,6 +80,7 @@ class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     causation: str | None = None
     correlation: str | None = None
     traceparent: str | None = None
+    # sender, signature: who sends it, and its proof over all bytes before; always the last fields
     sender: str | None = None
     signature: str | None = None
 
@@ -93,22 +92,30 @@ class Claim(Struct, frozen=True, kw_only=True, tag="claim", tag_field="record", 
     """`owner` takes the partition; the claim's own offset is its epoch.
 
     Only an operator's claim carries `base`, the logical cause that the command at physical offset 0
-    has; its offset becomes the incarnation.
+    has; its offset becomes the incarnation. An operator may give a signed `RefusalOrder` instead.
     """
 
     owner: str
     nonce: str
     base: int | None = None
+    refusal: Raw | UnsetType = UNSET
+
+
+class RefusalOrder(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An operator's order to refuse one command that the owner of its stream cannot decide."""
+
+    cause: int  # its logical number
+    command_hash: str  # BLAKE2b of its bytes, so that no other one is refused
+    reason: Reason  # its parameters are the operator's name and own words
+    # sender, signature: see `Envelope`, for the stream of the command
+    sender: str | None = None
+    signature: str | None = None
 
 
 class Entry(
     Struct, frozen=True, kw_only=True, tag="entry", tag_field="record", omit_defaults=True, gc=False
 ):
-    """The one record that a command leads to. `events` are decoded with the stream's union.
-
-    opened: `cause` of the last record that counts before the owner's claim.
-    sender: who has sent the command, where that was checked: a service, or `node.` and its id.
-    """
+    """The one record that a command leads to. `events` are decoded with the stream's union."""
 
     epoch: int
     cause: int
@@ -125,7 +132,8 @@ class Entry(
     causation: str | None = None
     correlation: str | None = None
     traceparent: str | None = None
-    opened: int | None = None
+    opened: int | None = None  # `cause` of the last record that counts before the owner's claim
+    # who has sent the command, where that was checked: a service, or `node.` and its id
     sender: str | None = None
 
 
@@ -133,7 +141,7 @@ JournalRecord: TypeAlias = Claim | Entry
 
 
 class Header(Struct, frozen=True, kw_only=True, gc=False):
-    """What readers know about an accepted entry besides its events."""
+    """Metadata of an accepted entry that readers get with its events."""
 
     stream: str
     partition: int
@@ -150,37 +158,31 @@ class Header(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Context(Struct, frozen=True, kw_only=True, gc=False):
-    """What a decision may know besides state and command; the fold of its events sees the same.
-
-    sender: a service, or `node.` and its id; None: it was not checked.
-    """
+    """Input of a decision besides state and command; the fold of its events gets the same."""
 
     at: Ms
     key: str
     tenant: str
     command_id: str
     seq: int
-    sender: str | None = None
+    sender: str | None = None  # a service, or `node.` and its id; None: it was not verified
 
 
 # --- events every stream has ----------------------------------------------------------------------
 
 
 class Rejected(Message):
-    """The command is refused; nothing changed.
+    """The command is refused; nothing changed."""
 
-    code: one of `schemas.errors`, which clients rely on.
-    reason: what exactly is wrong.
-    param: the request's field that it is about, as in the API.
-    """
-
-    code: str
-    reason: Reason
-    param: str | None = None
+    code: str  # one of `schemas.errors`, which clients rely on
+    reason: Reason  # what exactly is wrong
+    param: str | None = None  # the request's field that it is about, as in the API
 
 
 def reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
-    """What a decider returns that refuses a command. The arguments are those of `Rejected`."""
+    """Return the events of a decider that refuses a command, built from the arguments of
+    `Rejected`.
+    """
     return (Rejected(code=code, reason=reason, param=param),)
 
 

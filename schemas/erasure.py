@@ -18,73 +18,50 @@ ERASURE_PARTS: Final[tuple[tuple[ErasurePart, ...], ...]] = (
 
 
 class ErasedPart(Part):
-    """A part of a tenant that is gone.
+    """A part of a tenant that is gone."""
 
-    part: which.
-    at: since when, by the time of the broker.
-    """
-
-    part: ErasurePart
-    at: Ms
+    part: ErasurePart  # the erased part
+    at: Ms  # broker time of its erasure
 
 
 class ErasureRecord(Part):
-    """What was done, for those who have to show it. It has no text of the tenant.
+    """Proof that a tenant was erased. It contains no text of the tenant."""
 
-    tenant: who was erased.
-    begun_at: when its keys were closed.
-    parts: in the order in which they were gone.
-    """
-
-    tenant: str
-    begun_at: Ms
-    parts: tuple[ErasedPart, ...]
+    tenant: str  # the erased tenant
+    begun_at: Ms  # time when its keys were closed
+    parts: tuple[ErasedPart, ...]  # erased parts, in the order in which their erasure ended
 
 
 # --- commands of `account`
 class EraseTenant(Message):
-    """Everything that the tenant wrote shall be gone, for good."""
+    """Erase everything that the tenant wrote, for good."""
 
 
 class RecordErasedPart(Message):
-    """A part of the tenant is gone (reaction of its stream, or result of an effect).
+    """A part of the tenant is gone (reaction of its stream, or result of an effect)."""
 
-    part: which.
-    """
-
-    part: ErasurePart
+    part: ErasurePart  # the erased part
 
 
 # --- events of `account`
 class TenantErasureBegun(Message):
-    """The tenant can do nothing any more, and its parts go. It cannot be taken back.
+    """The tenant can do nothing any more, and its parts go. It cannot be taken back."""
 
-    begins: parts that go now.
-    """
-
-    begins: tuple[ErasurePart, ...]
+    begins: tuple[ErasurePart, ...]  # parts that go now
 
 
 class ErasurePartDone(Message):
-    """A part of the tenant is gone.
+    """A part of the tenant is gone."""
 
-    part: which.
-    begins: parts that go now, because all before them are gone.
-    """
-
-    part: ErasurePart
-    begins: tuple[ErasurePart, ...] = ()
+    part: ErasurePart  # the erased part
+    begins: tuple[ErasurePart, ...] = ()  # parts that go now, because all before them are gone
 
 
 class TenantErased(Message):
-    """All parts are gone, the data key last: sealed texts of the tenant open nowhere any more.
+    """All parts are gone, the data key last: sealed texts of the tenant open nowhere any more."""
 
-    record: what was done.
-    sha256: of the record as JSON.
-    """
-
-    record: ErasureRecord
-    sha256: Sha256
+    record: ErasureRecord  # what was done
+    sha256: Sha256  # hash of the record as JSON
 
 
 # --- of `job`
@@ -93,12 +70,9 @@ class CloseJobs(Message):
 
 
 class JobsClosed(Message):
-    """The tenant submits nothing any more; what is open ends.
+    """The tenant submits nothing any more; what is open ends."""
 
-    more: further jobs are open, and are cancelled next.
-    """
-
-    more: bool = False
+    more: bool = False  # further jobs are open, and are cancelled next
 
 
 class JobsErased(Message):
@@ -111,14 +85,10 @@ class EraseFiles(Message):
 
 
 class FilesErased(Message):
-    """All files, uploads and prepared data of the tenant are gone, and whatever else was stored.
+    """All files, uploads and prepared data of the tenant are gone, and whatever else was stored."""
 
-    files: those that were kept until now; the next event has further ones.
-    more: there are further ones.
-    """
-
-    files: tuple[str, ...] = ()
-    more: bool = False
+    files: tuple[str, ...] = ()  # those that were kept until now; the next event has further ones
+    more: bool = False  # there are further ones
 
 
 # --- of `model`
@@ -127,14 +97,10 @@ class EraseModels(Message):
 
 
 class ModelsErased(Message):
-    """All versions, deployments, policies and permissions of the tenant are gone.
+    """All versions, deployments, policies and permissions of the tenant are gone."""
 
-    models: those that were kept until now; the next event has further ones.
-    more: there are further ones.
-    """
-
-    models: tuple[str, ...] = ()
-    more: bool = False
+    models: tuple[str, ...] = ()  # those that were kept until now; the next event has further ones
+    more: bool = False  # there are further ones
 
 
 ErasureCommand: TypeAlias = EraseTenant | RecordErasedPart

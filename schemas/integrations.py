@@ -13,48 +13,32 @@ MirrorCause: TypeAlias = Literal[
 
 
 class Integration(Part):
-    """A tool that a job's figures are written for.
+    """A tool that a job's figures are written for."""
 
-    kind: which.
-    settings: what the request says of its run, as a JSON object.
-    """
-
-    kind: IntegrationKind
-    settings: Sealed
+    kind: IntegrationKind  # the tool
+    settings: Sealed  # what the request says of its run, as a JSON object
 
 
 class TrackingServer(Part):
-    """A tenant's MLflow server.
+    """A tenant's MLflow server."""
 
-    url: its address.
-    authorization: the header that it is sent, None: none.
-    """
-
-    url: Sealed
-    authorization: Sealed | None = None
+    url: Sealed  # its address
+    authorization: Sealed | None = None  # the header that it is sent, None: none
 
 
 class MirrorReport(Part):
-    """How the writing of a job's figures to a server goes.
+    """How the writing of a job's figures to a server goes."""
 
-    kind: for which tool.
-    status: `failing`: the first try that failed; it is tried again. The others are ends.
-    cause: why it failed, None: it did not.
-    http_status: that the server answered last, None: none.
-    """
-
-    kind: IntegrationKind
+    kind: IntegrationKind  # for which tool
+    # `failing`: the first try that failed; it is tried again. The others are ends.
     status: MirrorStatus
-    cause: MirrorCause | None = None
-    http_status: int | None = None
+    cause: MirrorCause | None = None  # why it failed, None: it did not
+    http_status: int | None = None  # last status from the server; None: none
 
 
 # --- commands
 class SetTrackingServer(Message):
-    """Runs of the tenant go to this server from now on.
-
-    server: the server.
-    """
+    """Runs of the tenant go to this server from now on."""
 
     server: TrackingServer
 
@@ -64,22 +48,15 @@ class RemoveTrackingServer(Message):
 
 
 class RecordMirror(Message):
-    """The figures of a job are written, or cannot be. It may be sent again.
-
-    job_id: the job.
-    report: how it goes.
-    """
+    """The figures of a job are written, or cannot be. It may be sent again."""
 
     job_id: str
-    report: MirrorReport
+    report: MirrorReport  # how it goes
 
 
 # --- events
 class TrackingServerSet(Message):
-    """Runs of the tenant go to this server from now on.
-
-    server: the server.
-    """
+    """Runs of the tenant go to this server from now on."""
 
     server: TrackingServer
 
@@ -89,11 +66,7 @@ class TrackingServerRemoved(Message):
 
 
 class MirrorReported(Message):
-    """The figures of a job are written, or could not be.
-
-    job_id: the job.
-    report: how it goes.
-    """
+    """The figures of a job are written, or could not be."""
 
     job_id: str
-    report: MirrorReport
+    report: MirrorReport  # how it goes

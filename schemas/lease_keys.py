@@ -13,95 +13,67 @@ FOLDER: Final = "/"  # at the end of a path: what lies below it
 
 
 class LeaseHolder(Part):
-    """The agent that holds a member of a lease.
+    """The agent that holds a member of a lease."""
 
-    lease: number of the lease in the pool.
-    tenant, job_id, attempt: whose it is.
-    node_id, incarnation: the agent.
-    """
-
-    lease: int
+    lease: int  # number of the lease in the pool
+    # tenant, job_id, attempt: whose it is
     tenant: str
     job_id: str
     attempt: int
+    # node_id, incarnation: the agent
     node_id: str
     incarnation: str
 
 
 class NeededText(Part):
-    """A sealed text of a lease's work.
+    """A sealed text of a lease's work."""
 
-    field: what it is.
-    sealed: the text, under the data key of its tenant.
-    """
-
-    field: SealedField
-    sealed: Sealed
+    field: SealedField  # what it is
+    sealed: Sealed  # the text, under the data key of its tenant
 
 
 class LeaseNeeds(Part):
-    """What the work of a lease opens and writes of its tenant.
+    """Objects and texts of a tenant that the work of a lease has to decrypt or encrypt."""
 
-    reads: keys of blobs; one that ends in a slash is all below it.
-    writes: the beginnings of keys below which it writes, each with a slash at its end.
-    texts: what its work says, sealed.
-    """
-
+    # keys of blobs to read; a key that ends in a slash covers all keys below it
     reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    texts: tuple[NeededText, ...] = ()
+    writes: tuple[str, ...] = ()  # prefixes of the keys to write, each with a slash at its end
+    texts: tuple[NeededText, ...] = ()  # sealed texts in the description of its work
 
 
 # --- commands
 class RequestLeaseKeys(Message):
-    """An agent begins to prepare a lease, and wants the keys that its work needs.
+    """An agent begins to prepare a lease, and wants the keys that its work needs."""
 
-    lease: number of the lease in the pool.
-    incarnation: of the agent that asks.
-    public_key: what they are to be sealed to, in hexadecimal digits.
-    """
-
-    lease: int
-    incarnation: str
-    public_key: str
+    lease: int  # number of the lease in the pool
+    incarnation: str  # incarnation of the agent that asks
+    public_key: str  # what they are to be sealed to, in hexadecimal digits
 
 
 class RecordLeaseKeys(Message):
-    """A service that has the keys of tenants has sealed those of a lease.
+    """A service that has the keys of tenants has sealed those of a lease."""
 
-    lease, incarnation, public_key: as they were asked for.
-    sealed_keys: in Base64.
-    """
-
+    # lease, incarnation, public_key: values of the request
     lease: int
     incarnation: str
     public_key: str
-    sealed_keys: str
+    sealed_keys: str  # sealed keys in Base64
 
 
 # --- events
 class LeaseKeysRequested(Message):
-    """The lease is open, and its agent may have what its work needs.
+    """The lease is open, and its agent may have what its work needs."""
 
-    holder: the agent that asks.
-    public_key: what the keys are to be sealed to, in hexadecimal digits.
-    needs: what the keys are to open, as the pool knows it.
-    """
-
-    holder: LeaseHolder
-    public_key: str
-    needs: LeaseNeeds
+    holder: LeaseHolder  # the agent that asks
+    public_key: str  # what the keys are to be sealed to, in hexadecimal digits
+    needs: LeaseNeeds  # what the keys are to open, as the pool knows it
 
 
 class LeaseKeysSealed(Message):
-    """The keys of a lease are there, for whoever has the private key alone.
+    """The keys of a lease are sealed to the holder of the private key."""
 
-    holder: the agent that has asked.
-    sealed_keys: in Base64.
-    """
-
-    holder: LeaseHolder
-    sealed_keys: str
+    holder: LeaseHolder  # the agent that has asked
+    sealed_keys: str  # sealed keys in Base64
 
 
 LeaseKeysCommand: TypeAlias = RequestLeaseKeys | RecordLeaseKeys

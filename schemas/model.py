@@ -42,138 +42,96 @@ from schemas.reasons import Failure
 from schemas.training import BlobFile, MethodName
 from schemas.units import Ms
 
-GLOBAL = "*"
 HeldStage: TypeAlias = Literal["staging", "production"]  # by one version of a series
 
 
 class Base(Part, omit_defaults=True):
-    """A base model that jobs may start from.
+    """A base model that jobs may start from."""
 
-    base_id: its name in requests.
-    sha256: of its files; the bytes under one id never change.
-    path: where nodes find it, checked by its hash.
-    parameters: number of weights.
-    context_length: tokens of the longest sequence.
-    family: architecture, "llama" for example.
-    licence: its SPDX identifier.
-    hidden_size: width of its hidden states.
-    layers, inner_size, vocabulary: its layers, the width inside of them that a token goes through
-      (of all its experts together), its tokens; 0: the writer did not say.
-    eager_heads: heads of attention without SDPA, which keeps each pair of tokens; 0: it has SDPA.
-    aliases: other names of it in requests, so that scripts written for another service run.
-    source, revision: where the public can load it from: its name and commit at a hub; empty:
-      nowhere, or the writer did not say.
-    shared: tenants may download its files.
-    """
-
-    base_id: str
-    sha256: Sha256
-    path: str
-    parameters: int
-    context_length: int
-    family: str
-    licence: str
-    hidden_size: int
+    base_id: str  # its name in requests
+    sha256: Sha256  # hash of its files; the bytes under one id never change
+    path: str  # path on nodes, checked by its hash
+    parameters: int  # number of weights
+    context_length: int  # tokens of the longest sequence
+    family: str  # architecture, "llama" for example
+    licence: str  # its SPDX identifier
+    hidden_size: int  # width of its hidden states
+    # layers, inner_size, vocabulary: its layers, the width inside of them that a token goes through
+    # (of all its experts together), its tokens; 0: the writer did not say
     layers: int = 0
     inner_size: int = 0
     vocabulary: int = 0
+    # heads of attention without SDPA, which keeps each pair of tokens; 0: it has SDPA
     eager_heads: int = 0
+    # other names of it in requests, so that scripts written for another service run
     aliases: tuple[str, ...] = ()
+    # source, revision: public origin: name and commit at a hub; empty: none, or not recorded
     source: str = ""
     revision: str = ""
-    shared: bool = False
+    shared: bool = False  # tenants may download its files
 
 
 class LineageFile(Part):
-    """A further file that a version was trained on.
+    """A further file that a version was trained on."""
 
-    file_id, weight_ppm: as in `MixedFile`.
-    sha256: of its content.
-    """
-
+    # file_id, weight_ppm: see `MixedFile`
     file_id: str
     weight_ppm: int
-    sha256: Sha256
+    sha256: Sha256  # hash of its content
 
 
 class Lineage(Part):
-    """Where a version comes from: every input by content hash.
+    """Provenance of a version: every input by content hash."""
 
-    job_id: the job that trained it.
-    base_id, base_sha256: the base model.
-    dataset_version: key of the prepared cache.
-    training_sha256: of the packed training rows.
-    config_sha256: of the resolved configuration that the process ran with.
-    steps: optimizer steps.
-    verdict: of the gate.
-    scores_sha256: of the raw scores.
-    environment: what its last attempt was computed with, by name; empty: the writer did not say.
-    configuration: hash of what makes its result, as in `JobSpec`.
-    start_id, start_sha256: the version or checkpoint that the training began with, and its weights;
-      None: it began with the base model.
-    unusable: its scores were not finite, so that its quarantine is for good.
-    mixture: the further files it was trained on; they are part of `dataset_version`, too.
-    method: what was learnt; a reward model writes no answers.
-    imported: it was trained elsewhere. Then `job_id` is the job that evaluated it, and what it was
-      trained on is not known: its `dataset_version` is empty, unless rows of the tenant judged it.
-    """
-
-    job_id: str
+    job_id: str  # the job that trained it
+    # base_id, base_sha256: the base model
     base_id: str
     base_sha256: Sha256
-    dataset_version: str
-    training_sha256: Sha256
-    config_sha256: Sha256
-    steps: int
-    verdict: Verdict
-    scores_sha256: Sha256
+    dataset_version: str  # key of the prepared cache
+    training_sha256: Sha256  # hash of the packed training rows
+    config_sha256: Sha256  # hash of the resolved configuration that the process ran with
+    steps: int  # optimizer steps
+    verdict: Verdict  # verdict of the gate
+    scores_sha256: Sha256  # hash of the raw scores
+    # what its last attempt was computed with, by name; empty: the writer did not say
     environment: Mapping[str, str] = {}
-    configuration: str = ""
+    configuration: str = ""  # hash of what makes its result, as in `JobSpec`
+    # start_id, start_sha256: the version or checkpoint that the training began with, and its
+    # weights; None: it began with the base model
     start_id: str | None = None
     start_sha256: Sha256 | None = None
-    unusable: bool = False
+    unusable: bool = False  # its scores were not finite, so that its quarantine is for good
+    # the further files it was trained on; they are part of `dataset_version`, too
     mixture: tuple[LineageFile, ...] = ()
-    method: MethodName = "supervised"
+    method: MethodName = "supervised"  # what was learnt; a reward model writes no answers
+    # it was trained elsewhere. Then `job_id` is the job that evaluated it, and what it was trained
+    # on is not known: its `dataset_version` is empty, unless rows of the tenant judged it.
     imported: bool = False
 
 
 class Share(Part):
-    """Who may fetch a checkpoint besides its owner.
-
-    permission_id: the permission.
-    project_id: the other tenant.
-    """
+    """Permission of another tenant to fetch a checkpoint."""
 
     permission_id: str
-    project_id: str
+    project_id: str  # the other tenant
 
 
 class VersionTerms(Part):
-    """One adapter version of a tenant.
+    """One adapter version of a tenant."""
 
-    model_id: its name: "ft:…". The suffix in it is sealed; before it was in the clear.
-    series: the versions of one tenant, base and suffix; stages are per series.
-    lineage: where it comes from.
-    author: the API key that its job was submitted with; None: the writer did not say.
-    """
-
-    model_id: str
-    series: str
-    lineage: Lineage
+    model_id: str  # its name: "ft:…". The suffix in it is sealed; before it was in the clear.
+    series: str  # the versions of one tenant, base and suffix; stages are per series
+    lineage: Lineage  # its provenance
+    # the API key that its job was submitted with; None: the writer did not say
     author: str | None = None
 
 
 class ApprovalRule(Part):
-    """What a version needs before it may be promoted to a stage.
-
-    stage: the stage.
-    required: approvals of different keys, none of them the author's; 0: none are needed.
-    approvers: keys whose approvals count; empty: every key.
-    """
+    """Approvals that a version needs before it may be promoted to a stage."""
 
     stage: HeldStage
-    required: int
-    approvers: tuple[str, ...] = ()
+    required: int  # approvals of different keys, none of them the author's; 0: none are needed
+    approvers: tuple[str, ...] = ()  # keys whose approvals count; empty: every key
 
 
 class Approval(Part):
@@ -184,201 +142,133 @@ class Approval(Part):
 
 
 class ScoreSummary(Part):
-    """The gate's verdict in integers.
+    """The gate's verdict in integers."""
 
-    verdict: what the gate says.
-    reasons: what the verdict rests on.
-    items: prompts that both answered.
-    base_correct: of these, how many the base model answered well.
-    adapter_correct: how many the adapter answered well.
-    p_value_ppm: of the hypothesis that both are alike, in millionths.
-    base_loss_ppm, adapter_loss_ppm: loss on the validation rows, in millionths.
-    base_exact_match_ppm, adapter_exact_match_ppm: share of exact answers, in millionths.
-    comparisons: with the base model, and with the version in production, on the bundled questions
-      and on each benchmark; empty: the writer did not say.
-    policy: what it was judged by, None: the writer did not say.
-    measures: of the tenant's own rows; the first decides.
-    suggestions: what to change where it does not pass.
-    judge: what a judge said; None: the job asked for none.
-    benchmarks: right answers to the items of each.
-    safety: refusals in each benchmark of safety.
-    look, looks_ppm: which of the planned looks it was made at, as in `VerdictDue`.
-    """
-
-    verdict: Verdict
-    reasons: tuple[Reason, ...]
-    items: int
-    base_correct: int
-    adapter_correct: int
-    p_value_ppm: int
+    verdict: Verdict  # what the gate says
+    reasons: tuple[Reason, ...]  # what the verdict rests on
+    items: int  # prompts that both answered
+    base_correct: int  # number of prompts that the base model answered well
+    adapter_correct: int  # how many the adapter answered well
+    p_value_ppm: int  # p-value for the hypothesis that both are alike, in millionths
+    # base_loss_ppm, adapter_loss_ppm: loss on the validation rows, in millionths
     base_loss_ppm: int
     adapter_loss_ppm: int
+    # base_exact_match_ppm, adapter_exact_match_ppm: share of exact answers, in millionths
     base_exact_match_ppm: int
     adapter_exact_match_ppm: int
+    # with the base model, and with the version in production, on the bundled questions and on each
+    # benchmark; empty: the writer did not say
     comparisons: tuple[GateComparison, ...] = ()
-    policy: GatePolicy | None = None
-    measures: tuple[MeasureResult, ...] = ()
-    suggestions: tuple[Reason, ...] = ()
-    judge: JudgeResult | None = None
-    benchmarks: tuple[BenchmarkResult, ...] = ()
-    safety: tuple[SafetyResult, ...] = ()
+    policy: GatePolicy | None = None  # what it was judged by, None: the writer did not say
+    measures: tuple[MeasureResult, ...] = ()  # measures of the tenant's rows; the first decides
+    suggestions: tuple[Reason, ...] = ()  # what to change where it does not pass
+    judge: JudgeResult | None = None  # what a judge said; None: the job asked for none
+    benchmarks: tuple[BenchmarkResult, ...] = ()  # right answers to the items of each
+    safety: tuple[SafetyResult, ...] = ()  # refusals in each benchmark of safety
+    # look, looks_ppm: the interim analysis that decided, and the planned ones, see `VerdictDue`
     look: int = 1
     looks_ppm: tuple[int, ...] = ()
 
 
 # --- commands
 class AddBase(Message):
-    """Jobs may start from this base model. Its key is `GLOBAL`.
+    """Jobs may start from this base model. Its key is `GLOBAL`."""
 
-    base: the base model.
-    """
-
-    base: Base
+    base: Base  # the base model
 
 
 class PinBase(Message):
-    """A job needs a base model, as it was when the job was submitted.
-
-    job_id: the job.
-    base_id, base_sha256: the base model.
-    """
+    """A job needs a base model, as it was when the job was submitted."""
 
     job_id: str
+    # base_id, base_sha256: the base model
     base_id: str
     base_sha256: Sha256
 
 
 class RegisterVersion(Message):
-    """A job has made a version: publish it.
+    """A job has made a version: publish it."""
 
-    terms: the version.
-    adapter: its files, where its agent stored them.
-    """
-
-    terms: VersionTerms
-    adapter: tuple[BlobFile, ...]
+    terms: VersionTerms  # the version
+    adapter: tuple[BlobFile, ...]  # its files, where its agent stored them
 
 
 class RecordPublished(Message):
-    """Result of the publish effect.
+    """Result of the publish effect."""
 
-    model_id: the version.
-    files: of the artifact, under their final, content-named keys.
-    failure: why there are none.
-    """
-
-    model_id: str
-    files: tuple[BlobFile, ...]
-    failure: Failure | None = None
+    model_id: str  # the version
+    files: tuple[BlobFile, ...]  # files of the artifact, under their final, content-named keys
+    failure: Failure | None = None  # why there are none
 
 
 class Promote(Message):
-    """Compare-and-swap of the holder of a stage.
+    """Compare-and-swap of the holder of a stage."""
 
-    model_id: the new holder.
-    stage: the stage.
-    expected: the version that must hold it now, None: no version.
-    """
-
-    model_id: str
+    model_id: str  # the new holder
     stage: Stage
-    expected: str | None
+    expected: str | None  # the version that must hold it now, None: no version
 
 
 class RollBack(Message):
-    """The stage goes back to the version that held it before.
+    """The stage goes back to the version that held it before."""
 
-    series: whose stage.
-    stage: the stage.
-    expected: as in `Promote`.
-    """
-
-    series: str
+    series: str  # whose stage
     stage: Stage
-    expected: str
+    expected: str  # see `Promote`
 
 
 class DeleteVersion(Message):
-    """The version goes; its files are kept for a while.
+    """The version goes; its files are kept for a while."""
 
-    model_id: the version.
-    erase: its files go at once, also those of a version that was deleted before.
-    """
-
-    model_id: str
-    erase: bool = False
+    model_id: str  # the version
+    erase: bool = False  # its files go at once, also those of a version that was deleted before
 
 
 class SetApprovalRule(Message):
-    """What promotions to a stage need from now on.
-
-    rule: the rule.
-    """
+    """Set the approvals that promotions to a stage need from now on."""
 
     rule: ApprovalRule
 
 
 class ApproveVersion(Message):
-    """A key agrees that the version is promoted.
+    """A key agrees that the version is promoted."""
 
-    model_id: the version.
-    approval: who agrees, and to which stage.
-    """
-
-    model_id: str
-    approval: Approval
+    model_id: str  # the version
+    approval: Approval  # who agrees, and to which stage
 
 
 class RecordBaseBytes(Message):
-    """The files of a base model were hashed where they lie. Its key is `GLOBAL`.
+    """The files of a base model were hashed where they lie. Its key is `GLOBAL`."""
 
-    base_id: the base model.
-    sha256: what they are now.
-    """
-
-    base_id: str
-    sha256: Sha256
+    base_id: str  # the base model
+    sha256: Sha256  # what they are now
 
 
 class ShareCheckpoint(Message):
-    """Each of the tenants may fetch the checkpoint; those who may already are left as they are.
-
-    checkpoint_id: the checkpoint.
-    shares: a new permission for each tenant.
-    """
+    """Each of the tenants may fetch the checkpoint; those who may already are left as they are."""
 
     checkpoint_id: str
-    shares: tuple[Share, ...]
+    shares: tuple[Share, ...]  # a new permission for each tenant
 
 
 class UnshareCheckpoint(Message):
-    """Takes a permission back.
-
-    permission_id: the permission.
-    """
+    """Takes a permission back."""
 
     permission_id: str
 
 
 # --- events
 class BaseAdded(Message):
-    """Jobs of this partition may start from this base model.
+    """Jobs of this partition may start from this base model."""
 
-    base: the base model.
-    """
-
-    base: Base
+    base: Base  # the base model
 
 
 class BasePinned(Message):
-    """The job can have its base model.
-
-    job_id: the job.
-    base: the base model.
-    """
+    """The job can have its base model."""
 
     job_id: str
-    base: Base
+    base: Base  # the base model
 
 
 class BaseRefused(Message):
@@ -387,27 +277,18 @@ class BaseRefused(Message):
 
 
 class VersionSubmitted(Message):
-    """The version is being published.
+    """The version is being published."""
 
-    terms: the version.
-    adapter: its files, where its agent stored them.
-    """
-
-    terms: VersionTerms
-    adapter: tuple[BlobFile, ...]
+    terms: VersionTerms  # the version
+    adapter: tuple[BlobFile, ...]  # its files, where its agent stored them
 
 
 class VersionPublished(Message):
-    """The version is in stage dev.
+    """The version is in stage dev."""
 
-    terms: the version.
-    files: of the artifact, under their final, content-named keys.
-    quarantined: the gate blocked it: it can be downloaded and not promoted.
-    """
-
-    terms: VersionTerms
-    files: tuple[BlobFile, ...]
-    quarantined: bool
+    terms: VersionTerms  # the version
+    files: tuple[BlobFile, ...]  # files of the artifact, under their final, content-named keys
+    quarantined: bool  # the gate blocked it: it can be downloaded and not promoted
 
 
 class VersionFailed(Message):
@@ -417,110 +298,71 @@ class VersionFailed(Message):
 
 
 class StageMoved(Message):
-    """A version holds another stage.
+    """A version holds another stage."""
 
-    model_id: the version.
-    series: its series.
-    stage: the stage that it holds now.
-    replaced: the version that held it, and goes back to dev, None: no version.
-    by: what moved it.
-    """
-
-    model_id: str
+    model_id: str  # the version
     series: str
-    stage: Stage
-    replaced: str | None
-    by: Literal["promotion", "rollback"]
+    stage: Stage  # the stage that it holds now
+    replaced: str | None  # the version that held it, and goes back to dev, None: no version
+    by: Literal["promotion", "rollback"]  # what moved it
 
 
 class VersionDeleted(Message):
-    """The version is gone.
+    """The version is gone."""
 
-    model_id: the version.
-    files: what was published, to be removed from storage.
-    job_id: the job that made it.
-    erase_at: until then it can be restored, and its files stay; None: they go now.
-    """
-
-    model_id: str
-    files: tuple[BlobFile, ...] = ()
-    job_id: str | None = None
+    model_id: str  # the version
+    files: tuple[BlobFile, ...] = ()  # what was published, to be removed from storage
+    job_id: str | None = None  # the job that made it
+    # end of the time in which it can be restored, and its files stay; None: they go now
     erase_at: Ms | None = None
 
 
 class VersionRestored(Message):
-    """A version that was deleted is back, as it was.
+    """A version that was deleted is back, as it was."""
 
-    terms: the version.
-    files: of the artifact.
-    stage: the one that it holds: none that only one version can hold.
-    """
-
-    terms: VersionTerms
-    files: tuple[BlobFile, ...]
-    stage: Stage
+    terms: VersionTerms  # the version
+    files: tuple[BlobFile, ...]  # files of the artifact
+    stage: Stage  # the one that it holds: none that only one version can hold
 
 
 class ApprovalRuleSet(Message):
-    """Promotions to a stage need this.
-
-    rule: the rule.
-    """
+    """Promotions to a stage need this."""
 
     rule: ApprovalRule
 
 
 class VersionApproved(Message):
-    """A key agreed that the version is promoted.
+    """A key agreed that the version is promoted."""
 
-    model_id: the version.
-    approval: who agreed, and to which stage.
-    """
-
-    model_id: str
-    approval: Approval
+    model_id: str  # the version
+    approval: Approval  # who agreed, and to which stage
 
 
 class BaseDrifted(Message):
-    """The files of a base model are not those that it was added with: its versions are stale.
+    """The files of a base model are not those that it was added with: its versions are stale."""
 
-    base_id: the base model.
-    sha256: what they are now.
-    """
-
-    base_id: str
-    sha256: Sha256
+    base_id: str  # the base model
+    sha256: Sha256  # what they are now
 
 
 class BaseRestored(Message):
-    """The files of a base model are again those that it was added with.
+    """The files of a base model are again those that it was added with."""
 
-    base_id: the base model.
-    """
-
-    base_id: str
+    base_id: str  # the base model
 
 
 class CheckpointShared(Message):
-    """Another tenant may fetch the checkpoint.
-
-    checkpoint_id: the checkpoint.
-    share: the permission.
-    """
+    """Another tenant may fetch the checkpoint."""
 
     checkpoint_id: str
-    share: Share
+    share: Share  # the permission
 
 
 class CheckpointUnshared(Message):
-    """The tenant may not fetch the checkpoint any more.
-
-    checkpoint_id: the checkpoint.
-    share: the permission that was taken back.
-    """
+    """The tenant may not fetch the checkpoint any more."""
 
     checkpoint_id: str
-    share: Share
+    share: Share  # the permission that was taken back
 
 
 Command: TypeAlias = (

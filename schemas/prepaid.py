@@ -9,55 +9,37 @@ from schemas.units import Micro
 
 # --- commands
 class GrantPrepaid(Message):
-    """The tenant has paid in advance.
+    """The tenant has paid in advance."""
 
-    credit: what; its reference is used once.
-    """
-
-    credit: PrepaidCredit
+    credit: PrepaidCredit  # what; its reference is used once
 
 
 class RevokePrepaid(Message):
-    """A prepaid credit was recorded by mistake: what is left of it shall pay nothing.
+    """A prepaid credit was recorded by mistake: its remainder pays nothing."""
 
-    reference: the credit.
-    """
-
-    reference: str
+    reference: str  # the credit
 
 
 # --- events
 class PrepaidGranted(Message):
-    """The tenant has a prepaid credit.
+    """The tenant has a prepaid credit."""
 
-    credit: what was paid in advance.
-    first_month: the first month whose invoice it may pay.
-    """
-
-    credit: PrepaidCredit
-    first_month: str
+    credit: PrepaidCredit  # what was paid in advance
+    first_month: str  # the first month whose invoice it may pay
 
 
 class PrepaidExpired(Message):
-    """Nothing is left of a prepaid credit: its last month is closed.
+    """Nothing is left of a prepaid credit: its last month is closed."""
 
-    reference: the credit.
-    amount_micro: that was left.
-    """
-
-    reference: str
-    amount_micro: Micro
+    reference: str  # the credit
+    amount_micro: Micro  # remaining amount
 
 
 class PrepaidRevoked(Message):
-    """What was left of a prepaid credit pays nothing any more; what it has paid stays paid.
+    """A prepaid credit was revoked: its balance is void, and what it has paid stays paid."""
 
-    reference: the credit.
-    amount_micro: that was left.
-    """
-
-    reference: str
-    amount_micro: Micro
+    reference: str  # the credit
+    amount_micro: Micro  # balance that was left
 
 
 PrepaidCommand: TypeAlias = GrantPrepaid | RevokePrepaid

@@ -1,13 +1,15 @@
 """Codes of the reasons on the logs. The gateway makes words of them; no log holds prose.
 
-A code keeps its meaning for ever; new ones may be added. Each function takes the codes of one use,
+A code keeps its meaning for ever; new ones may be added. Each `Reasons` takes the codes of one use,
 so that a misspelt code is a type error.
 """
 
-from typing import Literal, TypeAlias
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from schemas.envelope import Part, Reason
 from schemas.sealed import Sealed
+
+C = TypeVar("C", bound=str, contravariant=True)
 
 # Why a job or a placement waits, or what it does in its phase.
 WaitCode: TypeAlias = Literal[
@@ -16,14 +18,15 @@ WaitCode: TypeAlias = Literal[
     "inputs_not_ready",  # resumed before file, dataset or base model were ready
     "placement",  # the pool is asked for a place
     "paused",  # by its tenant
-    "node_preparation",  # a node fetches the inputs
-    "draining",  # told to stop: finishes its step and writes a checkpoint
+    "node_preparation",  # a node fetches the inputs and starts a process
+    "draining",  # asked to stop: finishes its step and writes a checkpoint
     "scoring",  # base model and adapter are being scored
     "judging",  # the scores are being judged
     "publishing",  # the adapter is being published
     "no_node_up",  # no node of the pool is up
     "no_capacity",  # slots: every node that fits is busy
     "gang_too_large",  # slots: more than the pool can ever give
+    "no_fabric",  # slots: more than one node has, and the nodes have no network for a training
     "memory_short",  # slots, memory_bytes: no node has memory for so many slots of so much each
     "no_device",  # device, memory_bytes: no node has slots of this kind with so much memory
     "no_accelerator",  # accelerator: no node is of this model, accelerators: the models there are
@@ -36,13 +39,13 @@ WaitCode: TypeAlias = Literal[
     "reservation",  # free slots are reserved for a job before it
     "topology",  # slots: free ones suffice, but not on one node
     "memory_taken",  # memory_bytes: free slots, and too little of the memory that they share
-    "slots_being_freed",  # slots: other jobs were told to free them for it
+    "slots_being_freed",  # slots: other jobs were asked to free them for it
     "next_decision",  # it fits now: the pool's next decision starts it
     "price_class",  # only slots of another price class are free
     "quota",  # limit: its tenant has so many jobs, which are all that it may have at a time
     "budget",  # its budget is used up until the next period
 ]
-# Why an attempt was ended, beside who ended it (`EndAuthor`).
+# Why an attempt was ended, besides who ended it (`EndAuthor`).
 EndCode: TypeAlias = Literal[
     "cancelled",  # the tenant cancelled the job
     "paused",  # the tenant paused the job
@@ -101,6 +104,7 @@ RefusalCode: TypeAlias = Literal[
     "sender_of_reaction",  # sender, stream: only its owner reacts to it
     "sender_not_node",  # sender, node_id: a node speaks for another one
     "sender_withdrawn",  # sender: the key that it has is withdrawn
+    "operator_refused",  # operator, why: a command that could not be decided
     "record_too_large",  # limit_bytes
     "decision_failed",  # error: the exception's type
     # tenants and what is theirs
@@ -135,6 +139,7 @@ RefusalCode: TypeAlias = Literal[
     "month_malformed",
     "month_not_begun",  # period
     "month_being_closed",  # period
+    "month_over",  # period
     "invoice_missing",  # period, currency: nothing was billed
     "credit_out_of_range",  # number: of the invoice, left_micro: what it has
     "taxes_at_most",  # limit
@@ -151,6 +156,7 @@ RefusalCode: TypeAlias = Literal[
     "prices_tiers_at_most",  # version, limit: of one rate
     "prices_tier_order",  # version, limit: its quantity is not above the one before, or above this
     "prices_tier_rises",  # version: a price that is not below the one before
+    "prices_not_here",  # version: on its way to the tenant's partition
     "prices_overlap",  # version, other: same currency and first day
     "tax_out_of_range",
     "due_days_out_of_range",  # limit
@@ -162,6 +168,8 @@ RefusalCode: TypeAlias = Literal[
     "overage_out_of_range",  # limit: of the surcharge, in millionths
     "commitment_out_of_range",  # limit
     "currency_of_another",  # currency, own: the tenant's
+    "terms_in_another_currency",  # term, currency: of the term, period, own: of its prices then
+    "terms_months_at_most",  # limit
     "prepaid_exists",  # reference: with another amount, currency or month
     "prepaid_at_most",  # limit
     "prepaid_missing",  # reference
@@ -224,6 +232,7 @@ RefusalCode: TypeAlias = Literal[
     "node_missing",  # node_id
     "node_in_service",  # node_id
     "node_id_malformed",
+    "node_id_reserved",  # node_id
     "invitation_unknown",  # node_id: it has none with this token
     "invitation_expired",  # node_id
     "invitation_used",  # node_id: by somebody with another key
@@ -296,6 +305,7 @@ FailureCode: TypeAlias = Literal[
     "base_differs",  # base_id, sha256: now, job_sha256: of the job
     "base_changed",  # between submission and start
     "start_deleted",  # model_id: the version that the job begins with
+    "start_unpublished",  # model_id: the version that the job evaluates
     "version_exists",  # model_id, job_id: whose it is
     "versions_at_most",  # limit
     "adapter_empty",
@@ -307,6 +317,7 @@ FailureCode: TypeAlias = Literal[
     "platform_errors",  # attempts
     "attempts_failed",  # attempts: over the whole training, some with checkpoints
     "loss_diverged",
+    "nothing_learnt",
     "row_untrainable",
     "request_wrong",
     "slots_above_largest",  # slots, largest: nodes with such devices have no more for a job
@@ -372,65 +383,28 @@ SuggestionCode: TypeAlias = Literal[
 
 
 class Failure(Part):
-    """Why something failed.
+    """Why something failed."""
 
-    code: one of `schemas.errors`, which clients rely on.
-    reason: what exactly failed.
-    param: the request's field that it is about, as in the API.
-    detail: what a process said; it may quote tenant data.
-    """
-
-    code: str
-    reason: Reason
-    param: str | None = None
-    detail: Sealed | None = None
+    code: str  # one of `schemas.errors`, which clients rely on
+    reason: Reason  # what exactly failed
+    param: str | None = None  # the request's field that it is about, as in the API
+    detail: Sealed | None = None  # what a process said; it may quote tenant data
 
 
-def waiting(code: WaitCode, **params: str | int) -> Reason:
-    """Why a job or a placement waits, or what it does in its phase."""
-    return Reason(code=code, params=params)
+class Reasons(Generic[C]):
+    """Makes reasons with the codes of one use."""
+
+    def __call__(self, code: C, **params: str | int) -> Reason:
+        return Reason(code=code, params=params)
 
 
-def ending(code: EndCode, **params: str | int) -> Reason:
-    """Why an attempt was ended."""
-    return Reason(code=code, params=params)
-
-
-def cordoning(code: CordonCode, **params: str | int) -> Reason:
-    """Why a node gets no new leases."""
-    return Reason(code=code, params=params)
-
-
-def device_fault(code: DeviceFaultCode, **params: str | int) -> Reason:
-    """Why a device gets no new leases."""
-    return Reason(code=code, params=params)
-
-
-def skipping(code: SkipCode, **params: str | int) -> Reason:
-    """Why a checkpoint could not be used."""
-    return Reason(code=code, params=params)
-
-
-def refusing(code: RefusalCode, **params: str | int) -> Reason:
-    """Why a command is refused."""
-    return Reason(code=code, params=params)
-
-
-def rejecting(code: FileCode, **params: str | int) -> Reason:
-    """Why a file is not accepted."""
-    return Reason(code=code, params=params)
-
-
-def failing(code: FailureCode, **params: str | int) -> Reason:
-    """Why something that was begun has failed."""
-    return Reason(code=code, params=params)
-
-
-def suggesting(code: SuggestionCode, **params: str | int) -> Reason:
-    """What to change when a result does not pass."""
-    return Reason(code=code, params=params)
-
-
-def judging(code: VerdictCode, **params: str | int) -> Reason:
-    """What a verdict rests on."""
-    return Reason(code=code, params=params)
+waiting = Reasons[WaitCode]()  # why a job or a placement waits, or what it does in its phase
+ending = Reasons[EndCode]()  # why an attempt was ended
+cordoning = Reasons[CordonCode]()  # why a node gets no new leases
+device_fault = Reasons[DeviceFaultCode]()  # why a device gets no new leases
+skipping = Reasons[SkipCode]()  # why a checkpoint could not be used
+refusing = Reasons[RefusalCode]()  # why a command is refused
+rejecting = Reasons[FileCode]()  # why a file is not accepted
+failing = Reasons[FailureCode]()  # why something that was begun has failed
+suggesting = Reasons[SuggestionCode]()  # what to change after a result did not pass
+judging = Reasons[VerdictCode]()  # on what a verdict is based

@@ -3,7 +3,7 @@
 A node has the rights of `trainer`, and may only speak for itself.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from schemas import account, admission, dataset, deployments, gate, job, lifetime, model, node, pool
 from schemas.anomaly import RecordAnomaly
@@ -16,15 +16,9 @@ from schemas.integrations import RecordMirror, RemoveTrackingServer, SetTracking
 from schemas.lease_keys import RecordLeaseKeys, RequestLeaseKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.serving import RemoveServingPool, SetServingPool
+from schemas.streams import Permit
 from schemas.sweep import CancelSweep, SubmitSweep
 from schemas.works import DescribeWork
-
-
-class Permit(NamedTuple):
-    """`sender`: the service that may send `commands`."""
-
-    sender: str
-    commands: frozenset[type[Message]]
 
 
 def _permit(sender: str, *commands: type[Message]) -> Permit:
@@ -76,7 +70,7 @@ JOB: Final = (
     _permit(
         "scheduler",
         *(job.RecordWait, job.RecordGranted, job.RecordStarted, job.RecordCheckpoint),
-        *(job.RecordDraining, job.RecordUsage, job.RecordClosed, CloseJobs),
+        *(job.RecordDraining, job.RecordUsage, job.RecordClosed, CloseJobs, Tick),
     ),
     _permit("watcher", RecordAnomaly),
 )

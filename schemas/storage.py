@@ -11,69 +11,44 @@ NOT_COUNTED: Final[Purpose] = "base-model"  # bytes that operators add for all t
 
 
 class DatasetName(Part):
-    """A name whose files are its versions.
+    """A name whose files are its versions."""
 
-    key: tells equal names without revealing them.
-    name: the name.
-    """
-
-    key: str
+    key: str  # equal for equal names, without revealing them
     name: Sealed
 
 
 class FileTerms(Part):
-    """What is declared about a file before its bytes are there.
+    """Metadata of a file that is declared before its bytes are uploaded."""
 
-    purpose: what it is for.
-    name: its name on the client's machine.
-    expires_after_ms: when it expires, counted from its registration, None: never.
-    dataset: the name that it is the next version of.
-    rows_max: what the tenant's plan allows.
-    niceness: of the process that checks it, by the plan; None: as others.
-    """
-
-    purpose: Purpose
-    name: Sealed
+    purpose: Purpose  # what it is for
+    name: Sealed  # its name on the client's machine
+    # when it expires, counted from its registration, None: never
     expires_after_ms: Ms | None = None
-    dataset: DatasetName | None = None
-    rows_max: int | None = None
+    dataset: DatasetName | None = None  # the name that it is the next version of
+    rows_max: int | None = None  # what the tenant's plan allows
+    # CPU niceness of the process that checks it, by the plan; None: the default
     niceness: int | None = None
 
 
 class UploadTerms(Part):
-    """A file that will come in parts.
+    """A file that will come in parts."""
 
-    media_type: of the file.
-    bytes: of all parts together.
-    file: what is declared about the file.
-    """
-
-    media_type: str
-    bytes: int
-    file: FileTerms
+    media_type: str  # media type of the file
+    bytes: int  # size of all parts together
+    file: FileTerms  # what is declared about the file
 
 
 class StorageQuota(Part):
-    """What a tenant may keep at a time, by its plan.
+    """Storage limits of a tenant's plan."""
 
-    bytes: of files and of what pending uploads declare, together; base models do not count.
-    files: that are not deleted, whatever their check said.
-    uploads: that are pending.
-    """
-
-    bytes: int
-    files: int
-    uploads: int
+    bytes: int  # size of files and declared size of pending uploads, together, without base models
+    files: int  # number of files that are not deleted, regardless of the result of their check
+    uploads: int  # number of pending uploads
 
 
 class UploadPart(Part):
-    """A part of an upload. Its bytes are under `part_blob`.
-
-    part_id: the part.
-    bytes: how many.
-    sha256: of all of them.
-    """
+    """A part of an upload. Its bytes are under `part_blob`."""
 
     part_id: str
     bytes: int
-    sha256: Sha256
+    sha256: Sha256  # hash of all its bytes

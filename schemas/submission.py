@@ -1,10 +1,12 @@
 """What a tenant asks for when it submits a job, and what it is estimated to need and to cost."""
 
-from msgspec import structs
+from typing import Annotated, Any, TypeAlias
 
-from schemas.account import Lane
+from msgspec import Meta, structs
+
 from schemas.benchmark import Benchmark
-from schemas.billing import Rate
+from schemas.billing import Lane
+from schemas.billing import Price as Price
 from schemas.dataset import BaseTokens, LengthPolicy, Prepared
 from schemas.envelope import Part, Sha256
 from schemas.integrations import Integration
@@ -15,206 +17,160 @@ from schemas.training import AdapterStart, Device, HyperParameters, LeaseHardwar
 from schemas.units import GpuMs, Micro, Tokens
 
 
-class Price(Part):
-    """One lane's prices out of one version of the price book, as shown with the estimate.
-
-    version: of the price book.
-    currency: of the prices.
-    gpu_hour_micro: one GPU-hour.
-    token_micro_per_million: a million tokens, as a comparison.
-    lane: service class that the prices are of, None: the writer did not say.
-    rates: exceptions of the lane.
-    """
-
-    version: str
-    currency: str
-    gpu_hour_micro: Micro
-    token_micro_per_million: Micro = 0
-    lane: Lane | None = None
-    rates: tuple[Rate, ...] = ()
-
-
 class UsageSource(Part):
-    """What the price of some use may depend on besides its time.
+    """Attributes of usage, besides its time, that its price may depend on."""
 
-    role: what it was used for.
-    hardware: what it was used on.
-    tokens: trained with it, and billed; below zero: given back.
-    """
-
-    role: Role = "train"
-    hardware: LeaseHardware | None = None
-    tokens: Tokens = 0
+    role: Role = "train"  # purpose of the lease
+    hardware: LeaseHardware | None = None  # hardware of the lease
+    tokens: Tokens = 0  # trained tokens that are billed; below zero: credited
+    # price_version, lane: price of a credit, whose job may be forgotten by then; None: use
+    price_version: str | None = None
+    lane: Lane | None = None
 
 
 class Estimate(Part):
-    """What a job is expected to need.
+    """Expected resources and price of a job."""
 
-    tokens: trained on, over all epochs.
-    steps: optimizer steps.
-    train_gpu_ms: of the training.
-    eval_gpu_ms: of the evaluation.
-    hold_gpu_ms: what is held: an upper bound that its use never passes.
-    memory_bytes: what one slot needs.
-    price_micro: of what is expected.
-    price_max_micro: of the hold.
-    currency: of the prices.
-    """
-
-    tokens: Tokens
-    steps: int
-    train_gpu_ms: GpuMs
-    eval_gpu_ms: GpuMs
-    hold_gpu_ms: GpuMs
-    memory_bytes: int
-    price_micro: Micro
-    price_max_micro: Micro
-    currency: str
+    tokens: Tokens  # trained tokens, over all epochs
+    steps: int  # optimizer steps
+    train_gpu_ms: GpuMs  # GPU time of the training
+    eval_gpu_ms: GpuMs  # GPU time of the evaluation
+    hold_gpu_ms: GpuMs  # reserved GPU time: an upper bound that its use never exceeds
+    memory_bytes: int  # what one slot needs
+    price_micro: Micro  # price of the expected use
+    price_max_micro: Micro  # price of the hold
+    currency: str  # currency of the prices
 
 
 class Budget(Part):
-    """What one job may cost at most. Its hold is never above it, so neither is its use.
+    """Maximum cost of one job. Neither its hold nor its use exceeds it."""
 
-    max_gpu_ms: as GPU time, None: no such cap.
-    max_amount_micro: as an amount, None: no such cap.
-    """
-
-    max_gpu_ms: GpuMs | None = None
-    max_amount_micro: Micro | None = None
+    max_gpu_ms: GpuMs | None = None  # cap of GPU time, None: no such cap
+    max_amount_micro: Micro | None = None  # cap of the amount, None: no such cap
 
 
 class Pace(Part):
-    """How long the past jobs most like this one took, in millionths of what the formula expects.
+    """How long the past jobs most like this one took, in millionths of what the formula expects."""
 
-    train_ppm: of trainings.
-    eval_ppm: of evaluations.
-    """
-
-    train_ppm: int
-    eval_ppm: int
+    train_ppm: int  # pace of trainings
+    eval_ppm: int  # pace of evaluations
 
 
 class MixtureFile(Part):
-    """A further file that a job trains on.
+    """A further file that a job trains on."""
 
-    file_id, weight_ppm: as in `MixedFile`.
-    sha256: of its content.
-    tokens: of its rows under the job's base model.
-    """
-
+    # file_id, weight_ppm: see `MixedFile`
     file_id: str
     weight_ppm: int
-    sha256: Sha256
-    tokens: BaseTokens
+    sha256: Sha256  # hash of its content
+    tokens: BaseTokens  # tokens of its rows under the job's base model
 
 
 class EvaluationTerms(Part):
-    """A job that trains nothing: the gate judges what is in its `start`.
+    """A job that trains nothing: the gate judges what is in its `start`."""
 
-    imported: it came from elsewhere, and becomes a version. Otherwise it is a version already.
-    prepared: rows that its training had held back; None: the job's file, or no rows.
-    """
-
+    # it came from elsewhere, and becomes a version. Otherwise it is a version already.
     imported: bool
+    # rows that its training had held back; None: the job's file, or no rows
     prepared: Prepared | None = None
 
 
 class Variant(Part):
-    """One of the configurations that a job trains in turns.
+    """One of the configurations that a job trains in turns."""
 
-    run_id: of its run in the sweep.
-    hyper, auto, configuration: as in `JobSpec`.
-    """
-
-    run_id: str
+    run_id: str  # id of its run in the sweep
+    # hyper, auto, configuration: see `JobSpec`
     hyper: HyperParameters
     auto: tuple[str, ...] = ()
     configuration: str = ""
 
 
-class JobSpec(Part):
-    """What the tenant asked for, resolved by the gateway: no "auto" left, every input named.
+Tags: TypeAlias = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=64)]],
+    Meta(max_length=16, description="labels, by which jobs are listed"),
+]
 
-    base: the base model.
-    training_file: the file it trains on.
-    validation_file: the file it validates on, None: a share of the files it trains on.
-    hyper: the resolved hyper-parameters.
-    auto: names of those that were "auto" in the request.
-    length_policy: what happens to rows that are too long.
-    validation_fraction_ppm: share of the rows that validates, in millionths.
-    slots: how many slots it trains on.
-    pool: where it runs.
-    suffix: part of its model's name.
-    metadata: the tenant's own pairs.
-    series: of the registry; it does not reveal the suffix.
-    model_id: id that its version will get: "ft:…", with the suffix sealed.
-    price: what it is admitted at.
-    device: kind of device that every slot must be.
-    budget: what it may cost, None: no cap of its own.
-    drop_max_ppm: loss of accuracy at which the gate blocks, None: the gate's own.
-    constraints: which nodes it may run on, None: any.
-    ignored: parts of the request that do nothing here; the tenant is told.
-    prompts: a JSON array of texts that base and adapter answer, None: the bundled ones.
-    configuration: hash of what makes its result: base model, contents of its files, settings;
-      empty: the writer did not say.
-    duplicate_of: an earlier job with the same one, None: there was none.
-    start: what its training begins with, None: an adapter that has learnt nothing.
-    pace: how long such jobs took of late, None: too few have ended.
-    same_rows: the validation file has the bytes of the training file.
-    sweep_id: the sweep that it is a job of, None: of none.
-    grader: what says the worth of its answers, as JSON; None: its method grades none.
-    measures: a JSON array of what answers to its validation rows are measured by, None: by nothing.
-    measured_rows: how many of these rows are answered for that.
-    mixture: further files it trains on.
-    evaluation: it trains nothing, None: it trains.
-    benchmarks: that both sides answer, besides the bundled questions.
-    benchmark_items: at most so many items of each.
-    looks_ppm: shares of these items after which the gate may decide, rising to all; empty: they are
-      asked at once.
-    integrations: tools that its figures are written for, in the order of the request.
-    variants: that it trains in turns in one process, to leave the one with the lowest validation
-      loss; until then `hyper` is that of one with the largest micro-batches. None: it has no more.
+
+def text(path: str, form: Any, *, answer: str = "", filters: bool = False) -> Meta:
+    """Declare a setting that may quote the tenant: sealed on the log under the name of its field.
+
+    path: path in the body of a submission and in a recipe
+    form: type of the value; a string is sealed as it is, everything else as JSON
+    answer: name in the answer, where it is not the last part of `path`
+    filters: a list of jobs is filtered by its values
+    """
+    return Meta(extra={"path": path, "form": form, "answer": answer, "filters": filters})
+
+
+class JobSettings(Part, kw_only=True):
+    """Settings of a job, apart from its base model, files and hyper-parameters.
+
+    Texts are declared here alone: the field of the body, the seal on the log, the answer, the
+    recipe and the filter of the list follow from the declaration.
     """
 
-    base: Base
-    training_file: str
-    validation_file: str | None
-    hyper: HyperParameters
-    auto: tuple[str, ...]
-    length_policy: LengthPolicy
-    validation_fraction_ppm: int
-    slots: int
-    pool: str
-    suffix: Sealed | None
-    metadata: Sealed | None
-    series: str
-    model_id: str
-    price: Price
-    device: Device = "cpu"
-    budget: Budget | None = None
+    length_policy: LengthPolicy  # what happens to rows that are too long
+    validation_fraction_ppm: int  # share of the rows that validates, in millionths
+    slots: int  # how many slots it trains on
+    budget: Budget | None = None  # what it may cost, None: no cap of its own
+    # loss of accuracy at which the gate blocks, None: the gate's own
     drop_max_ppm: int | None = None
-    constraints: NodeConstraints | None = None
+    constraints: NodeConstraints | None = None  # constraints on nodes; None: any node
+    measured_rows: int = 0  # how many validation rows are answered for `measures`
+    benchmark_items: int = 0  # largest number of items of each benchmark
+    # part of its model's name
+    suffix: Annotated[Sealed | None, text("suffix", str, answer="user_provided_suffix")] = None
+    # the tenant's own pairs
+    metadata: Annotated[Sealed | None, text("metadata", dict[str, str])] = None
+    # texts that base and adapter answer, None: the bundled ones
+    prompts: Annotated[Sealed | None, text("eval.prompts", list[str])] = None
+    # what answers to its validation rows are measured by, None: by nothing
+    measures: Annotated[Sealed | None, text("eval.measures", list[Any])] = None
+    # grader of its answers; None: its method grades none
+    grader: Annotated[Sealed | None, text("method.reinforcement.grader", dict[str, Any])] = None
+    # labels of the tenant's own
+    tags: Annotated[Sealed | None, text("tags", Tags, filters=True)] = None
+
+
+class JobSpec(JobSettings, kw_only=True):
+    """Resolved specification of a job: no "auto" left, every input named."""
+
+    base: Base  # the base model
+    training_file: str  # the file it trains on
+    validation_file: str | None  # the file it validates on, None: a share of the files it trains on
+    hyper: HyperParameters  # the resolved hyper-parameters
+    auto: tuple[str, ...]  # names of those that were "auto" in the request
+    pool: str  # pool of nodes that it runs in
+    series: str  # series in the registry; it does not reveal the suffix
+    model_id: str  # id that its version will get: "ft:…", with the suffix sealed
+    price: Price  # what it is admitted at
+    device: Device = "cpu"  # kind of device that every slot must be
+    # parts of the request that have no effect; they are reported to the tenant
     ignored: tuple[str, ...] = ()
-    prompts: Sealed | None = None
+    # hash of what makes its result: base model, contents of its files, settings; empty: the writer
+    # did not say
     configuration: str = ""
-    duplicate_of: str | None = None
+    duplicate_of: str | None = None  # an earlier job with the same one, None: there was none
+    # what its training begins with, None: an adapter that has learnt nothing
     start: AdapterStart | None = None
-    pace: Pace | None = None
-    same_rows: bool = False
-    sweep_id: str | None = None
-    grader: Sealed | None = None
-    measures: Sealed | None = None
-    measured_rows: int = 0
-    mixture: tuple[MixtureFile, ...] = ()
-    evaluation: EvaluationTerms | None = None
+    pace: Pace | None = None  # how long such jobs took of late, None: too few have ended
+    same_rows: bool = False  # the validation file has the bytes of the training file
+    sweep_id: str | None = None  # the sweep that it is a job of, None: of none
+    mixture: tuple[MixtureFile, ...] = ()  # further files it trains on
+    evaluation: EvaluationTerms | None = None  # it trains nothing, None: it trains
+    # benchmarks that both sides answer, besides the bundled questions
     benchmarks: tuple[Benchmark, ...] = ()
-    benchmark_items: int = 0
+    # shares of these items after which the gate may decide, rising to all; empty: they are asked at
+    # once
     looks_ppm: tuple[int, ...] = ()
+    # tools that its figures are written for, in the order of the request
     integrations: tuple[Integration, ...] = ()
+    # configurations that it trains in turns in one process, to keep the one with the lowest
+    # validation loss; until then `hyper` is the one with the largest micro-batches; None: only one
     variants: tuple[Variant, ...] = ()
 
     def of_variant(self, number: int | None) -> "JobSpec":
-        """What is true of the job once its training has left this variant; None: there is none."""
+        """Return the specification with the settings of the chosen variant; None: unchanged."""
         if number is None or number not in range(len(self.variants)):
             return self
         left = self.variants[number]
@@ -224,13 +180,8 @@ class JobSpec(Part):
 
 
 class KeyCap(Part):
-    """The API key a job was submitted with, where the key may spend so much in a calendar month.
-
-    key_id: the key.
-    spend_cap_micro: how much.
-    currency: in which; empty: that of the job, as before it was kept.
-    """
+    """Spending cap of the API key that a job was submitted with."""
 
     key_id: str
-    spend_cap_micro: Micro
-    currency: str = ""
+    spend_cap_micro: Micro  # what jobs of the key may cost in a calendar month
+    currency: str = ""  # currency of the cap; empty: the currency of the job

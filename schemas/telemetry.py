@@ -10,20 +10,6 @@ class Step(Message):
     """One optimizer step. Loss and rates are floats: telemetry is never money.
 
     A loss that is not finite arrives as null, because JSON has no NaN.
-
-    tokens_per_s: of this step, without evaluations and checkpoints.
-    memory_bytes: the most that the process has had at once, of the device or of a machine without.
-    valid_accuracy: share of the labels of validation rows that were the likeliest token.
-    reward_accuracy, valid_reward_accuracy: share of pairs whose preferred answer has gained more
-      likelihood than the other one, in the step and of validation pairs.
-    reward_margin: how much more, times beta.
-    reward, reward_std: of graded answers: mean, and mean deviation among those to one prompt.
-    busy_percent: of the time in which the attempt's devices compute, their mean; None: it has none,
-      or they do not say.
-    node_id, node_type: where it was taken, and the model of the node's devices; empty: not known.
-    work: the same where the same work is done; empty: not known.
-    variant: number of the variant whose step it is, where several take turns: `step`, `total_steps`
-      and `tokens` are of all of them, the rest is its own. None: there are none.
     """
 
     tenant: str
@@ -38,18 +24,29 @@ class Step(Message):
     tokens: Tokens
     elapsed_ms: Ms
     valid_loss: float | None = None
-    tokens_per_s: float | None = None
+    tokens_per_s: float | None = None  # speed of this step, without evaluations and checkpoints
+    # peak memory of the process so far: of its device, or of the machine where it has none
     memory_bytes: int | None = None
+    # share of the labels of validation rows that were the likeliest token
     valid_accuracy: float | None = None
+    # reward_accuracy, valid_reward_accuracy: share of pairs whose preferred answer has gained more
+    # likelihood than the other one, in the step and of validation pairs
     reward_accuracy: float | None = None
-    reward_margin: float | None = None
+    reward_margin: float | None = None  # how much more, times beta
+    # reward, reward_std: mean of graded answers, and mean deviation among the answers to one prompt
     reward: float | None = None
     reward_std: float | None = None
     valid_reward_accuracy: float | None = None
+    # share of the time in which the attempt's devices compute, their mean; None: no devices, or
+    # unknown
     busy_percent: int | None = None
+    # node_id, node_type: node that took the step, and the model of its devices; empty: not known
     node_id: str = ""
     node_type: str = ""
+    # equal where nodes do the same work, so that their speeds compare; empty: not known
     work: str = ""
+    # number of the variant that took the step, where several take turns: `step`, `total_steps` and
+    # `tokens` count all of them, the rest is its own; None: there are none
     variant: int | None = None
 
 
@@ -72,20 +69,17 @@ class Progress(Message):
 
 
 class Heartbeat(Message):
-    """A node lives.
-
-    leases: those whose work it has taken up and not reported the end of.
-    idle_ms: in their order, how long a process that has started has said nothing.
-    elapsed_ms: in their order, monotonic time since the start; 0 before it.
-    prepared_bytes: in their order, what was fetched and read for the start.
-    """
+    """A node lives."""
 
     pool: str
     node_id: str
     incarnation: str
-    leases: tuple[int, ...]
+    leases: tuple[int, ...]  # leases that the agent has begun, and whose end it has not reported
+    # time since a started process last sent anything, in the order of `leases`
     idle_ms: tuple[Ms, ...] = ()
+    # monotonic time since the start, in the order of `leases`; 0 before it
     elapsed_ms: tuple[Ms, ...] = ()
+    # bytes fetched and read for the start, in the order of `leases`
     prepared_bytes: tuple[int, ...] = ()
 
 

@@ -5,31 +5,20 @@ from schemas.training import WorkDescription
 
 
 class DescribeWork(Message):
-    """A job's work, before the first placement that refers to it.
+    """A job's work, before the first placement that refers to it."""
 
-    tenant: owner of the job.
-    description: the work and its id.
-    """
-
-    tenant: str
-    description: WorkDescription
+    tenant: str  # owner of the job
+    description: WorkDescription  # the work and its id
 
 
 class WorkKept(Message):
-    """Placements of this job may refer to this work now; agents keep it.
+    """Placements of this job may refer to this work now; agents keep it."""
 
-    tenant: owner of the job.
-    description: the work and its id.
-    """
-
-    tenant: str
-    description: WorkDescription
+    tenant: str  # owner of the job
+    description: WorkDescription  # the work and its id
 
 
 class WorkForgotten(Message):
-    """No placement refers to the works of this job any more.
-
-    job_id: the job.
-    """
+    """No placement refers to the works of this job any more."""
 
     job_id: str
