@@ -30,7 +30,7 @@ def every(ms: Ms) -> Backoff:
 
 
 def _ignore(_error: Exception, _try_number: int) -> None:
-    """Most callers need no word about a failed try."""
+    """Ignore a failed try: the default of `on_failure`."""
 
 
 async def retry(
@@ -43,7 +43,7 @@ async def retry(
     elapsed_ms_max: Ms | None = None,
     on_failure: Callable[[Exception, int], None] = _ignore,
 ) -> T:
-    """The result of `call`, which is tried again after a pause when it raises one of `errors`.
+    """Return the result of `call`, tried again after a pause when it raises one of `errors`.
 
     Without `tries_max` and `elapsed_ms_max` (since the first try began) it is tried for ever; with
     them the last error is raised. `on_failure` gets each error and the number of its try, from 1;

@@ -1,4 +1,4 @@
-"""Whether the hosts of a process run as they should, for `/readyz` and for metrics."""
+"""State of the hosts of a process, for `/readyz` and for metrics."""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
@@ -11,7 +11,7 @@ FailureReason: TypeAlias = Literal["ended", "cancelled", "hung", "failed", "wait
 class Health:
     """The hosts that ended unexpectedly and have not run again for a while.
 
-    unconfined: why walls around processes are missing on this machine, by their name
+    unconfined: kinds of confinement that this machine lacks, by name, with the reason
     has_started: all hosts have been ready once: partitions are owned, views caught up
     """
 
@@ -26,11 +26,11 @@ class Health:
         return self._failing
 
     def mark_failing(self, host: str, why: FailureReason) -> None:
-        """The host has ended and is to run again."""
+        """Mark a host that has ended and will be restarted."""
         self._failing[host] = why
         HOST_RUNNING.labels(host).set(0)
 
     def mark_running(self, host: str) -> None:
-        """The host runs, and has done so for a while if it was failing."""
+        """Mark a host that runs, and has run for a while if it was failing."""
         self._failing.pop(host, None)
         HOST_RUNNING.labels(host).set(1)

@@ -30,7 +30,7 @@ STACK_FRAMES_MAX: Final = 20
 
 
 class LoopWatch:
-    """Looks at one event loop, from a thread of its own, until `stop`."""
+    """Looks at one event loop, from its own thread, until `stop`."""
 
     def __init__(self, exit_status: int) -> None:
         self._exit_status = exit_status

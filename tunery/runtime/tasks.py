@@ -66,7 +66,7 @@ def result_of(task: "asyncio.Task[T]") -> T:
 
 
 async def run_apart(work: Coroutine[Any, Any, T], name: str) -> T:
-    """The result of `work`, which runs in a task of its own and so begins uncancelled.
+    """The result of `work`, which runs in its own task and so begins uncancelled.
 
     A cancellation of the caller stops the work. Raises StrayCancellation when the work ends as
     cancelled and the caller was not.
@@ -130,9 +130,9 @@ class KeptTask(Generic[T]):
 
 
 async def run_again(work: Callable[[], Coroutine[Any, Any, T]], name: str) -> T:
-    """As `run_apart`, for the endless loop `name`: its reports of progress are watched.
+    """Run the endless loop `name` apart, as `run_apart` does, and watch its reports of progress.
 
-    After a stray cancellation, which is logged and counted, it runs again.
+    After a stray cancellation, which is logged and counted, the loop is started again.
     """
     kept = KeptTask(work, name)
     try:
@@ -143,7 +143,7 @@ async def run_again(work: Callable[[], Coroutine[Any, Any, T]], name: str) -> T:
 
 
 async def run_together(works: Mapping[str, Callable[[], Coroutine[Any, Any, None]]]) -> None:
-    """Run endless loops, each in a task of its own, until one of them ends; then stop the others.
+    """Run endless loops, each in its own task, until one of them ends; then stop the others.
 
     The keys name the loops, whose reports of progress are watched. Raises what the first one
     raised; StrayCancellation when it was cancelled and the caller was not.
@@ -180,7 +180,7 @@ def log_all_tasks() -> None:
 
 
 def stack_of(task: "asyncio.Task[Any]") -> str:
-    """Where a task waits, as a trace of its innermost frames."""
+    """Return the stack of a suspended task, its innermost frames only."""
     text = io.StringIO()
     task.print_stack(limit=STACK_FRAMES_MAX, file=text)
     return text.getvalue()

@@ -25,12 +25,12 @@ Activity: TypeAlias = Literal["starting", "working", "waiting"]
 
 @dataclass(eq=False)
 class LoopReports:
-    """What one loop has reported. `silent_looks`: looks in a row without a new report."""
+    """Progress that one loop reported."""
 
     name: str
     activity: Activity = "starting"
     is_new: bool = True
-    silent_looks: int = 0
+    silent_looks: int = 0  # checks in a row without a new report
 
 
 class HostWatch:

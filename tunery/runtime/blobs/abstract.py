@@ -60,7 +60,7 @@ class BlobTooLarge(BlobError):
 
 
 class BlobsUnavailable(BlobError):
-    """Object storage cannot be reached or answers with an error of its own; try again later."""
+    """Object storage cannot be reached or answers with its own error; try again later."""
 
 
 @dataclass(frozen=True)
@@ -133,12 +133,12 @@ class Blobs(Protocol):
         """Bytes, or None when there is no such blob."""
 
     async def exists(self, key: str) -> bool:
-        """Whether there is a complete blob of this key."""
+        """Return whether a complete blob is stored under this key."""
 
     async def delete(self, key: str) -> None:
         """Remove the blob; repeats are harmless."""
 
-    async def delete_below(self, prefix: str, *, but: str) -> int:
+    async def delete_below(self, prefix: str, *, but: str | None = None) -> int:
         """Remove all blobs whose keys begin with `prefix`, and unfinished uploads to such keys,
         except those that begin with `but`; how many there were. Both end in "/"."""
 

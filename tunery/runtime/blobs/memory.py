@@ -102,8 +102,9 @@ class MemoryBlobs:
     async def delete(self, key: str) -> None:
         self.bodies.pop(key, None)
 
-    async def delete_below(self, prefix: str, *, but: str) -> int:
-        keys = [key for key in self.bodies if key.startswith(prefix) and not key.startswith(but)]
+    async def delete_below(self, prefix: str, *, but: str | None = None) -> int:
+        kept = but or ()  # nothing begins with one of no prefixes
+        keys = [key for key in self.bodies if key.startswith(prefix) and not key.startswith(kept)]
         for key in keys:
             await self.delete(key)
         return len(keys)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
-from schemas.topics import MESSAGE_BYTES_MAX, Topic
+from schemas.streams import MESSAGE_BYTES_MAX, Topic
 from schemas.units import Ms
 
 
@@ -23,7 +23,7 @@ class Record(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Where a durable record is, and the broker's time of it."""
+    """Offset of a durable record, and the broker's timestamp of it."""
 
     offset: int
     timestamp: Ms
@@ -107,8 +107,8 @@ class Log(Protocol):
     *Reading.* `reader` reads partitions from given offsets, without a group. Offsets between the
     two `bounds` of a partition can be read; `trim` moves the first one.
 
-    *Sharing.* `membership` tells which partitions this process should own, as processes of a group
-    come and go. `commit` and `committed` keep positions of readers that need not be exact.
+    *Sharing.* `membership` gives the partitions that this process should own, as processes of a
+    group come and go. `commit` and `committed` keep positions of readers that need not be exact.
     """
 
     @property
@@ -135,6 +135,12 @@ class Log(Protocol):
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """(first offset kept, offset that the next record will get). Raises Unavailable."""
 
+    async def ends(self, topic: str, partitions: Sequence[int]) -> Mapping[int, int]:
+        """The offset that the next record of each partition will get, asked for all at once.
+
+        Raises Unavailable, also when one of them cannot be reached.
+        """
+
     async def trim(self, topic: str, partition: int, before: int) -> None:
         """Delete records below `before`. Raises Unavailable."""
 
@@ -157,7 +163,7 @@ class Log(Protocol):
 
 
 class OperatedLog(Log, Protocol):
-    """What an operator may do besides; no service does."""
+    """Log with administrative operations, for operators' tools; no service uses them."""
 
     async def members(self, group: str) -> int:
         """How many processes share a group's partitions now. Raises Unavailable."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from schemas.topics import Topic
+from schemas.streams import Topic
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import (
     Appended,
@@ -89,6 +89,9 @@ class MemoryLog:
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         target = self.partition(topic, partition)
         return target.start, target.end
+
+    async def ends(self, topic: str, partitions: Sequence[int]) -> Mapping[int, int]:
+        return {partition: self.partition(topic, partition).end for partition in partitions}
 
     async def trim(self, topic: str, partition: int, before: int) -> None:
         target = self.partition(topic, partition)

@@ -6,7 +6,7 @@ import msgspec
 
 from schemas.envelope import Envelope, Idempotency, Message, Source
 from schemas.sealed import Sealed
-from schemas.topics import STREAMS, Stream
+from schemas.streams import Stream
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.ids import NewId, new_id
@@ -17,13 +17,13 @@ class Sender:
     """Wraps a command in an envelope and appends it to the commands topic of its stream.
 
     streams: those that commands are sent to, by name; fresh_id: makes ids of commands.
-    keys: which prove the name of this process.
+    keys: keys that prove the name of this process.
     """
 
     def __init__(
         self,
         log: Log,
-        streams: Mapping[str, Stream] = STREAMS,
+        streams: Mapping[str, Stream],
         fresh_id: NewId = new_id,
         keys: SenderKeys = UNSIGNED,
     ) -> None:

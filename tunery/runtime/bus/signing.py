@@ -1,11 +1,11 @@
-"""Who sends a record: its bytes end with the sender's name and a proof, which the reader checks.
+"""Signatures of records: the bytes end with the sender's name and an HMAC, which readers check.
 
-Keys follow from one secret (HMAC-SHA256): that of a stream from the secret, that of a sender from
-the stream's. So a sender can prove its own name alone, on the streams that it sends to; the owner
-of a stream knows the keys of all its senders, and may write all of its journal anyway.
+Keys derive from one secret (HMAC-SHA256): a stream's key from the secret, a sender's key from the
+stream's. So a sender can prove only its own name, and only on the streams that it sends to; the
+owner of a stream knows the keys of all its senders, and may write all of its journal anyway.
 
-Those of nodes follow from another key between, which the scheduler has. So it can give nodes their
-keys without the keys of streams that it does not own.
+Keys of nodes derive from an intermediate key, which the scheduler has. So it can issue the keys of
+nodes without the keys of streams that it does not own.
 
 A node whose key was withdrawn gets another one: its name as a sender is then `node.ID#2`.
 """
@@ -17,13 +17,10 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from schemas.topics import HEARTBEATS, POOL, SERVICES, STREAMS, TELEMETRY
+from schemas.streams import NODE_PREFIX
 from schemas.units import Ms
-from tunery.runtime.bus.grants import NODE, NODE_PREFIX, service_of
 
 PRINCIPAL: Final = re.compile(r"[a-z]{1,64}|node\.[A-Za-z0-9._-]{1,128}(#([2-9]|[1-9][0-9]{1,3}))?")
-NODES: Final = HEARTBEATS.name
-OF_NODES: Final = (HEARTBEATS, TELEMETRY)  # signed like commands, by nodes
 SECRET_BYTES_MIN: Final = 32  # of an operator's own secret
 _HASH: Final = "sha256"
 _OF_NODES: Final = NODE_PREFIX.encode()
@@ -39,21 +36,16 @@ class Unproven(Exception):
 
 
 class SenderKeys(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a process proves its name with, and checks those of others.
+    """Keys with which a process signs records as one sender, and verifies records of others."""
 
-    sender: as whom it sends; empty: nothing is signed or checked.
-    own: its key for each stream that it sends to; checked: the key of each stream that it owns. A
-      topic of OF_NODES is a stream, too, and its reader the owner.
-    secret: of an operator, from which all keys follow.
-    signed_since: records of an earlier broker time are taken as they are.
-    nodes: what the keys of all nodes follow from, for each stream that nodes send to.
-    """
-
-    sender: str = ""
+    sender: str = ""  # name that it signs with; empty: nothing is signed or checked
+    # the sender's key for each stream that it sends to, by name of the stream
     own: dict[str, bytes] = {}
+    # the stream's key for each stream that it owns, with the topics of nodes that it reads
     checked: dict[str, bytes] = {}
-    secret: bytes = b""
-    signed_since: Ms = 0
+    secret: bytes = b""  # the root from which all keys derive; only operators have it
+    signed_since: Ms = 0  # records with an earlier broker timestamp are accepted unsigned
+    # for each stream that nodes send to, the key from which the nodes' keys derive
     nodes: dict[str, bytes] = {}
 
     def sign(self, stream: str, record: bytes) -> bytes:
@@ -64,9 +56,9 @@ class SenderKeys(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
         return named + _SIGNATURE + _proof(self._own(stream), stream, named) + _END
 
     def sender_of(self, stream: str, record: bytes, at: Ms) -> str | None:
-        """Who has sent a record; None where it is not checked. Raises Unproven.
+        """Return the verified sender of a record; None if it is not checked. Raises Unproven.
 
-        at: its broker time.
+        at: broker timestamp of the record.
         """
         if not self.sender or at < self.signed_since:
             return None
@@ -80,11 +72,11 @@ class SenderKeys(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
         return name.decode("ascii")
 
     def can_sign(self, stream: str) -> bool:
-        """Whether there is a key; those that an earlier version printed lack some."""
+        """Return whether there is a key for this stream; keys of an earlier version lack some."""
         return bool(self.secret) or stream in self.own
 
     def can_check(self, stream: str) -> bool:
-        """Whether senders on a stream can be checked."""
+        """Return whether senders on this stream can be verified."""
         return bool(self.secret) or stream in self.checked
 
     def _own(self, stream: str) -> bytes:
@@ -114,7 +106,7 @@ def sender_key(of_stream: bytes, sender: bytes) -> bytes:
 
 
 def nodes_key(of_stream: bytes) -> bytes:
-    """What the keys of all nodes on a stream follow from, for who gives nodes their keys."""
+    """Return the key from which the keys of all nodes on a stream derive."""
     return hmac.digest(of_stream, _OF_NODES, _HASH)
 
 
@@ -123,45 +115,12 @@ def operator_keys(secret: bytes, sender: str = "", signed_since: Ms = 0) -> Send
     return SenderKeys(sender, {}, {}, secret, signed_since)
 
 
-def keys_of(secret: bytes, sender: str, signed_since: Ms = 0) -> SenderKeys:
-    """What a principal needs: the keys of what it sends, and of the streams that it owns.
-
-    Raises ValueError for a name that no sender can have.
-    """
-    service = service_of(sender)
-    if PRINCIPAL.fullmatch(sender) is None or service not in SERVICES:
-        raise ValueError(
-            f"{sender!r} is no sender: use one of {', '.join(SERVICES)}, or for a node "
-            f"{NODE_PREFIX!r} and its id of letters, digits, '.', '_' and '-', with '#2' behind it "
-            "for its second key"
-        )
-    sent = _sent_by(service)
-    owned = [stream.name for stream in STREAMS.values() if service == stream.owner]
-    owned += [topic.name for topic in OF_NODES if service in topic.readers]
-    return SenderKeys(
-        sender,
-        {name: sender_key(stream_key(secret, name), sender.encode()) for name in sent},
-        {name: stream_key(secret, name) for name in owned},
-        b"",
-        signed_since,
-        {name: nodes_key(stream_key(secret, name)) for name in _sent_by(NODE)}
-        if service == POOL.owner
-        else {},
-    )
-
-
 def node_keys(keys: SenderKeys, sender: str) -> SenderKeys:
-    """The keys of a node, as `keys_of` makes them, by who has `nodes`; None are made of others."""
+    """Return the keys of a node, made with `nodes` alone; without it there are none."""
     of_nodes = keys.nodes.items()
     return SenderKeys(
         sender, {name: hmac.digest(key, sender.encode(), _HASH) for name, key in of_nodes}
     )
-
-
-def _sent_by(service: str) -> list[str]:
-    """Streams, and topics of nodes, that a service sends to."""
-    sent = [stream.name for stream in STREAMS.values() if service in stream.senders]
-    return [*sent, *(topic.name for topic in OF_NODES if service in topic.writers)]
 
 
 def read_keys(text: str) -> SenderKeys:
@@ -173,7 +132,7 @@ def read_keys(text: str) -> SenderKeys:
 
 
 def write_keys(keys: SenderKeys) -> str:
-    """As one line of text."""
+    """Encode keys as one line of JSON."""
     return msgspec.json.encode(keys).decode()
 
 

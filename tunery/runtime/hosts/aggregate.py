@@ -3,12 +3,14 @@
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
-from tunery.runtime.bus.grants import owner_group
+from tunery.runtime.bus.groups import owner_group
 from tunery.runtime.hosts.membership import AssignedPartitions, PartitionWork
 from tunery.runtime.hosts.owner import PartitionOwner, Settled
 from tunery.runtime.ids import NewId, new_id
+from tunery.runtime.journal.acceptance import Poison
 from tunery.runtime.journal.ports import HostLimits, JournalPorts
 from tunery.runtime.verbs import Aggregate
 
@@ -61,7 +63,7 @@ class AggregateHost(Generic[S]):
             await self._runtime.clock.sleep(READY_POLL_MS)
 
     def settled_states(self) -> Iterator[S]:
-        """Of the partitions that are served; another thread may ask, too."""
+        """Yield the acknowledged state of each partition that is served. Thread-safe."""
         for owner in tuple(self.owners.values()):
             if owner.serving and owner.settled is not None:
                 yield owner.settled.state
@@ -76,8 +78,15 @@ class AggregateHost(Generic[S]):
                 self._fresh_id,
                 self._limits,
                 self._on_settled,
+                partial(self._note_poison, partition),
             )
         return {partition: self.owners[partition].run for partition in partitions}
+
+    def _note_poison(self, partition: int, poison: Poison | None) -> None:
+        if poison is None:
+            self._partitions.resume(partition)
+        else:
+            self._partitions.stop(partition, poison)
 
     def _drop(self, partition: int) -> None:
         del self.owners[partition]

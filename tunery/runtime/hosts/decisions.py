@@ -1,4 +1,4 @@
-"""What an owner says of its decisions: metrics, and a log line for each that a request led to."""
+"""Metrics of an owner's decisions, and a log line for each that a request led to."""
 
 import logging
 import time

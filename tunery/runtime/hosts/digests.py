@@ -11,7 +11,7 @@ from typing import Any, Final
 from schemas.units import Ms
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import state_hash
-from tunery.runtime.ports import Runtime
+from tunery.runtime.ports import Ports
 from tunery.runtime.store.abstract import StoreUnavailable, StreamPartition
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
@@ -25,7 +25,7 @@ class Digests:
 
     name = "digests"
 
-    def __init__(self, runtime: Runtime, owners: Sequence[AggregateHost[Any]]) -> None:
+    def __init__(self, runtime: Ports, owners: Sequence[AggregateHost[Any]]) -> None:
         self._store, self._clock, self._owners = runtime.store, runtime.clock, owners
         self._last_seen: dict[StreamPartition, int] = {}  # journal offsets
         self._last_written: dict[StreamPartition, int] = {}

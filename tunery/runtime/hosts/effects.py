@@ -19,14 +19,13 @@ from schemas.units import DAY_MS, Ms
 from tunery.runtime.backoff import every, retry
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
-from tunery.runtime.ports import Runtime
-from tunery.runtime.seal.abstract import KeyUnavailable
+from tunery.runtime.ports import Ports
 from tunery.runtime.store.abstract import TODOS_CHANNEL, LeasedRow, StoreUnavailable
 from tunery.runtime.tasks import run_together
 from tunery.runtime.telemetry.logs import log_context, log_event, subject_of
 from tunery.runtime.telemetry.metrics import EFFECTS_ENDED, EFFECTS_RUNNING
 from tunery.runtime.telemetry.traces import traced
-from tunery.runtime.verbs import Effect, GoOnLater, RetryLater, Send
+from tunery.runtime.verbs import Effect, GoOnLater, Outage, RetryLater, Send
 from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.work")
@@ -39,10 +38,10 @@ SEND_RETRY_MS: Final[Ms] = 1_000
 RENEWALS_PER_LEASE: Final = 3
 STOP_MS_MAX: Final[Ms] = 1_000
 CONTINUED: Final = "continued"  # every few seconds for hours, so nothing is said of it
-#: of one try, far above the limits of any effect's own; a row whose work hangs is renewed till then
+#: limit of one try, far above any effect's own; the lease of a row whose work hangs lasts till then
 RUN_MS_MAX: Final[Ms] = DAY_MS
 #: outages, which do not count as a failed try
-OUTAGE: Final = (StoreUnavailable, BlobsUnavailable, KeyUnavailable, Unavailable, AppendUnknown)
+OUTAGE: Final = (StoreUnavailable, BlobsUnavailable, Outage, Unavailable, AppendUnknown)
 
 
 def outcome_id(service: str, row: LeasedRow) -> str:
@@ -53,7 +52,7 @@ def outcome_id(service: str, row: LeasedRow) -> str:
 class EffectHost:
     """Implements `Host`. One loop for each effect; up to `concurrency` rows of it at a time."""
 
-    def __init__(self, runtime: Runtime, effects: Sequence[Effect[Any]]) -> None:
+    def __init__(self, runtime: Ports, effects: Sequence[Effect[Any]]) -> None:
         self.name = "effects " + ", ".join(effect.kind for effect in effects)
         self._runtime, self._store = runtime, runtime.store
         self._effects = tuple(effects)
@@ -165,7 +164,7 @@ class EffectHost:
 
     async def _try(self, effect: Effect[Any], row: LeasedRow, body: Any) -> str:
         """One try of the row; returns its result as a label of the metric."""
-        if row.try_number > effect.tries_max:
+        if row.try_number > effect.tries_max and effect.may_give_up:
             failure = row.failure or f"the work on it was cut off {row.try_number - 1} times"
             return await self._exhaust(effect, row, body, failure)
         try:
@@ -176,7 +175,7 @@ class EffectHost:
             await self._store.release(row, OUTAGE_MS, str(error), counts=False)
             return "retried"
         except GoOnLater as pause:
-            await self._store.release(row, pause.delay_ms, counts=False)
+            await self._store.release(row, pause.delay_ms, counts=pause.counts)
             return CONTINUED
         except RetryLater as later:
             log_event(LOG, logging.WARNING, "effect.retry_later", why=later)
@@ -184,12 +183,13 @@ class EffectHost:
         except Exception as error:  # whatever an effect raises is its row's failure
             log_event(LOG, logging.ERROR, "effect.failed", error)
             return await self._retry(effect, row, body, f"{type(error).__name__}: {error}")
-        if send is None:
+        if send is not None:
+            await self._send(row, send)
+        elif effect.unrecorded:
             await self._store.finish(row)
             return "nothing"
-        await self._send(row, send)
         await self._store.release(row, SETTLE_MS)
-        return "sent"
+        return "sent" if send else "known"
 
     async def _retry(
         self, effect: Effect[Any], row: LeasedRow, body: Any, failure: str, delay_ms_min: Ms = 0
@@ -204,11 +204,11 @@ class EffectHost:
     async def _exhaust(self, effect: Effect[Any], row: LeasedRow, body: Any, failure: str) -> str:
         """Send the command of an exhausted row; again after EXHAUSTED_MS while the row exists."""
         log_event(LOG, logging.ERROR, "effect.exhausted", why=failure)
-        send = effect.exhausted(body, row.tenant, failure)
-        if send is None:
+        if effect.exhausted is not None:
+            await self._send(row, effect.exhausted(body, row.tenant, failure))
+        elif effect.unrecorded:
             await self._store.finish(row)
             return "exhausted"
-        await self._send(row, send)
         await self._store.release(row, EXHAUSTED_MS, failure)
         return "exhausted"
 

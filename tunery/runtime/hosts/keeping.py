@@ -1,6 +1,6 @@
 """Keeps a host running: again after a failure, a stray cancellation, or a hang.
 
-Each run is a task of its own, so no cancellation state of one run reaches the next. The watchdog
+Each run is its own task, so no cancellation state of one run reaches the next. The watchdog
 looks at the run: a host whose loops report neither work nor waiting for too long is restarted.
 """
 
@@ -94,7 +94,7 @@ async def keep(
 
 
 async def _run_once(host: Host, health: Health, stop_ms_max: Ms) -> None:
-    """One run in a task of its own, watched.
+    """One run in its own task, watched.
 
     Raises what the run raised; StrayCancellation, HostHung; HostUnstoppable when the run was
     cancelled and does not end.

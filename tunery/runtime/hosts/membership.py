@@ -66,6 +66,16 @@ class AssignedPartitions:
                 log_event(LOG, logging.WARNING, "host.log_unavailable", host=self._host, why=outage)
             await self._clock.sleep(self._limits.retry_ms)
 
+    def stop(self, partition: int, error: PartitionStopped) -> None:
+        """Note that a partition is not served, and sound the alarm."""
+        self.stopped[partition] = error
+        alarm.sound(self._host, self._stream, error)
+
+    def resume(self, partition: int) -> None:
+        """Note that a partition is served again."""
+        self.stopped.pop(partition, None)
+        alarm.silence(self._host, self._stream, partition)
+
     async def _serve(self) -> None:
         """Follow the group, with a task for each partition, until one of all these ends."""
         self._failed = asyncio.get_running_loop().create_future()
@@ -100,8 +110,7 @@ class AssignedPartitions:
         added = sorted(partitions - self._kept.keys())
         works = await self._prepare(added) if added else {}
         for partition in added:
-            self.stopped.pop(partition, None)
-            alarm.silence(self._host, self._stream, partition)
+            self.resume(partition)
             kept = KeptTask(works[partition], f"{self._host} {partition}")
             self._kept[partition] = kept
             kept.ended.add_done_callback(partial(self._note_end, partition, kept))
@@ -120,7 +129,6 @@ class AssignedPartitions:
         if self._kept.get(partition) is not kept:
             return
         if isinstance(error, PartitionStopped):
-            self.stopped[partition] = error
-            alarm.sound(self._host, self._stream, error)
+            self.stop(partition, error)
         elif not self._failed.done():
             self._failed.set_exception(error or RuntimeError(f"{kept.name} ended by itself"))

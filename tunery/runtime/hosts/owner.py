@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from schemas.envelope import Claim, Envelope, Tick
+from schemas.envelope import Claim, Envelope, RefusalOrder, Tick
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import (
     Appended,
@@ -28,13 +28,15 @@ from tunery.runtime.bus.abstract import (
 )
 from tunery.runtime.hosts.broker_time import BrokerTime
 from tunery.runtime.hosts.decisions import DecisionMeter, log_decision
+from tunery.runtime.hosts.tick_schedule import TickSchedule
 from tunery.runtime.ids import NewId
-from tunery.runtime.journal.acceptance import Divergence, Unreadable
+from tunery.runtime.journal.acceptance import Divergence, Poison, Unreadable
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.decision import Decided, decide_record, read_command
 from tunery.runtime.journal.fold import Fold, advance_all
 from tunery.runtime.journal.ports import HostLimits, JournalPorts
 from tunery.runtime.journal.reader import JournalReader
+from tunery.runtime.journal.refusals import read_refusal
 from tunery.runtime.journal.snapshots import Snapshots
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.telemetry.metrics import CLAIMS, STAND_DOWNS
@@ -50,14 +52,14 @@ S = TypeVar("S")
 
 
 class Settled(NamedTuple):
-    """A command whose entry was read back as accepted. at: of the entry, as its events see it."""
+    """A command whose entry was read back as accepted."""
 
     stream: str
     partition: int
     offset: int
     command_id: str
     events: tuple[Any, ...] = ()
-    at: Ms = 0
+    at: Ms = 0  # time of the entry, as its events see it
 
 
 class StandDown(Exception):
@@ -75,27 +77,25 @@ class _Flight(Generic[S]):
 
 @dataclass
 class _Term(Generic[S]):
-    """What an owner knows between one claim and the next.
-
-    fold, settled: with and without the records in flight.
-    time: broker time as it is believed.
-    is_ahead: the timestamp of the last command was not.
-    queue: commands that were read and not decided; flights: records not yet acknowledged.
-    unsaved, saved_ms: entries since the last snapshot, and its monotonic time.
-    chores: housekeeping in the background, by name.
-    """
+    """State of an owner from one claim of its partition to the next."""
 
     writer: Writer
     commands: Reader
+    # fold, settled: the state with and without the records in flight
     fold: Fold[S]
     settled: Fold[S]
-    time: BrokerTime
-    is_ahead: bool = False
-    queue: deque[Record] = field(default_factory=deque)
-    flights: deque[_Flight[S]] = field(default_factory=deque)
+    time: BrokerTime  # bounds for timestamps of the broker
+    # an operator's order to refuse the first command of this term
+    refusal: RefusalOrder | None = None
+    # the times at which keys want a tick, by `fold`; None: no key ever does
+    schedule: TickSchedule[S] | None = None
+    is_ahead: bool = False  # the timestamp of the last command was later than `time` allows
+    queue: deque[Record] = field(default_factory=deque)  # commands that were read and not decided
+    flights: deque[_Flight[S]] = field(default_factory=deque)  # records not yet acknowledged
+    # unsaved, saved_ms: number of entries since the last snapshot, and its monotonic time
     unsaved: int = 0
     saved_ms: Ms = 0
-    chores: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    chores: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # background tasks, by name
 
     def is_busy(self, chore: str) -> bool:
         return chore in self.chores and not self.chores[chore].done()
@@ -125,15 +125,16 @@ class PartitionOwner(Generic[S]):
         fresh_id: NewId,
         limits: HostLimits,
         on_settled: Callable[[Settled], None],
+        on_poison: Callable[[Poison | None], None] = lambda _: None,
     ) -> None:
-        self._on_settled = on_settled
+        """`on_poison` gets the command that cannot be decided, and None once it is refused."""
+        self._on_settled, self._on_poison = on_settled, on_poison
         self._log, self._clock, self._limits = parts.log, parts.clock, limits
         self._keys = parts.keys
         self._aggregate, self._stream, self._partition = aggregate, aggregate.stream, partition
         self._owner, self._fresh_id = owner, fresh_id
         self._meter = DecisionMeter(aggregate.stream.name)
         self._futile_claims = 0
-        self._ticked_ms: Ms | None = None
         self._looked_ms = self._clock.monotonic_ms()
         self._trimmed_ms = self._clock.monotonic_ms()
         self._untrimmed = 0
@@ -142,7 +143,10 @@ class PartitionOwner(Generic[S]):
         self.settled: Fold[S] | None = None
 
     async def run(self) -> None:
-        """Claim and serve, again after each doubt. Raises PartitionStopped for an operator."""
+        """Claim and serve, again after each doubt. Raises PartitionStopped for an operator.
+
+        A command that cannot be decided is waited for: an operator may have it refused.
+        """
         while True:
             beat("waiting")
             self.serving = False
@@ -156,6 +160,12 @@ class PartitionOwner(Generic[S]):
             except (Unavailable, OutOfRange) as outage:
                 self._log_event(logging.WARNING, "owner.log_unavailable", why=outage)
                 wait_ms = self._limits.retry_ms
+            except Poison as poison:
+                self.serving = False
+                self._on_poison(poison)
+                await self._until_refused()
+                self._on_poison(None)
+                wait_ms = 0
             self.serving = False
             await self._clock.sleep(wait_ms)
 
@@ -172,6 +182,38 @@ class PartitionOwner(Generic[S]):
         spread = int(self._fresh_id()[:4], 16) * 800 // 0xFFFF
         doubled = 1 << min(self._futile_claims, DOUBLINGS_MAX)
         return min(pause_ms * (1_200 + spread) // 1_000 * doubled, self._limits.back_off_ms_max)
+
+    async def _until_refused(self) -> None:
+        """Wait until an operator refuses the next command, or another process has decided it."""
+        if self.settled is None:
+            raise RuntimeError("a command is decided under a claim")
+        partition, position = self._partition, self.settled.position
+        while True:
+            reader = JournalReader(self._log, self._stream, {partition: position})
+            try:
+                await reader.open()
+                while reader.positions[partition].acceptance.cause == position.acceptance.cause:
+                    beat("waiting")
+                    if self._refusal(reader) is not None:
+                        return
+                    await reader.read(self._limits.idle_wait_ms)
+                return
+            except Unavailable as outage:
+                self._log_event(logging.WARNING, "owner.log_unavailable", why=outage)
+            finally:
+                await reader.close()
+            await self._clock.sleep(self._limits.retry_ms)
+
+    def _refusal(self, reader: JournalReader) -> RefusalOrder | None:
+        """An operator's last order about the command that follows what was read."""
+        following = reader.positions[self._partition].acceptance.cause + 1
+        for record in reversed(reader.refusing.get(self._partition, [])):
+            refusal = read_refusal(self._stream, record, self._keys)
+            if refusal is None:
+                self._log_event(logging.ERROR, "owner.refusal_unproven", offset=record.offset)
+            elif refusal.cause == following:
+                return refusal
+        return None
 
     # --- the beginning of a term ------------------------------------------------------------------
 
@@ -196,13 +238,18 @@ class PartitionOwner(Generic[S]):
                 fold = await self._fold_more(reader, fold)
             if reader.claims.get(self._partition) != (claimed.offset, claim):
                 raise StandDown("a later claim")
+            refusal = self._refusal(reader)
         commands = await self._commands(fold)
         cleanup.push_async_callback(commands.close)
         self.settled, self.serving = fold, True
         self._log_event(logging.INFO, "owner.serving", epoch=claimed.offset)
         CLAIMS.labels(self._stream.name).inc()
         time = BrokerTime(self._clock, fold.at, claimed.timestamp)
-        term = _Term(writer, commands, fold, fold, time)
+        term = _Term(writer, commands, fold, fold, time, refusal)
+        if self._aggregate.deadlines is not None:
+            term.schedule = TickSchedule(
+                self._aggregate.deadlines, fold.state, self._limits, self._fresh_id
+            )
         term.unsaved = fold.position.acceptance.cause - start.position.acceptance.cause
         term.saved_ms = self._clock.monotonic_ms()
         cleanup.callback(term.end)
@@ -278,12 +325,17 @@ class PartitionOwner(Generic[S]):
             beat("working" if is_busy else "waiting")
             # Deadlines are a matter of time: commands that never stop must not keep them waiting.
             looked_ms_ago = self._clock.monotonic_ms() - self._looked_ms
-            if is_busy and looked_ms_ago >= limits.tick_every_ms:
+            if is_busy and looked_ms_ago >= limits.tick_again_ms:
                 await self._tick(term)
             if not term.queue:
                 await self._refill(term)
-            while term.queue and len(term.flights) < limits.window:
-                await self._decide(term, term.queue.popleft())
+            try:
+                while term.queue and len(term.flights) < limits.window:
+                    await self._decide(term, term.queue.popleft())
+            except Poison:
+                while term.flights:  # what was decided before it counts
+                    await self._settle(term)
+                raise
             if term.flights:
                 await self._settle(term)
 
@@ -305,13 +357,17 @@ class PartitionOwner(Generic[S]):
             raise self._lost(record.offset, f"command {following} is missing")
         bounded = self._bounded(term, record)
         with self._meter.measure(self._clock.now_ms() - bounded.timestamp):
-            decided = decide_record(self._aggregate, term.fold, bounded, expected, self._keys)
+            decided = decide_record(
+                self._aggregate, term.fold, bounded, expected, self._keys, term.refusal
+            )
         pending = await term.writer.submit(decided.key, decided.value)
         term.flights.append(_Flight(pending, expected, decided))
         term.fold = decided.fold
+        if term.schedule is not None:
+            term.schedule.note(decided.fold.state, decided.entry, decided.events)
 
     def _bounded(self, term: _Term[S], record: Record) -> Record:
-        """The command with a timestamp that is believed. The first that is not is an alarm."""
+        """Return the command with a plausible timestamp. The first implausible one is logged."""
         believed = term.time.believe(record.timestamp)
         ahead_ms = record.timestamp - believed
         if ahead_ms > 0 and not term.is_ahead:
@@ -365,32 +421,36 @@ class PartitionOwner(Generic[S]):
             term.start("snapshot", self._snapshots.save(term.settled))
 
     async def _tick(self, term: _Term[S]) -> Ms:
-        """Send a tick when a deadline is due; how long to wait for commands then."""
-        now_ms = self._looked_ms = self._clock.monotonic_ms()
-        deadline = self._aggregate.deadline(term.fold.state)
-        if deadline is None:
+        """Send a tick for each key that is due; how long to wait for commands then."""
+        self._looked_ms = self._clock.monotonic_ms()
+        if term.schedule is None:
             return self._limits.idle_wait_ms
-        left_ms = deadline.at - max(term.fold.at, term.time.now())
-        if self._ticked_ms is not None:
-            left_ms = max(left_ms, self._ticked_ms + self._limits.tick_every_ms - now_ms)
-        if left_ms > 0:
-            return min(left_ms, self._limits.idle_wait_ms)
-        self._ticked_ms = now_ms
-        try:
-            await self._send_tick(deadline.key)
-        except BusError as error:
-            self._log_event(logging.INFO, "owner.tick_not_sent", why=error)
-        return self._limits.idle_wait_ms
+        at = max(term.fold.at, term.time.now())
+        due = term.schedule.take_due(term.fold.state, at)
+        sent = await asyncio.gather(*(self._send_tick(*tick) for tick in due.items()))
+        for key in (key for key, is_sent in zip(due, sent, strict=True) if not is_sent):
+            term.schedule.note_tick(term.fold.state, key, at, had_effect=False)
+        earliest = term.schedule.earliest()
+        if earliest is None or earliest <= at:  # ticks on their way end the wait for commands
+            return self._limits.idle_wait_ms
+        return min(earliest - at, self._limits.idle_wait_ms)
 
-    async def _send_tick(self, key: str) -> None:
+    async def _send_tick(self, key: str, command_id: str) -> bool:
+        """Send a tick for a key; return whether it is known to be in the log."""
         envelope = Envelope(
-            id=self._fresh_id(),
+            id=command_id,
             key=key,
             tenant=key if self._stream.key == "tenant" else "",
             body=TICK,
         )
         signed = self._keys.sign(self._stream.name, encode(envelope))
-        await self._log.send(self._stream.commands.name, key.encode(), signed, self._partition)
+        topic = self._stream.commands.name
+        try:
+            await self._log.send(topic, key.encode(), signed, self._partition)
+        except BusError as error:
+            self._log_event(logging.INFO, "owner.tick_not_sent", why=error)
+            return False
+        return True
 
     def _trim(self, term: _Term[S], now: bool = False) -> None:
         """Delete decided commands, but for the last one: the next owner compares with it."""

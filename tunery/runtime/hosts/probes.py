@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz`, `/metrics` of a process, on a port of its own.
+"""`/healthz`, `/readyz`, `/metrics` of a process, on its own port.
 
 It is one of this machine alone, unless `TUNERY_METRICS_HOST` says otherwise. They answer from a
 thread, so they do also while the event loop is busy, and need no key. The gateway has routes with
@@ -36,8 +36,10 @@ class Probes:
         self._server.server_close()
 
     def readiness(self) -> tuple[HTTPStatus, dict[str, Any]]:
-        """Whether the process does all its work: 503 while it starts, rebuilds a view, has a host
-        that does not run, or has stopped a partition.
+        """Return status and body of `/readyz`.
+
+        The status is 503 while the process starts or rebuilds a view, while one of its hosts does
+        not run, and once it has stopped a partition.
         """
         if self.health is None:
             return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "starting"}

@@ -18,12 +18,12 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from schemas.envelope import Header, Rejected, Repeated
-from schemas.topics import PARTITIONS, Stream
+from schemas.streams import PARTITIONS, Stream
 from schemas.units import HOUR_MS, Ms
 from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import Divergence, PartitionStopped
 from tunery.runtime.journal.reader import Accepted, JournalBatch, JournalReader
-from tunery.runtime.ports import Runtime
+from tunery.runtime.ports import Ports
 from tunery.runtime.store.abstract import (
     CommandResult,
     CommitResult,
@@ -49,15 +49,11 @@ Notify: TypeAlias = Callable[[Header, Any], str | None]
 
 @dataclass(frozen=True)
 class Projection:
-    """What a service keeps of some journals.
+    """Tables that a service derives from some journals.
 
     A higher `version` drops `tables` and builds them again from offset 0; bump it whenever
     `project` or `ddl` changes. `ddl` says IF NOT EXISTS; every table needs a primary key, or a
     unique index, on exactly the columns that its changes use as key.
-    `command_results`: keep one row for each command of a client or an effect, for an hour.
-    `notify`: a text for listeners on the channel of the projection's name, sent with the commit.
-    `rebuilds`: start from zero when the journal is not the one the rows came from; without it
-    the partition stops and an operator has to look.
     """
 
     name: str
@@ -66,8 +62,12 @@ class Projection:
     project: Project
     ddl: str = ""
     tables: tuple[str, ...] = ()
+    # keep one row for each command of a client or an effect, for an hour
     command_results: bool = False
+    # makes a text for listeners on the channel of the projection's name, sent with the commit
     notify: Notify | None = None
+    # start from zero when the rows come from another journal than this one; without it the
+    # partition stops until an operator intervenes
     rebuilds: bool = True
 
     def described(self) -> Tables:
@@ -84,18 +84,15 @@ class _Again(Exception):
 
 @dataclass
 class _Follow:
-    """One stream of one run: its reader, and for each partition the offset the store is at.
-
-    held: positions after entries that lead to no change, by partition; committed later.
-    held_since: when the first of them was held back, on the monotonic clock.
-    """
+    """One stream of one run: its reader, and for each partition the offset the store is at."""
 
     stream: Stream
     reader: JournalReader
     offsets: dict[int, int]
     behind: set[int] = field(default_factory=set)
+    # positions after entries that lead to no change, by partition; committed later
     held: dict[int, JournalBatch] = field(default_factory=dict)
-    held_since: Ms = 0
+    held_since: Ms = 0  # when the first of them was held back, on the monotonic clock
 
     def is_fresh(self, partition: int) -> bool:
         return partition not in self.reader.stopped and self.reader.caught_up(partition)
@@ -104,7 +101,7 @@ class _Follow:
 class Projector:
     """Implements `Host`. Ready when every partition has been read to the end it had."""
 
-    def __init__(self, runtime: Runtime, projection: Projection) -> None:
+    def __init__(self, runtime: Ports, projection: Projection) -> None:
         self.name = f"projector {projection.name}"
         self._runtime, self._projection = runtime, projection
         self._store = runtime.store
@@ -313,7 +310,7 @@ class Projector:
         )
 
     def _wants_result(self, accepted: Accepted) -> bool:
-        """Whether a client may wait for the result: none for reactions, nor for old commands."""
+        """Return whether a client may wait for the result: not for reactions or old commands."""
         if not self._projection.command_results or accepted.entry.source is not None:
             return False
         return accepted.header.at > self._runtime.clock.now_ms() - RESULT_KEPT_MS

@@ -1,4 +1,4 @@
-"""Hosts a reaction: accepted records of one journal become commands for other streams.
+"""Hosts what follows a journal, above all a reaction: its records become commands of other streams.
 
 Each command names the record it follows from, so the target drops what it has decided already.
 That makes positions a matter of speed, not of correctness: they are saved now and then, and
@@ -6,6 +6,7 @@ losing them means sending everything again.
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -14,17 +15,11 @@ import msgspec
 
 from schemas.envelope import Envelope, Source
 from schemas.ids import reaction_id
-from schemas.topics import STREAMS, Stream
+from schemas.streams import Stream
 from schemas.units import Ms
 from tunery.runtime.backoff import every, retry
-from tunery.runtime.bus.abstract import (
-    AppendUnknown,
-    BusError,
-    Commit,
-    TooLarge,
-    Unavailable,
-)
-from tunery.runtime.bus.grants import reactor_group
+from tunery.runtime.bus.abstract import AppendUnknown, BusError, Commit, TooLarge, Unavailable
+from tunery.runtime.bus.groups import reactor_group
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.membership import AssignedPartitions, PartitionWork
 from tunery.runtime.journal.acceptance import Poison
@@ -41,22 +36,20 @@ LOG: Final = logging.getLogger("tunery.reactor")
 READY_POLL_MS: Final[Ms] = 20
 
 
-class Reactor:
-    """`run` until cancelled. One task per partition of the journal that the group assigns."""
+class JournalFollower(ABC):
+    """Calls `take` with the accepted records of a journal, in the order of each partition.
+
+    `run` until cancelled. One task per partition that the group assigns. Positions are saved now
+    and then, so after a crash some records are taken again.
+    """
 
     def __init__(
-        self,
-        runtime: JournalPorts,
-        stream: Stream,
-        react: React,
-        *,
-        streams: Mapping[str, Stream] = STREAMS,
-        limits: HostLimits | None = None,
+        self, runtime: JournalPorts, stream: Stream, *, limits: HostLimits | None = None
     ) -> None:
         self.name = f"{runtime.name} reactions to {stream.name}"
         self._positions = positions_of(runtime.name, stream)
-        self._log, self._clock, self._keys = runtime.log, runtime.clock, runtime.keys
-        self._stream, self._react, self._streams = stream, react, streams
+        self._log, self._clock = runtime.log, runtime.clock
+        self._stream = stream
         self._limits = limits or HostLimits()
         self._partitions = AssignedPartitions(
             runtime,
@@ -68,6 +61,10 @@ class Reactor:
             prepare=self._prepare,
         )
         self.stopped = self._partitions.stopped
+
+    @abstractmethod
+    async def take(self, accepted: Accepted) -> None:
+        """Return when the record's effect is lasting. Raises Poison to stop the partition."""
 
     async def run(self) -> None:
         """Raises what no rule foresees; the process starts the host again."""
@@ -99,7 +96,7 @@ class Reactor:
                     wait_ms = self._limits.commit_every_ms if unsaved else self._limits.idle_wait_ms
                     batch = (await reader.read(wait_ms)).get(partition)
                     for accepted in batch.accepted if batch else ():
-                        await self._send_all(accepted)
+                        await self.take(accepted)
                         position = accepted.position
                     position = batch.position if batch else position
                     now_ms = self._clock.monotonic_ms()
@@ -122,8 +119,24 @@ class Reactor:
             log_event(LOG, logging.WARNING, "reactor.position_not_saved", host=self.name, why=error)
         return position
 
-    async def _send_all(self, accepted: Accepted) -> None:
-        """In order, one at a time: the target drops what is not above the last it decided."""
+
+class Reactor(JournalFollower):
+    """Sends the commands that `react` makes of each record."""
+
+    def __init__(
+        self,
+        runtime: JournalPorts,
+        stream: Stream,
+        react: React,
+        *,
+        streams: Mapping[str, Stream],
+        limits: HostLimits | None = None,
+    ) -> None:
+        super().__init__(runtime, stream, limits=limits)
+        self._keys, self._react, self._streams = runtime.keys, react, streams
+
+    async def take(self, accepted: Accepted) -> None:
+        """Send in order, one at a time: the target drops what is not above the last it decided."""
         header = accepted.header
         origin = (header.stream, header.partition, header.offset)
         try:

@@ -8,12 +8,12 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from schemas.topics import PARTITIONS, Topic
+from schemas.streams import PARTITIONS, Topic
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import OutOfRange, Record
 from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.ports import Runtime
+from tunery.runtime.ports import Ports
 from tunery.runtime.store.abstract import CommitResult, RowBatch, Tables
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Upsert
@@ -38,16 +38,15 @@ class StoredTable(Protocol):
 
 @dataclass(frozen=True)
 class TopicRows:
-    """The rows that a topic's records lead to.
+    """The rows that a topic's records lead to."""
 
-    name, version: of the projection. notice: of a row, to followers; None: nobody follows.
-    """
-
+    # name, version: name and version of the projection
     name: str
     version: int
     topic: Topic
     tables: tuple[StoredTable, ...]
     changes_of: Callable[[Record], Sequence[Upsert]]
+    # notice of a row to followers; None: nobody follows
     notice: Callable[[Upsert], str] | None = None
 
     @property
@@ -76,11 +75,11 @@ class TopicReader:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: Ports,
         rows: TopicRows,
         counted: Callable[[Sequence[Record]], Awaitable[Sequence[Record]]] | None = None,
     ) -> None:
-        """counted: those of the records that become rows; None: all do."""
+        """counted: selects the records that become rows; None: all of them."""
         self.name, self._counted = f"{rows.name} reader", counted
         self._log, self._store, self._rows = runtime.log, runtime.store, rows
         self._ready = asyncio.Event()

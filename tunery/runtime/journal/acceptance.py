@@ -15,21 +15,16 @@ Reason: TypeAlias = Literal["claim", "epoch", "cause"]
 
 
 class Acceptance(Struct, frozen=True, array_like=True, gc=False):
-    """State of the rule in one partition.
+    """State of the rule in one partition."""
 
-    incarnation: offset of the last operator's claim (0: none); epoch: offset of the last claim;
-    cause: logical number of the last accepted command; prev: hash of the last accepted record;
-    base: logical number that the command at physical offset 0 has; fresh: nothing was accepted
-    since the base was set, so there is no decided command to compare with; opened: `cause` at the
-    last claim, None when that was read before this was kept.
-    """
-
-    incarnation: int = 0
-    epoch: int = -1
-    cause: int = -1
-    prev: bytes = GENESIS
-    base: int = 0
+    incarnation: int = 0  # offset of the last operator's claim (0: none)
+    epoch: int = -1  # offset of the last claim
+    cause: int = -1  # logical number of the last accepted command
+    prev: bytes = GENESIS  # hash of the last accepted record
+    base: int = 0  # logical number that the command at physical offset 0 has
+    # nothing was accepted since the base was set, so there is no decided command to compare with
     fresh: bool = True
+    # `cause` at the last claim, None when that was read before this was kept
     opened: int | None = None
 
 
@@ -57,7 +52,7 @@ class Poison(PartitionStopped):
 
 
 class Diverged(Exception):
-    """What `judge` raises: it does not know the place; the reader names it as a Divergence."""
+    """Divergence as `judge` raises it; `read_record` adds the partition and offset."""
 
 
 def record_hash(value: bytes) -> bytes:

@@ -10,7 +10,7 @@ import msgspec
 from immutables import Map
 
 from schemas.envelope import HASH_BYTES, Entry, Envelope, JournalRecord, Message
-from schemas.topics import Stream
+from schemas.streams import Stream
 
 ENCODER = msgspec.json.Encoder()
 _RECORD: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
@@ -108,7 +108,7 @@ def plain_map(value: Any) -> Any:
 
 
 def canonical(state: Any) -> bytes:
-    """Equal states give equal bytes, whatever the hash seed or the order of insertion."""
+    """Equal states give equal bytes, regardless of the hash seed or the order of insertion."""
     return msgspec.json.encode(state, enc_hook=plain_map, order="deterministic")
 
 

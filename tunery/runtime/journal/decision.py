@@ -18,14 +18,14 @@ from schemas.envelope import (
     Envelope,
     Message,
     Reason,
+    RefusalOrder,
     Rejected,
     Repeated,
     Tick,
 )
 from schemas.ids import NAMESPACE
-from schemas.model import GLOBAL
 from schemas.reasons import refusing
-from schemas.topics import MESSAGE_BYTES_MAX, Stream
+from schemas.streams import GLOBAL, MESSAGE_BYTES_MAX, Stream
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
@@ -43,6 +43,7 @@ from tunery.runtime.journal.codec import (
 from tunery.runtime.journal.dedupe import Conflict, Repeat, recognise
 from tunery.runtime.journal.fold import Fold, advance
 from tunery.runtime.journal.reader import Position
+from tunery.runtime.journal.refusals import refuses
 from tunery.runtime.journal.senders import check_sender
 from tunery.runtime.verbs import Aggregate
 
@@ -57,47 +58,36 @@ S = TypeVar("S")
 
 
 class CommandRefusal(Struct, frozen=True):
-    """A command that never reaches the decider.
+    """A command that never reaches the decider."""
 
-    reason: goes on the log.
-    why: for operators, in words; it may quote the command.
-    code: what kind of refusal it is.
-    """
-
-    reason: Reason
-    why: str
-    code: str = errors.MALFORMED
+    reason: Reason  # goes on the log
+    why: str  # for operators, in words; it may quote the command
+    code: str = errors.MALFORMED  # what kind of refusal it is
 
 
 class Incoming(Struct, frozen=True, gc=False):
-    """A decoded command record. Without an envelope it counts as a client's; its id is derived.
-
-    sender: who has proven to have sent it; None: that was not checked.
-    """
+    """A decoded command record. Without an envelope it counts as a client's; its id is derived."""
 
     id: str
     envelope: Envelope | None
     body: Any
     refused: CommandRefusal | None
-    sender: str | None = None
+    sender: str | None = None  # who has proven to have sent it; None: that was not checked
 
     @property
     def must_not_fail(self) -> bool:
-        """Whether it comes from a saga or is a tick: a refusal would leave its sender waiting."""
+        """True for ticks and commands of a saga: a refusal would leave their sender waiting."""
         from_saga = self.envelope is not None and self.envelope.source is not None
         return from_saga or isinstance(self.body, Tick)
 
 
 class Decided(Struct, Generic[S], frozen=True, gc=False):
-    """A record to append.
-
-    fold: as it will be once the record is accepted at the expected offset.
-    entry, events: what `value` is decoded to.
-    """
+    """A record to append."""
 
     key: bytes
     value: bytes
-    fold: Fold[S]
+    fold: Fold[S]  # state once the record is accepted at the expected offset
+    # entry, events: what `value` is decoded to
     entry: Entry
     events: tuple[Message, ...]
 
@@ -129,10 +119,12 @@ def decide_record(
     record: Record,
     expected: int,
     keys: SenderKeys = UNSIGNED,
+    refusal: RefusalOrder | None = None,
 ) -> Decided[S]:
     """Decide one command; `expected` is the journal offset that the record should get.
 
-    keys: which tell who has sent it. A command of a sender who may not send it is refused, and
+    refusal: an operator's order; the command that it names is rejected and never decided.
+    keys: keys that prove its sender. A command of a sender who may not send it is refused, and
     nothing of it but its id reaches the log. Raises Poison when a command of a saga, or a tick,
     cannot be decided.
     """
@@ -141,6 +133,9 @@ def decide_record(
         aggregate.stream, read_command(aggregate.stream, record, cause), record, keys
     )
     at = max(fold.at, record.timestamp)
+    if refusal is not None and refuses(refusal, record, cause):
+        rejected = Rejected(code=errors.OPERATOR_REFUSED, reason=refusal.reason)
+        return _write(aggregate, fold, _bare(incoming), at, (rejected,), expected)
     if incoming.refused is not None and incoming.must_not_fail:
         raise _poison(aggregate.stream, record, incoming.refused.why)
     try:
@@ -155,6 +150,21 @@ def decide_record(
     except _EntryTooLarge:  # the envelope's own fields are too large already
         bare = Incoming(incoming.id, None, None, incoming.refused, incoming.sender)
         return _write(aggregate, fold, bare, at, (rejected,), expected)
+
+
+def _bare(incoming: Incoming) -> Incoming:
+    """The command by its key and its source alone: a repeat of it is recognised."""
+    if incoming.envelope is None:
+        return incoming
+    tenant = incoming.envelope.tenant
+    envelope = replace(
+        NO_ENVELOPE,
+        id=incoming.id,
+        key=incoming.envelope.key,
+        tenant=tenant if len(tenant) <= KEY_CHARS_MAX else "",
+        source=incoming.envelope.source,
+    )
+    return Incoming(incoming.id, envelope, None, None, incoming.sender)
 
 
 def _events(
@@ -266,7 +276,9 @@ def _misrouted(stream: Stream, partition: int, envelope: Envelope) -> CommandRef
 
 
 def _failed(error: Exception) -> Rejected:
-    """What the journal says about a decision that failed; texts of errors may quote the tenant."""
+    """Return the refusal for a decision that raised. Texts of errors are left out: they may quote
+    the tenant.
+    """
     if isinstance(error, _EntryTooLarge):
         above = refusing("record_too_large", limit_bytes=MESSAGE_BYTES_MAX)
         return Rejected(code=errors.TOO_LARGE, reason=above)
@@ -279,7 +291,7 @@ def _poison(stream: Stream, record: Record, why: str) -> Poison:
 
 
 def _path(error: Exception) -> str:
-    """Where a record cannot be read; never what is there, which may be the tenant's."""
+    """Return the path of what cannot be decoded in a record; never its value: it may be secret."""
     named = PATH.search(str(error))
     return named[1] if named else "$"
 

@@ -20,24 +20,21 @@ IDS_MAX: Final = 8  # command ids remembered per key, against a copy that arrive
 
 
 class Client(Struct, frozen=True, array_like=True, gc=False):
-    """What is remembered of a client's command. `ids`: newest first; the first was decided last.
-
-    `alone`: a retry was decided and the request that it repeats has not been seen yet.
-    """
+    """Last commands under one idempotency key of a client."""
 
     at: Ms
     body: str
-    ids: tuple[str, ...]
+    ids: tuple[str, ...]  # newest first
     refused: bool
-    alone: bool
+    alone: bool  # a retry was decided, and the request that it repeats has not been seen yet
 
 
 class Seen(Struct, frozen=True, gc=False):
-    """`day`: the day of `at`, since the epoch, on which what is past keeping was dropped."""
+    """What duplicates of commands are recognised by."""
 
     sources: Map[str, tuple[int, int, int]] = Map()
     clients: Map[str, Client] = Map()
-    day: int = 0
+    day: int = 0  # day of the last pruning, since the epoch
 
 
 class Repeat(Struct, frozen=True):

@@ -15,23 +15,17 @@ S = TypeVar("S")
 
 
 class Fold(Struct, Generic[S], frozen=True, gc=False):
-    """The fold of a partition's journal up to an offset.
+    """The fold of a partition's journal up to an offset."""
 
-    state: the decider's state of all keys of the partition.
-    position: next journal offset, and the state of the acceptance rule before it.
-    at, command_id: broker time and command of the last accepted entry.
-    seqs: by key, the number of its last accepted entry.
-    seen: what duplicates of commands are recognised by.
-    last_offset: journal offset of the last accepted entry; -1: there is none.
-    """
-
-    state: S
+    state: S  # the decider's state of all keys of the partition
+    # next journal offset, and the state of the acceptance rule before it
     position: Position = START
+    # at, command_id: broker time and command of the last accepted entry
     at: Ms = 0
     command_id: str = ""
-    seqs: Map[str, int] = Map()
-    seen: Seen = Seen()
-    last_offset: int = -1
+    seqs: Map[str, int] = Map()  # number of the last accepted entry, by key
+    seen: Seen = Seen()  # what duplicates of commands are recognised by
+    last_offset: int = -1  # journal offset of the last accepted entry; -1: there is none
 
 
 def context_of(entry: Entry) -> Context:

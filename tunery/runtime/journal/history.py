@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
-from schemas.topics import PARTITIONS, Stream
+from schemas.streams import PARTITIONS, Stream
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.journal.reader import START, Accepted, JournalReader

@@ -32,12 +32,17 @@ class HostLimits:
     window: int = 32  # decisions in flight
     commands_per_read: int = 256
     idle_wait_ms: Ms = 1_000
-    tick_every_ms: Ms = 1_000
+    ticks_max: int = 256  # ticks of one partition that are sent and not decided
+    tick_again_ms: Ms = 100  # time from a tick to the next one of a key that is still due
+    tick_every_ms: Ms = 1_000  # the same after a tick that did nothing
+    tick_lost_ms: Ms = 10_000  # a tick that is not decided by then is sent again
     trim_every_ms: Ms = 60_000
-    trim_every: int = 100_000  # commands, when the partition is never idle
-    snapshot_every: int = 10_000  # entries, and more when the state is large:
-    snapshot_bytes_of_entry: int = 1_000  # as many as it has kB, so that keeping it stays cheap
-    snapshot_every_ms: Ms = 600_000  # when there are at least `snapshot_least` new entries
+    trim_every: int = 100_000  # commands after which a partition that is never idle is trimmed
+    snapshot_every: int = 10_000  # entries from one snapshot to the next
+    # a large snapshot waits for one entry per so many of its bytes
+    snapshot_bytes_of_entry: int = 1_000
+    # time between snapshots where there are at least `snapshot_least` new entries
+    snapshot_every_ms: Ms = 600_000
     snapshot_least: int = 500
     back_off_ms_max: Ms = 10_000
     retry_ms: Ms = 500

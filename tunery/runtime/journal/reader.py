@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from schemas.envelope import Claim, Entry, Header
-from schemas.topics import Stream
+from schemas.streams import Stream
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Log, OutOfRange, Reader, Record
 from tunery.runtime.journal.acceptance import (
@@ -46,14 +46,14 @@ def load_position(text: str) -> Position:
 
 
 class Accepted(Struct, frozen=True, gc=False):
-    """An entry that counts. `value`: its bytes in the log. `position`: where to go on after it."""
+    """An entry that counts."""
 
     stream: str
     partition: int
     entry: Entry
     events: tuple[Any, ...]
-    position: Position
-    value: bytes
+    position: Position  # where to continue after it
+    value: bytes  # its bytes in the log
 
     @property
     def header(self) -> Header:
@@ -76,13 +76,10 @@ class Accepted(Struct, frozen=True, gc=False):
 
 
 class JournalBatch(Struct, frozen=True):
-    """The result of one read for one partition.
+    """The result of one read for one partition."""
 
-    accepted: the entries that count; position: also past claims and void records.
-    """
-
-    accepted: tuple[Accepted, ...]
-    position: Position
+    accepted: tuple[Accepted, ...]  # the entries that count
+    position: Position  # also past claims and void records
 
 
 class Judged(Struct, frozen=True, gc=False):
@@ -126,6 +123,8 @@ class JournalReader:
         self.positions = dict(positions)
         self.stopped: dict[int, PartitionStopped] = {}
         self.claims: dict[int, tuple[int, Claim]] = {}  # offset and content of the last one read
+        # Records of operators' claims that refuse a command, since the last entry that counts.
+        self.refusing: dict[int, list[Record]] = {}
         self._log, self._stream, self._codec = log, stream, codec_of(stream)
         self._unraised: deque[PartitionStopped] = deque()
         self._ends: dict[int, int] = {}
@@ -142,7 +141,7 @@ class JournalReader:
         await self._reopen()
 
     def caught_up(self, partition: int) -> bool:
-        """Whether the position has reached the end that the log had at `open`."""
+        """Return whether the position has reached the end that the log had at `open`."""
         return self.positions[partition].offset >= self._ends[partition]
 
     async def read(
@@ -184,8 +183,11 @@ class JournalReader:
             self.positions[partition] = judged.position
             if judged.accepted is not None:
                 entries.append(judged.accepted)
+                self.refusing.pop(partition, None)
             elif judged.claim is not None:
                 self.claims[partition] = (record.offset, judged.claim)
+                if judged.claim.refusal is not UNSET:
+                    self.refusing.setdefault(partition, []).append(record)
         return {
             partition: JournalBatch(tuple(entries), self.positions[partition])
             for partition, entries in accepted.items()

@@ -1,27 +1,22 @@
-"""Who has sent a command, and why that sender may not have sent it. Pure."""
+"""Rules for which sender may send which command, and the reason for a refusal. Pure."""
 
 from typing import Any, NamedTuple
 
 from immutables import Map
 
 from schemas import errors
-from schemas.answers import NUMBERED_ANSWERS, CountAnswers
-from schemas.envelope import Envelope, Reason, Rejected, Source
+from schemas.envelope import Envelope, Reason, Rejected
 from schemas.reasons import refusing
-from schemas.topics import STREAMS, Stream, key_number_of, node_of
+from schemas.streams import Stream, key_number_of, node_of, service_of
 from tunery.runtime.bus.abstract import Record
-from tunery.runtime.bus.grants import service_of
 from tunery.runtime.bus.signing import SenderKeys, Unproven
 
 
 class CheckedSender(NamedTuple):
-    """name: who has proven to have sent it; None: that was not checked, or is not proven.
+    """Result of checking who sent a command."""
 
-    refused: why it may not have sent this command; None: it may.
-    """
-
-    name: str | None
-    refused: Reason | None = None
+    name: str | None  # the proven sender; None: not checked, or not proven
+    refused: Reason | None = None  # why it may not have sent this command; None: it may
 
 
 def check_sender(
@@ -35,8 +30,8 @@ def check_sender(
     if sender is None:
         return CheckedSender(None)
     service, source, command = service_of(sender), envelope.source, type(body)
-    if source is not None and not _may_name(stream, service, source, body):
-        named = source.stream if source.stream in STREAMS else ""  # not any text of theirs
+    if source is not None and not stream.may_name(service, source.stream, command):
+        named = source.stream if source.stream in stream.sources else ""  # not any text of theirs
         reaction = refusing("sender_of_reaction", sender=sender, stream=named)
         return CheckedSender(sender, reaction)
     if body is not None and not stream.may_send(service, command):
@@ -55,15 +50,3 @@ def refuse_withdrawn(withdrawn: Map[str, int], sender: str | None) -> Rejected |
         return None
     reason = refusing("sender_withdrawn", sender=sender)
     return Rejected(code=errors.SENDER_REFUSED, reason=reason)
-
-
-def _may_name(stream: Stream, service: str, source: Source, body: Any) -> bool:
-    """Whether a service reacts to the source's stream. With a false source it would make others'
-    reactions be dropped, and one that cannot be decided stops the partition.
-
-    Counts of answers have numbers of their own, below a name that nobody can guess.
-    """
-    if source.stream.startswith(NUMBERED_ANSWERS):
-        return isinstance(body, CountAnswers)
-    reacted = STREAMS.get(source.stream)
-    return not stream.permits or (reacted is not None and reacted.owner == service)

@@ -13,7 +13,7 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.envelope import Sha256
-from schemas.topics import SNAPSHOTS, Stream
+from schemas.streams import SNAPSHOTS_TOPIC, Stream
 from tunery.runtime.blobs.abstract import BlobError
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.journal.acceptance import record_hash
@@ -32,12 +32,12 @@ S = TypeVar("S")
 
 
 class Pointer(Struct, frozen=True, kw_only=True):
-    """The record under `stream/partition/slot`. `offset`: the fold's next journal offset."""
+    """The record under `stream/partition/slot`."""
 
     stream: str
     partition: int
     slot: int
-    offset: int
+    offset: int  # next journal offset of the fold
     fold_version: int
     blob: str
     sha256: Sha256
@@ -50,7 +50,7 @@ class _NotGood(Exception):
 class SnapshotReader(Generic[S]):
     """Reads the snapshots of one partition.
 
-    fold_version: others are not used. None: whoever reads is not their writer; all are used that
+    fold_version: others are not used. None: the reader is not their writer; all are used that
       have the fields of its `state_type`, which is a part of the writer's.
     """
 
@@ -114,11 +114,11 @@ class SnapshotReader(Generic[S]):
         raise _NotGood("its last record cannot be read")
 
     async def _read_pointers(self) -> dict[int, Pointer]:
-        start, end = await self._log.bounds(SNAPSHOTS.name, self._partition)
+        start, end = await self._log.bounds(SNAPSHOTS_TOPIC, self._partition)
         pointers: dict[int, Pointer] = {}
         if start == end:
             return pointers
-        reader = await self._log.reader(SNAPSHOTS.name, {self._partition: start})
+        reader = await self._log.reader(SNAPSHOTS_TOPIC, {self._partition: start})
         try:
             following = start
             for _ in range(READ_EMPTY_MAX):
@@ -191,7 +191,9 @@ class Snapshots(SnapshotReader[S]):
         try:
             await self._blobs.put(pointer.blob, body, sha256=digest)
             # The pointer last: what it names is complete.
-            await self._log.send(SNAPSHOTS.name, key, msgspec.json.encode(pointer), self._partition)
+            await self._log.send(
+                SNAPSHOTS_TOPIC, key, msgspec.json.encode(pointer), self._partition
+            )
             self._pointers[slot] = pointer
             if replaced is not None and replaced.blob != pointer.blob:
                 await self._blobs.delete(replaced.blob)
@@ -199,7 +201,7 @@ class Snapshots(SnapshotReader[S]):
             self._warn("snapshot.not_taken", error)
 
     def _comes_back(self, fold: Fold[S], body: bytes) -> bool:
-        """Whether the state survives encoding and decoding; checked once in a process."""
+        """Return whether the state survives encoding and decoding; checked once per process."""
         if self._round_trips is None:
             try:
                 self._round_trips = self._decoder.decode(body) == fold

@@ -57,107 +57,79 @@ class CommitResult(Enum):
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables and positions of a projection.
+    """The tables and positions of a projection."""
 
-    projection, version: a version higher than the stored one drops `tables` and starts from zero.
-    partitions: those it reads; each gets a position.
-    ddl: run at every start, so it says IF NOT EXISTS everywhere.
-    tables: the names of the tables that `ddl` creates.
-    """
-
+    # projection, version: a version higher than the stored one drops `tables` and starts from zero
     projection: str
     version: int
-    partitions: tuple[StreamPartition, ...]
-    ddl: str = ""
-    tables: tuple[str, ...] = ()
+    partitions: tuple[StreamPartition, ...]  # those it reads; each gets a position
+    ddl: str = ""  # run at every start, so it says IF NOT EXISTS everywhere
+    tables: tuple[str, ...] = ()  # the names of the tables that `ddl` creates
 
 
 @dataclass(frozen=True)
 class SavedPosition:
-    """How far a projection has read one partition.
-
-    caught_up: it has read what the journal held, so effects of this projection may run.
-    """
+    """How far a projection has read one partition."""
 
     position: Position = START
+    # it has read what the journal held, so effects of this projection may run
     caught_up: bool = False
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """The result of one command.
-
-    command_id: the command.
-    stream, partition, offset: the journal record that decided it.
-    at: broker time of that record.
-    tenant, key, seq: of the command; `seq` numbers the key's entries.
-    code, reason, param: of the rejection; all None when it was accepted.
-    repeated_of: id of the earlier command that this one repeats, if it does.
-    """
-
     command_id: str
+    # stream, partition, offset: the journal record that decided it
     stream: str
     partition: int
     offset: int
-    at: Ms
+    at: Ms  # broker time of that record
+    # tenant, key, seq: tenant, key and number of the command; `seq` numbers the key's entries
     tenant: str
     key: str
     seq: int
+    # code, reason, param: parts of the rejection; all None when it was accepted
     code: str | None = None
     reason: Reason | None = None
     param: str | None = None
-    repeated_of: str | None = None
+    repeated_of: str | None = None  # id of the earlier command that this one repeats, if it does
 
 
 @dataclass(frozen=True)
 class RowBatch:
-    """Everything that the entries of one partition, from `expected` up to `position`, lead to.
+    """Everything that the entries of one partition, from `expected` up to `position`, lead to."""
 
-    projection, version: the writer; a batch of another version is refused.
-    partition: the journal partition that was read.
-    expected: the offset that the stored position must have, or the batch is stale.
-    position: the new position.
-    changes: of rows and to-do rows, in the order of the entries.
-    command_results: of the commands that the batch decides.
-    notices: sent to the projection's channel (its name) once the batch is in.
-    """
-
+    # projection, version: the writer; a batch of another version is refused
     projection: str
     version: int
-    partition: StreamPartition
-    expected: int
-    position: Position
-    changes: Sequence[Change] = ()
-    command_results: Sequence[CommandResult] = ()
-    notices: Sequence[str] = ()
+    partition: StreamPartition  # the journal partition that was read
+    expected: int  # the offset that the stored position must have, or the batch is stale
+    position: Position  # the new position
+    changes: Sequence[Change] = ()  # changes of rows and to-do rows, in the order of the entries
+    command_results: Sequence[CommandResult] = ()  # results of the commands that the batch decides
+    notices: Sequence[str] = ()  # sent to the projection's channel (its name) once the batch is in
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing but the position would change."""
+        """True if the batch changes nothing but the position."""
         return not (self.changes or self.command_results or self.notices)
 
 
 @dataclass(frozen=True)
 class LeasedRow:
-    """A to-do row that this process may work on until its row lease ends.
+    """A to-do row that this process may work on until its row lease ends."""
 
-    kind, id: the row; key, tenant: of the entry that it follows from.
-    try_number: leases of the row that counted, this one included, from 1.
-    token: tells this row lease from later ones.
-    body: JSON of what the effect gets.
-    failure: why the last failed try failed.
-    trail: the request that the entry follows from.
-    """
-
+    # kind, id: the row
     kind: str
     id: str
+    # key, tenant: of the entry that it follows from
     key: str
     tenant: str
-    try_number: int
-    token: str
-    body: bytes = field(repr=False)
-    failure: str | None = None
-    trail: Trail = NO_TRAIL
+    try_number: int  # leases of the row that counted, this one included, from 1
+    token: str  # distinguishes this row lease from later ones
+    body: bytes = field(repr=False)  # JSON of what the effect gets
+    failure: str | None = None  # why the last failed try failed
+    trail: Trail = NO_TRAIL  # the request that the entry follows from
 
 
 class Store(Protocol):
@@ -170,7 +142,7 @@ class Store(Protocol):
         """Clear the flags, empty the tables and to-do rows, set all positions to zero."""
 
     async def positions(self, projection: str) -> Mapping[StreamPartition, SavedPosition]:
-        """Of every partition that `ensure` was given for this projection."""
+        """Return the position of every partition that `ensure` was given for this projection."""
 
     async def commit(self, batch: RowBatch) -> CommitResult:
         """Apply all of the batch or nothing. Raises BadChange, Superseded."""

@@ -15,11 +15,11 @@ _KEY: Final = itemgetter(0)
 
 @dataclass(slots=True)
 class RowChange:
-    """`clear`: remove what is there first. `values` None: and leave it removed."""
+    """Change of one row."""
 
     key: Mapping[str, Any]
-    clear: bool
-    values: Mapping[str, Any] | None
+    clear: bool  # remove what is there first
+    values: Mapping[str, Any] | None  # None: leave it removed
 
 
 @dataclass(frozen=True)

@@ -59,14 +59,14 @@ LABELS: Final = {
 
 
 class Metric(NamedTuple):
-    """One metric as it is declared. computed: its values are read from states at each scrape."""
+    """One metric as it is declared."""
 
     name: str
     kind: Kind
     unit: Unit
     labels: tuple[str, ...]
     meaning: str
-    computed: bool = False
+    computed: bool = False  # its values are read from states at each scrape
 
 
 CATALOGUE: Final[dict[str, Metric]] = {}

@@ -1,7 +1,8 @@
 """Gauges that are read from the states of a process when somebody scrapes it.
 
-States are immutable, so the thread of a scrape may read them beside the decisions. Nothing is
-counted along, so nothing drifts, and a partition that another process took over is not told twice.
+States are immutable, so the thread of a scrape may read them while decisions run. Nothing is
+counted along, so nothing drifts, and a partition that another process took over is not reported
+twice.
 """
 
 import logging
@@ -18,10 +19,10 @@ LOG: Final = logging.getLogger("tunery.metrics")
 
 
 class StateValue(NamedTuple):
-    """One value of a metric. labels: in the order of its declaration."""
+    """One value of a metric."""
 
     metric: Metric
-    labels: tuple[str, ...]
+    labels: tuple[str, ...]  # in the order of its declaration
     value: float
 
 
@@ -29,7 +30,7 @@ Source: TypeAlias = Callable[[], Iterable[StateValue]]
 
 
 class StateGauges(Collector):
-    """What the services of a process tell about their states."""
+    """Prometheus collector of gauges that the services of a process compute at each scrape."""
 
     def __init__(self) -> None:
         self._sources: list[Source] = []
@@ -53,7 +54,7 @@ class StateGauges(Collector):
 
 
 def _asked(source: Source) -> Iterable[StateValue]:
-    """What a source says; nothing if it fails, so that all others are scraped still."""
+    """Return the values of a source; none if it raises, so that the scrape does not fail."""
     try:
         return tuple(source())
     except Exception as error:  # a defect, or an owner that is dropped at this moment

@@ -36,7 +36,8 @@ EFFECTS_RUNNING: Final = gauge(
 )
 EFFECTS_ENDED: Final = counter(
     "tunery_effects_ended_total",
-    "Runs of effects by outcome: sent, nothing, retried, exhausted, lost (the lease of the row)",
+    "Runs of effects by outcome: sent, known (it is on the log already), nothing, retried, "
+    "exhausted, lost (the lease of the row)",
     ("kind", "outcome"),
 )
 HOST_RESTARTS: Final = counter(

@@ -1,7 +1,7 @@
 """Spans on their way to an OTLP endpoint: a light record of each, encoded with its batch.
 
 A span of OpenTelemetry's SDK took 75 microseconds to make and 50 to encode, more than the decision
-that it tells of; a record takes 4, and 14 in the thread that sends it. Samplers, batches, retries,
+that it describes; a record takes 4, and 14 in the thread that sends it. Samplers, batches, retries,
 addresses, headers and certificates are the SDK's.
 """
 
@@ -47,11 +47,11 @@ ANY: Final = SpanContext(trace_id=1, span_id=1, is_remote=False, trace_flags=Tra
 
 
 class SpanIds(NamedTuple):
-    """Who a span is, in hexadecimal digits as in a `traceparent`. parent_id: empty: it has none."""
+    """Ids of a span, in hexadecimal digits as in a `traceparent`."""
 
     trace_id: str
     span_id: str
-    parent_id: str
+    parent_id: str  # empty: a root span
     flags: int
 
     @property
@@ -65,11 +65,7 @@ class SpanIds(NamedTuple):
 
 
 class SpanRecord(msgspec.Struct, frozen=True, gc=False):
-    """A span that ended, and is sampled.
-
-    failure: a code or the type of an error; None: it succeeded.
-    attributes: those that are None are left out.
-    """
+    """A span that ended, and is sampled."""
 
     context: ClassVar[SpanContext] = ANY  # the SDK's batches ask it whether the span is sampled
     ids: SpanIds
@@ -77,8 +73,8 @@ class SpanRecord(msgspec.Struct, frozen=True, gc=False):
     kind: Kind
     begun_ns: int
     ended_ns: int
-    failure: str | None
-    attributes: dict[str, object]
+    failure: str | None  # a code or the type of an error; None: it succeeded
+    attributes: dict[str, object]  # those that are None are left out
 
 
 class SpanSender:
@@ -94,7 +90,7 @@ class SpanSender:
         self._by_parent = isinstance(self._provider.sampler, ParentBased)
 
     def is_wanted(self, traceparent: str | None) -> bool:
-        """Whether what follows from this has spans. One that cannot be read has none."""
+        """Return whether spans under this parent are recorded; False for a malformed one."""
         return (
             traceparent is not None
             and (not self._by_parent or traceparent[-1:] in SAMPLED_DIGITS)

@@ -27,7 +27,7 @@ NS_PER_MS: Final = 1_000_000
 
 
 class _Traces:
-    """What sends spans of this process; None: nothing does."""
+    """Sender of this process's spans; None: tracing is off."""
 
     sender: "SpanSender | None" = None
 
@@ -63,7 +63,7 @@ def traced(
 ) -> Iterator[None]:
     """Work within follows from this request, and is a span; an error is noted in it.
 
-    is_root: whether it is a trace of its own where the client sent no `traceparent`. One that the
+    is_root: whether it is its own trace where the client sent no `traceparent`. One that the
     sampler leaves out is not begun: what follows from it carries nothing.
     """
     sender, parent = _TRACES.sender, trail.traceparent

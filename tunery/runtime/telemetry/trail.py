@@ -16,14 +16,11 @@ TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{1
 
 
 class Trail(NamedTuple):
-    """What an envelope carries of its request.
+    """Correlation of an envelope with the request that led to it."""
 
-    correlation: id of the request, or of the first command where no request led to it.
-    traceparent: as the client sent it; None: it sent none that can be read.
-    """
-
+    # id of the request, or of the first command where no request led to it
     correlation: str | None = None
-    traceparent: str | None = None
+    traceparent: str | None = None  # header from the client; None: it sent none that is valid
 
     @property
     def request_id(self) -> str | None:
@@ -48,7 +45,7 @@ _TRAIL: Final[ContextVar[Trail]] = ContextVar("trail", default=NO_TRAIL)
 
 
 def current_trail() -> Trail:
-    """What the work of this task follows from."""
+    """Return the correlation that the current task runs under."""
     return _TRAIL.get()
 
 

@@ -24,11 +24,11 @@ class ArchiveError(Exception):
 
 
 class ArchiveHead(Struct, frozen=True, kw_only=True, tag="head", tag_field="line"):
-    """`partitions`: number → (first offset, offset after the last)."""
+    """First line of an archive."""
 
     format: int
     stream: str
-    partitions: dict[int, tuple[int, int]]
+    partitions: dict[int, tuple[int, int]]  # number → (first offset, offset after the last)
 
 
 class ArchivedRecord(

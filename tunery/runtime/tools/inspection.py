@@ -3,15 +3,15 @@
 The verdict is that of the acceptance rule, which every reader applies; this only puts it in words.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, field
 
-from schemas.envelope import Claim, Entry
+from schemas.envelope import Claim, Entry, JournalRecord, RefusalOrder
 from schemas.sealed import Sealed
-from schemas.topics import Stream
+from schemas.streams import Stream
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.journal.acceptance import Acceptance, Divergence, PartitionStopped
@@ -35,7 +35,7 @@ BYTES_SHOWN: Final = 400
 RESTORE: Final = "restore the stream from an export made before this (`tunery journal import`)"
 FIXES: Final[dict[Verdict, str]] = {
     "refused": "of a client: none, the journal says that it was rejected; of a reaction: start a "
-    "version that can take it",
+    "version that can take it, or `tunery journal refuse`",
     "divergent": f"this log was changed, or is not the one it was: {RESTORE}, or from a replica",
     "unreadable": "start a version that can read it (readers are deployed before writers); if its "
     f"bytes are damaged, {RESTORE}",
@@ -43,11 +43,7 @@ FIXES: Final[dict[Verdict, str]] = {
 
 
 class RecordReport(Struct, frozen=True, kw_only=True):
-    """One record. `why` is empty for what counts; `fix` is set where readers stop.
-
-    content: the record decoded, events included, sealed fields as `show` said; null when it cannot
-    be decoded, and then `bytes` shows the beginning of what is there.
-    """
+    """One record. `why` is empty for what counts; `fix` is set where readers stop."""
 
     stream: str
     partition: int
@@ -56,6 +52,8 @@ class RecordReport(Struct, frozen=True, kw_only=True):
     verdict: Verdict
     why: str = ""
     fix: str = ""
+    # the record decoded, events included, sealed fields as `show` said; null when it cannot be
+    # decoded, and then `bytes` shows the beginning of what is there
     content: Any = None
     bytes: str | None = None
     key: str | None = None
@@ -127,6 +125,10 @@ class Inspector:
 
 def _claims(claim: Claim, offset: int) -> str:
     claimed = f"{claim.owner} takes the partition: epoch {offset}"
+    if claim.refusal is not UNSET:
+        refusal = msgspec.json.decode(claim.refusal, type=RefusalOrder)
+        said = refusal.reason.params
+        return f"{claimed}; {said['operator']} refuses command {refusal.cause}: {said['why']}"
     if claim.base is None:
         return claimed
     return f"{claimed}; an operator's claim: command {claim.base} is at physical offset 0"
@@ -174,14 +176,12 @@ def contents(
 
 
 class PartitionReport(Struct, kw_only=True):
-    """What a walk over a partition found: counts, the state of the acceptance rule at its end.
-
-    head: hash of the last accepted record; command_id: the command that it decided.
-    """
+    """Result of a walk over a partition: counts, and the acceptance rule's state at its end."""
 
     stream: str
     partition: int
     records: int = 0
+    end: int = 0
     accepted: int = 0
     void: int = 0
     claims: int = 0
@@ -189,9 +189,31 @@ class PartitionReport(Struct, kw_only=True):
     cause: int = -1
     incarnation: int = 0
     base: int = 0
-    head: str = ""
-    command_id: str = ""
+    head: str = ""  # hash of the last accepted record
+    command_id: str = ""  # the command that it decided
+    # newest offset in other journals that caused a record here, by "stream/partition"
+    causes: dict[str, int] = field(default_factory=dict)
     bad: RecordReport | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.stream}/{self.partition}"
+
+
+def missing_causes(tallies: Iterable[PartitionReport]) -> Iterator[str]:
+    """Yield what journals of different moments lack: a record that follows from one which is gone.
+
+    A journal that is cut off before its neighbours verifies by itself, and yet the jobs whose
+    placements another one has would be trained and billed without existing.
+    """
+    known = {tally.name: tally for tally in tallies}
+    for tally in known.values():
+        for name, offset in sorted(tally.causes.items()):
+            if name in known and offset >= (end := known[name].end):
+                yield (
+                    f"{tally.name} has a record that follows from {name} at offset {offset}, and "
+                    f"{name} ends at {end}"
+                )
 
 
 class PartitionScan:
@@ -211,7 +233,8 @@ class PartitionScan:
             match verdict:
                 case "accepted":
                     tally.accepted += 1
-                    last = record
+                    last = decode_record(record.value)
+                    self._note_cause(last)
                 case "claim":
                     tally.claims += 1
                 case "void":
@@ -219,9 +242,16 @@ class PartitionScan:
                 case _:
                     tally.bad = self._inspector.describe(record, verdict, why)
             tally.records += 1
+            tally.end = record.offset + 1
         acceptance = self._inspector.position.acceptance
         tally.epoch, tally.cause = acceptance.epoch, acceptance.cause
         tally.incarnation, tally.base = acceptance.incarnation, acceptance.base
         tally.head = acceptance.prev.hex()
-        if last is not None and isinstance(entry := decode_record(last.value), Entry):
-            tally.command_id = entry.command_id
+        if isinstance(last, Entry):
+            tally.command_id = last.command_id
+
+    def _note_cause(self, record: JournalRecord) -> None:
+        if isinstance(record, Entry) and record.source is not None:
+            source = record.source
+            name = f"{source.stream}/{source.partition}"
+            self.tally.causes[name] = max(source.offset, self.tally.causes.get(name, -1))

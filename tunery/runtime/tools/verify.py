@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from schemas.topics import PARTITIONS
+from schemas.streams import PARTITIONS
 from tunery.runtime.bus.abstract import Log, Record
 from tunery.runtime.bus.reading import records_now
 from tunery.runtime.journal.codec import codec_of
