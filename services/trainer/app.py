@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from schemas.topics import NODE_PREFIX, node_of
 from schemas.training import EvalWork, ServeWork, TrainWork
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.health import MachineHealth
@@ -29,14 +28,14 @@ from services.trainer.effect.serving import Serving
 from services.trainer.effect.training import Training
 from services.trainer.figures import NodeMeter
 from services.trainer.ports import Hardware, ProcessLauncher
-from services.trainer.settings import SLOTS_MAX, TrainerSettings
+from services.trainer.settings import SLOTS_MAX, TrainerSettings, check_keys
 from tunery.confinement.confined import Confinement
 from tunery.graders.pair_questions import PairsRefused
-from tunery.runtime.chat_endpoint import ChatEndpoint
-from tunery.runtime.confining import confinement_of
+from tunery.platform.chat_endpoint import ChatEndpoint
+from tunery.platform.confining import confinement_of
+from tunery.platform.ports import Runtime
+from tunery.platform.settings import SettingsError, load
 from tunery.runtime.hosts.abstract import Host
-from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import SettingsError, load
 
 LEASES: Final = "leases"  # folder of those of a node, each in one of its own
 SCORE_TRIES_MAX: Final = 5  # with pauses of 15 s in all
@@ -47,11 +46,7 @@ SCORES_AT_ONCE_MAX: Final = 8  # questions of one agent
 async def build(runtime: Runtime) -> Sequence[Host]:
     """The node agent, and what its replicas have counted. Raises SettingsError."""
     settings = load(TrainerSettings)
-    if (sender := runtime.keys.sender) and node_of(sender) != settings.id:
-        raise SettingsError(
-            f"TUNERY_COMMAND_KEYS is of {sender}, and this is the node {settings.id}: "
-            f"`tunery kafka keys {NODE_PREFIX}{settings.id}` prints its own"
-        )
+    check_keys(settings.id, runtime.keys.sender)
     folder = settings.work_dir or runtime.settings.data_dir / "nodes" / settings.id
     folder = folder.absolute()
     for own in (folder, folder / LEASES):
@@ -114,7 +109,7 @@ def _with_slots(settings: TrainerSettings, hardware: Hardware) -> TrainerSetting
 
 
 def _device_watch(hardware: Hardware) -> DeviceWatch | None:
-    """What watches the devices of the slots; None: there are only processors."""
+    """Start the watch on the accelerators' health; None: the slots are processors."""
     if not hardware.device_names:
         return None
     watch = DeviceWatch(hardware.device_names)
@@ -129,19 +124,17 @@ def _launcher(
     # Drivers of accelerators reserve far more address space than they use.
     memory_bytes_max = None if has_devices else hardware.memory_bytes
     groups = ProcessGroups(str(folder), Walls(confinement, has_devices, memory_bytes_max))
-    if not settings.warm:
-        return groups
-    first = environment_on(hardware.device_names[:1])
+    first = environment_on(hardware.device_names[:1]) if settings.warm else None
     return WarmProcesses(groups, folder / "warm", settings.slots, first)
 
 
 def _score_endpoint(settings: TrainerSettings) -> ChatEndpoint | None:
-    """What gives scores for graders; None: the operator names nothing."""
+    """Return the endpoint of models that score for graders; None: the operator configured none."""
     if settings.score_url is None:
         return None
     return ChatEndpoint(
         settings.score_url,
-        settings.score_key,
+        None if settings.score_key is None else settings.score_key.get_secret_value(),
         timeout_s=settings.score_timeout_s,
         tries_max=SCORE_TRIES_MAX,
         pause_s=SCORE_PAUSE_S,
@@ -150,7 +143,7 @@ def _score_endpoint(settings: TrainerSettings) -> ChatEndpoint | None:
 
 
 def _pair_judge(settings: TrainerSettings, endpoint: ChatEndpoint | None) -> PairJudge | None:
-    """What compares answers; None: the operator names nothing. Raises SettingsError."""
+    """Return the judge that compares answers; None: none is configured. Raises SettingsError."""
     model, pairs = settings.judge_model, settings.judge_pairs
     if model is None and pairs is None:
         return None
@@ -169,7 +162,7 @@ def _pair_judge(settings: TrainerSettings, endpoint: ChatEndpoint | None) -> Pai
 
 
 def _answer_guard(settings: TrainerSettings, endpoint: ChatEndpoint | None) -> AnswerGuard | None:
-    """What judges answers of safety; None: the operator names nothing. Raises SettingsError."""
+    """Return the guard model for safety answers; None: none is configured. Raises SettingsError."""
     if settings.guard_model is None:
         return None
     if endpoint is None:

@@ -1,6 +1,6 @@
 """Metrics of a node: how its trainings get on, and how busy its devices are.
 
-No label names a job. Of several trainings a gauge tells the one that is worst off, which is what an
+No label names a job. Of several trainings a gauge shows the worst, which is what an
 alert asks for; figures of each job are in its metrics.
 """
 
@@ -122,7 +122,7 @@ class NodeMeter:
         training.ranks.add(event.rank_ms)
 
     def slowest_rank(self, lease: int) -> SlowestRank | None:
-        """Of a training; None: it is not known, or has one rank."""
+        """Return the slowest rank of a training; None: it is not known, or there is one rank."""
         training = self._trainings.get(lease)
         return None if training is None else training.ranks.slowest()
 
@@ -144,11 +144,11 @@ class NodeMeter:
         SPIKES.inc()
 
     def end(self, lease: int) -> None:
-        """What ran under the lease has ended; it may have been no training."""
+        """Forget the training of an ended lease, if it was one."""
         self._trainings.pop(lease, None)
 
     def figures(self) -> Iterator[StateValue]:
-        """What is so now. Without trainings there is nothing that could be late."""
+        """Yield the current gauges. Times of last steps and checkpoints need a training."""
         trainings = tuple(self._trainings.values())
         yield StateValue(RUNNING, (), len(trainings))
         if trainings:

@@ -5,6 +5,8 @@
 """
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +14,14 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from tunery.confinement.enter import LANDLOCK, SECCOMP
-from tunery.confinement.policy import ConfinementPolicy, import_folder, interpreter
+from tunery.confinement.namespaces import SHARED
+from tunery.confinement.policy import (
+    ConfinementPolicy,
+    Network,
+    accelerator_devices,
+    import_folder,
+    interpreter,
+)
 
 ConfineMode: TypeAlias = Literal["require", "prefer", "off"]
 REQUIRED: Final = (LANDLOCK, SECCOMP)  # each refuses by itself what namespaces take away
@@ -20,6 +29,11 @@ START: Final = (
     "import sys; sys.path.append(sys.argv.pop(1)); "
     "from tunery.confinement.enter import main; main()"
 )
+HOLD: Final = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from tunery.confinement.namespaces import hold; hold(sys.argv[2])"
+)
+HOLD_S_MAX: Final = 30
 TEMPORARY: Final = "tmp"
 
 
@@ -43,8 +57,11 @@ class Confinement:
             "list": (import_folder(),),
             "write": policy.write,
             "links": policy.links,
-            "devices": policy.devices,
+            "devices": (*policy.devices, *(accelerator_devices() if policy.accelerators else ())),
+            "accelerators": policy.accelerators,
             "sockets": policy.sockets,
+            "network": policy.network,
+            "namespaces": policy.namespaces,
             "processes": policy.processes,
             "limits": policy.limits,
             "required": REQUIRED if self.mode == "require" else (),
@@ -54,6 +71,27 @@ class Confinement:
 def start_arguments(policy: str, *argv: str) -> tuple[str, ...]:
     """Arguments that start `enter`: isolated, and without packages, for the sake of time."""
     return (sys.executable, "-I", "-S", "-c", START, import_folder(), policy, *argv)
+
+
+def shared_namespaces(network: Network) -> tuple[int, ...]:
+    """Make namespaces for several processes; descriptors, which the caller closes.
+
+    network: "loopback" has one of its own. Raises OSError where the machine refuses them.
+    """
+    with subprocess.Popen(
+        (sys.executable, "-I", "-S", "-c", HOLD, import_folder(), network),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdin is not None  # noqa: S101  # pipes, as asked for
+        assert holder.stdout is not None  # noqa: S101  # a pipe, too
+        if (said := holder.stdout.readline().strip()) != "made":
+            raise OSError(said)
+        names = [name for name in SHARED if network == "loopback" or name != "net"]
+        kept = [os.open(f"/proc/{holder.pid}/ns/{name}", os.O_RDONLY) for name in names]
+        holder.communicate(timeout=HOLD_S_MAX)  # its input ends, and so does it
+    return tuple(kept)
 
 
 def private_environment(folder: Path) -> dict[str, str]:

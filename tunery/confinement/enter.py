@@ -9,13 +9,18 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from tunery.confinement import filters, landlock, libc, namespaces
 
 CANNOT_CONFINE: Final = 78  # EX_CONFIG of sysexits.h
 LANDLOCK, SECCOMP, NAMESPACES = "landlock", "seccomp", "namespaces"
+# CUDA's driver writes the names of its threads there, and fails with error 304 where it may not.
+OWN_THREADS: Final = "/proc/self/task"
+PORTS_OF_CONNECTIONS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+ANY_FREE_PORT: Final = 0
 
 
 def main() -> NoReturn:
@@ -37,7 +42,10 @@ def confine(policy: dict[str, Any]) -> None:
 
 
 def apply(policy: dict[str, Any]) -> dict[str, str]:
-    """Give up all that the policy does not leave. Why walls are missing, by their name."""
+    """Give up all that the policy does not leave. Why walls are missing, by their name.
+
+    Raises OSError where namespaces that were made for it cannot be entered.
+    """
     missing: dict[str, str] = {}
 
     def attempt(name: str, build_wall: Callable[[], None]) -> None:
@@ -48,12 +56,49 @@ def apply(policy: dict[str, Any]) -> dict[str, str]:
 
     for name, most in policy["limits"].items():
         _limit(getattr(resource, f"RLIMIT_{name}"), most)
-    attempt(NAMESPACES, namespaces.separate)
+    if policy["namespaces"]:
+        namespaces.enter(policy["namespaces"])  # or end: other walls then let networks through
+    else:
+        attempt(NAMESPACES, lambda: _separate(policy["network"]))
     libc.forbid_new_privileges()
-    attempt(LANDLOCK, lambda: landlock.restrict(_rules(policy), landlock.version()))
+    attempt(LANDLOCK, lambda: _restrict(policy))
     attempt("capabilities", namespaces.drop_capabilities)
     attempt(SECCOMP, lambda: _filter_calls(policy))
     return missing
+
+
+def _separate(network: str) -> None:
+    if network != "none":  # in one of its own it would not reach others
+        raise OSError("the machine has none that processes can share")
+    namespaces.separate()
+
+
+def _restrict(policy: dict[str, Any]) -> None:
+    """Restrict files, signals, and the network as far as namespaces do not. Raises OSError."""
+    abi = landlock.version()
+    if policy["accelerators"]:
+        # The kernel drops entries of /proc that nobody has open, and the rules on them.
+        os.set_inheritable(os.open(OWN_THREADS, os.O_PATH), True)
+    ports: Iterable[int] = ()
+    if is_alone(policy):  # what it reaches is of its lease
+        landlock.restrict(_rules(policy), abi, ports=None, scopes=landlock.SIGNALS)
+        return
+    if policy["network"] != "none":
+        if abi < landlock.NETWORK_VERSION:
+            raise OSError(f"version {abi} does not restrict networks: take Linux 6.7 or newer")
+        ports = free_ports()
+    landlock.restrict(_rules(policy), abi, ports=ports)
+
+
+def is_alone(policy: dict[str, Any]) -> bool:
+    """Return whether processes under this policy have a network namespace to themselves."""
+    return policy["network"] == "loopback" and bool(policy["namespaces"])
+
+
+def free_ports() -> Iterable[int]:
+    """Ports that the machine gives to sockets which name none: no service is found there."""
+    first, last = map(int, PORTS_OF_CONNECTIONS.read_text().split())
+    return (ANY_FREE_PORT, *range(first, last + 1))
 
 
 def _rules(policy: dict[str, Any]) -> list[tuple[str, int]]:
@@ -65,7 +110,12 @@ def _rules(policy: dict[str, Any]) -> list[tuple[str, int]]:
         "links": landlock.MAKE_SYM,
         "sockets": landlock.MAKE_SOCK,
     }
-    return [(path, rights[kind]) for kind in rights for path in policy[kind]]
+    rules = [(path, rights[kind]) for kind in rights for path in policy[kind]]
+    if policy["namespaces"]:
+        rules.append((namespaces.SHARED_MEMORY, landlock.WRITE))
+    if policy["accelerators"]:
+        rules.append((OWN_THREADS, landlock.DEVICE))
+    return rules
 
 
 def _filter_calls(policy: dict[str, Any]) -> None:
@@ -74,6 +124,9 @@ def _filter_calls(policy: dict[str, Any]) -> None:
         known,
         sockets=bool(policy["sockets"]),
         processes=policy["processes"],
+        unreachable=policy["accelerators"],
+        streams=policy["network"] != "none",
+        datagrams=is_alone(policy),
         own_pid=None if _restricts_signals() else os.getpid(),
     )
     filters.load(program, known.seccomp)

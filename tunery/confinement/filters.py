@@ -3,7 +3,7 @@
 The filter is a program of the kernel's classic BPF, which sees a call's number and arguments. See
 `man 2 seccomp`. It names what is refused: which calls the libraries of a training need differs from
 one driver to the next. Calls that are newer than this list are refused as unknown to the kernel.
-Modes and owners of files stay as they are, and the caller is not told: libraries set them on what
+Modes and owners of files stay as they are, and the call succeeds: libraries set them on what
 they write, and Landlock lets a process set those of every file of its user.
 """
 
@@ -22,12 +22,16 @@ KILL_PROCESS: Final = 0x8000_0000
 FAIL: Final = 0x0005_0000
 ALLOW: Final = 0x7FFF_0000
 LOAD, EQUAL, ABOVE, ANY_BIT, RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
-NUMBER_AT, ARCHITECTURE_AT, FIRST_ARGUMENT_AT = 0, 4, 16
+NUMBER_AT, ARCHITECTURE_AT = 0, 4
+ARGUMENTS_AT: Final = (16, 24, 32)
 X32_BIT: Final = 0x4000_0000
 NEWEST_CALL: Final = 469  # of Linux 6.17
 CLONE_THREAD: Final = 0x1_0000
 NEW_NAMESPACES: Final = 0x7E02_0000  # flags of clone
-AF_UNIX: Final = 1
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+NETLINK_ROUTE: Final = 0  # interfaces and their addresses
+NO_STREAM: Final = 0b1110  # bits of the types of sockets that SOCK_STREAM does not have
+DATAGRAM_BIT: Final = 0b0010  # of SOCK_DGRAM and SOCK_RAW, not of SOCK_STREAM and SOCK_SEQPACKET
 
 
 class Architecture(NamedTuple):
@@ -36,6 +40,7 @@ class Architecture(NamedTuple):
     audit: int
     seccomp: int
     socket: int
+    connect: int
     clone: int
     kill: int
     tgkill: int
@@ -49,6 +54,7 @@ X86_64: Final = Architecture(
     audit=0xC000_003E,
     seccomp=317,
     socket=41,
+    connect=42,
     clone=56,
     kill=62,
     tgkill=234,
@@ -73,6 +79,7 @@ AARCH64: Final = Architecture(
     audit=0xC000_00B7,
     seccomp=277,
     socket=198,
+    connect=203,
     clone=220,
     kill=129,
     tgkill=131,
@@ -106,7 +113,7 @@ ARCHITECTURES: Final = {"x86_64": X86_64, "aarch64": AARCH64}
 
 
 def architecture() -> Architecture:
-    """That of this machine. Raises OSError where the filter knows none of its numbers."""
+    """Return the architecture of this machine. Raises OSError if the filter does not support it."""
     machine = os.uname().machine
     if machine not in ARCHITECTURES or struct.calcsize("P") != 8:
         raise OSError(errno.ENOSYS, f"seccomp: no filter is known for {machine}")
@@ -114,11 +121,22 @@ def architecture() -> Architecture:
 
 
 def build(
-    known: Architecture, *, sockets: bool, processes: bool, own_pid: int | None = None
+    known: Architecture,
+    *,
+    sockets: bool,
+    processes: bool,
+    unreachable: bool = False,
+    streams: bool = False,
+    datagrams: bool = False,
+    own_pid: int | None = None,
 ) -> bytes:
     """The filter as a program of BPF.
 
-    sockets: whether sockets of this machine (AF_UNIX) may be opened; others never
+    sockets: whether sockets of this machine (AF_UNIX) may be opened
+    unreachable: whether such sockets may be opened that connect to nobody: CUDA's driver listens at
+      one, and fails with error 304 where it cannot
+    streams: whether TCP may be used, and addresses of interfaces may be read
+    datagrams: whether other types of sockets of IP may be opened too
     processes: whether processes may be started; threads always
     own_pid: the only process that may be signalled; None: Landlock restricts signals
     """
@@ -140,8 +158,21 @@ def build(
     if not processes:
         for number in known.forks:
             program += _when(EQUAL, number, starts)
-    checks = [_unless(EQUAL, AF_UNIX, refuse)] if sockets else [[_return(refuse)]]
-    program += _of_call(known.socket, checks)
+    checks: list[list[bytes]] = []
+    if sockets or streams:
+        checks.append(_when(EQUAL, AF_UNIX, ALLOW))
+    elif unreachable:
+        # Datagrams can name whom they go to; of other types `connect` names it.
+        connected = [_load(ARGUMENTS_AT[1]), *_when(ANY_BIT, DATAGRAM_BIT, refuse), _return(ALLOW)]
+        checks.append(_where(AF_UNIX, connected))
+        program += _when(EQUAL, known.connect, FAIL | errno.ENOENT)  # as if nobody listened
+    if streams:
+        of_type = [] if datagrams else _when(ANY_BIT, NO_STREAM, refuse)
+        typed = [_load(ARGUMENTS_AT[1]), *of_type, _return(ALLOW)]
+        routes = [_load(ARGUMENTS_AT[2]), *_when(EQUAL, NETLINK_ROUTE, ALLOW), _return(refuse)]
+        families = {AF_INET: typed, AF_INET6: typed, AF_NETLINK: routes}
+        checks += [_where(family, steps) for family, steps in families.items()]
+    program += _of_call(known.socket, [*checks, [_return(refuse)]])
     checks = [_when(ANY_BIT, NEW_NAMESPACES, refuse)]
     if not processes:
         checks.append(_unless(ANY_BIT, CLONE_THREAD, starts))
@@ -155,7 +186,7 @@ def build(
 def load(program: bytes, number: int) -> None:
     """Filter the calls of this process, and of all that it starts. Raises OSError.
 
-    number: of the call seccomp
+    number: number of the system call seccomp
     """
     content = ctypes.create_string_buffer(program, len(program))
     pointer = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(content))
@@ -186,5 +217,9 @@ def _unless(test: int, operand: int, outcome: int) -> list[bytes]:
 def _of_call(number: int, checks: Sequence[Sequence[bytes]]) -> list[bytes]:
     """Check the first argument of a call."""
     body = [instruction for check in checks for instruction in check]
-    steps = [_load(FIRST_ARGUMENT_AT), *body, _return(ALLOW)]
-    return [_instruction(EQUAL, number, 0, len(steps)), *steps]
+    return _where(number, [_load(ARGUMENTS_AT[0]), *body, _return(ALLOW)])
+
+
+def _where(operand: int, steps: Sequence[bytes]) -> list[bytes]:
+    """Go through steps, which end, where the loaded word equals an operand."""
+    return [_instruction(EQUAL, operand, 0, len(steps)), *steps]

@@ -8,7 +8,8 @@ its first line, does one task, and exits.
 
 The descriptor is a socket of the service. A message on it is a task in JSON, with four descriptors:
 a socket that gets the worker's process descriptor and then its exit code, and the worker's standard
-input, output and error. When the service ends, the server ends, and the kernel ends its workers.
+input, output and error. When the service ends, the server ends, and the kernel ends its workers,
+except those of tasks that outlive it: they have sessions of their own.
 """
 
 import gc
@@ -95,7 +96,7 @@ def _start(
         return None
     process = os.pidfd_open(pid)
     try:
-        socket.send_fds(exits, [b"started"], [process])
+        socket.send_fds(exits, [str(pid).encode()], [process])
     except OSError:
         os.kill(pid, signal.SIGKILL)
     return process, Worker(pid, exits)
@@ -123,6 +124,8 @@ def _work(module: ModuleType, task: dict[str, Any], standard: list[int], parent:
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if code and not isinstance(error.code, int):
+            sys.stderr.write(f"{error.code}\n")
     except BaseException:  # as the interpreter does: its text goes to stderr
         traceback.print_exc()
     finally:
@@ -138,7 +141,10 @@ def _become_worker(task: dict[str, Any], standard: list[int], parent: int) -> No
     os.environ.update(task["environment"])
     if task["rights"] is not None:
         confine(task["rights"])
-    end_with_parent(parent)
+    if task.get("outlives"):
+        os.setsid()
+    else:
+        end_with_parent(parent)
 
 
 if __name__ == "__main__":

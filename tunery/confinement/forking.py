@@ -37,8 +37,13 @@ class ForkServer:
         policy: ConfinementPolicy,
         confinement: Confinement,
         environment: Mapping[str, str],
+        *,
+        detached: bool = False,
     ) -> None:
-        """Start it. It loads while this goes on. Raises OSError."""
+        """Start it. It loads while this continues. Raises OSError.
+
+        detached: run in a separate session, which a terminal does not end, and in no folder
+        """
         self.folders, self._policy = tuple(folders), policy
         self._identities = _identities(policy)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -50,14 +55,16 @@ class ForkServer:
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 env=environment,
+                cwd="/" if detached else None,
+                start_new_session=detached,
             )
         self.pid = process.pid
         self.close = weakref.finalize(self, _end, self._control, process)
 
     def has(self, folders: Iterable[str], policy: ConfinementPolicy) -> bool:
-        """Whether it has these folders warm, and a worker of it can be given these rights.
+        """Return whether these folders are warm here, and a worker may get the rights of a policy.
 
-        Rights are to files, not to names: one that was replaced is another.
+        Rights are to files, not to names: a file that was replaced is another one.
         """
         return (
             set(folders) <= set(self.folders)
@@ -70,7 +77,8 @@ class ForkServer:
     ) -> "ForkedWorker | None":
         """Fork a worker with these descriptors as its standard input, output and error.
 
-        task: `arguments`, `environment`, `niceness`, and `rights` of `Confinement`
+        task: `arguments`, `environment`, `niceness`, `rights` of `Confinement`, and whether the
+            worker outlives the server
         None where no server answered: then no worker was started.
         """
         message = json.dumps(task).encode()
@@ -84,24 +92,27 @@ class ForkServer:
                 socket.send_fds(self._control, [message], sent, socket.MSG_DONTWAIT)
             await _readable(exits)
             flags = socket.MSG_CMSG_CLOEXEC
-            _, descriptors, _, _ = socket.recv_fds(exits, CODE_BYTES_MAX, 1, flags)
+            pid, descriptors, _, _ = socket.recv_fds(exits, CODE_BYTES_MAX, 1, flags)
         except OSError:
-            descriptors = []
+            pid, descriptors = b"", []
         except BaseException:
             exits.close()
             raise
         if not descriptors:
             exits.close()
             return None
-        return ForkedWorker(exits, descriptors[0])
+        return ForkedWorker(exits, descriptors[0], int(pid))
 
 
 class ForkedWorker:
     """A worker that was forked. Call `close` in the end."""
 
-    def __init__(self, exits: socket.socket, process: int) -> None:
-        """exits: gets its exit code. process: a descriptor of it, which no other one can get."""
-        self._exits, self._process = exits, process
+    def __init__(self, exits: socket.socket, process: int, pid: int) -> None:
+        """exits: gets its exit code. process: a descriptor of it, which no other one can get.
+
+        pid: its id, as its server sees it.
+        """
+        self._exits, self._process, self.pid = exits, process, pid
         self._code: int | None = None
 
     async def wait(self) -> int:
@@ -128,7 +139,7 @@ class ForkedWorker:
 
 
 def _identities(policy: ConfinementPolicy) -> dict[str, tuple[int, int] | None]:
-    """What stands at the paths of a policy; None: nothing."""
+    """Return device and inode of each path of a policy; None: nothing is there."""
     standing: dict[str, tuple[int, int] | None] = {}
     for path in (*policy.read, *policy.write):
         try:

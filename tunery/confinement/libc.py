@@ -43,6 +43,17 @@ def unshare(flags: int) -> None:
     _checked("unshare", _LIBC.unshare(ctypes.c_int(flags)))
 
 
+def setns(descriptor: int) -> None:
+    """Enter the namespace of a descriptor. Raises OSError."""
+    _checked("setns", _LIBC.setns(ctypes.c_int(descriptor), ctypes.c_int(0)))
+
+
+def mount(source: str, target: str, kind: str, options: str) -> None:
+    """Mount a file system. Raises OSError."""
+    words = [word.encode() for word in (source, target, kind)]
+    _checked("mount", _LIBC.mount(*words, ctypes.c_ulong(0), options.encode()))
+
+
 def _checked(name: str, returned: int) -> int:
     if returned < 0:
         number = ctypes.get_errno()

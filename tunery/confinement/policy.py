@@ -1,4 +1,4 @@
-"""What a confined process may do."""
+"""Policies of confined processes."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import tunery
 
@@ -24,32 +24,33 @@ ACCELERATORS: Final = ("nvidia*", "kfd", "dri")  # in /dev
 OF_OPERATOR: Final = ("LD_LIBRARY_PATH", "PYTHONPATH", "TUNERY_CONFINE_READ")
 OURS: Final = ("tunery", "services", "schemas")
 FILES_MAX: Final = 4_096  # descriptors
+Network: TypeAlias = Literal["none", "loopback", "fabric"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfinementPolicy:
-    """What a process may do; all else is refused.
+    """Rights of a confined process; all else is refused."""
 
-    read: files and folders that it may read, with all below
-    write: folders in which it may also write; neither links, nor sockets, nor programs
-    links: folders in which it may also make symbolic links, which no service must follow
-    devices: files and folders of devices
-    sockets: folders in which it may listen at sockets; empty: it opens none. It has no network
-    processes: whether it may start others
-    memory_bytes_max: of private memory that can be written; None: as much as there is
-    file_bytes_max: of each file that it writes; None: not limited
-    cpu_s_max: processor time of all its threads; None: its caller ends it
-    """
-
-    read: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()  # files and folders that it may read, with all below
+    # folders in which it may also write; neither links, nor sockets, nor programs
     write: tuple[str, ...] = ()
+    # folders in which it may also make symbolic links, which no service must follow
     links: tuple[str, ...] = ()
-    sockets: tuple[str, ...] = ()
-    devices: tuple[str, ...] = DEVICES
-    processes: bool = False
-    memory_bytes_max: int | None = None
-    file_bytes_max: int | None = None
-    cpu_s_max: int | None = None
+    sockets: tuple[str, ...] = ()  # folders in which it may listen at sockets; empty: it opens none
+    devices: tuple[str, ...] = DEVICES  # files and folders of devices
+    # whether it computes on the machine's accelerators: their driver names the threads of the
+    # process, and opens sockets, which reach nobody
+    accelerators: bool = False
+    # "none"; "loopback": the one of `namespaces`, whose processes reach only each other; "fabric":
+    # TCP to the ports that machines give to connections (`enter.free_ports`), and to no others.
+    # Without `namespaces`, loopback is restricted as fabric is
+    network: Network = "none"
+    # descriptors of namespaces that it shares (`confined.shared_namespaces`)
+    namespaces: tuple[int, ...] = ()
+    processes: bool = False  # whether it may start others
+    memory_bytes_max: int | None = None  # limit of private writable memory; None: unlimited
+    file_bytes_max: int | None = None  # limit of each file that it writes; None: unlimited
+    cpu_s_max: int | None = None  # processor time of all its threads; None: its caller ends it
     limits: Mapping[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class ConfinementPolicy:
         object.__setattr__(self, "limits", {**limits, "NOFILE": FILES_MAX, "CORE": 0})
 
     def covers(self, other: "ConfinementPolicy") -> bool:
-        """Whether its files are below those of this one, so that a process may narrow it so."""
+        """Return whether another policy's paths are all within the paths of this one."""
         writable = tuple(map(Path, self.write))
         readable = (*writable, *map(Path, self.read))
         return all(_is_below(path, readable) for path in other.read) and all(
@@ -73,7 +74,7 @@ class ConfinementPolicy:
 
 @cache
 def interpreter() -> tuple[str, ...]:
-    """What every process of this interpreter reads: the system's libraries, Python's, and ours."""
+    """Return the paths that this interpreter reads: the system's libraries, Python's, and ours."""
     added = [os.environ.get(name, "") for name in OF_OPERATOR]
     named = {str(Path(path).absolute()) for paths in added for path in paths.split(":") if path}
     paths = {*SYSTEM, sys.prefix, sys.base_prefix, *named}

@@ -1,4 +1,4 @@
-"""Which walls this machine has, found out by a process that confines itself."""
+"""Mechanisms of confinement that this machine supports, found by a process that confines itself."""
 
 import json
 import subprocess
@@ -14,8 +14,11 @@ TRIAL_POLICY: Final = {
     "list": [],
     "write": [],
     "devices": [],
+    "accelerators": False,
     "links": [],
     "sockets": [],
+    "network": "none",
+    "namespaces": [],
     "processes": False,
     "limits": {},
     "required": [],

@@ -1,24 +1,24 @@
 """Training and scoring with tensors: the processes behind the port in `tunery.work`.
 
-* processes: `train`, `rank_processes` (of several ranks), `score` (with the bundled `items/`),
-  `warm` (waits to become one of them), `process` (what they have in common), `inputs` (spec files,
-  checked), `events` (their output), `stop` (signals), `imports` (of large libraries)
+* processes: `train`, `score` (with the bundled `items/`), `train_and_score` (both for one job),
+  `warm` (waits to become one of them), `orders` (that a process with its libraries loaded reads),
+  `process` (what they have in common), `inputs` (spec files, checked), `events` (their output),
+  `beats` (heartbeats of ranks), `stop` (signals), `imports` (of large libraries)
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
-  `adapter_products` (what adapters add to layers), `passing` (layers that pass through the device),
-  `offload` (those of a base, from the machine's memory), `sharding` (trained ones, from the ranks),
-  `sft` (TRL's trainer on packed rows), `adamw` (masters, moments, steps), `ranks` (processes that
-  share a step), `shares` (what each of them adds and steps), `exchange` (what they tell each
-  other), `colocated` (several trainings on one base), `turns` (which of them works),
+  `adapter_products` (what adapters add to layers), `loop` (its steps, and what happens between
+  two of them), `engines` (what computes a step: one process, FSDP2, DeepSpeed), `adamw` (masters,
+  moments, steps), `ranks` (processes that share a step), `self_check` (whether their steps repeat
+  to the byte), `colocated` (several trainings on one base), `turns` (which of them works),
   `variants` (several as one, of which the best is left),
-  `boundary` (what happens between two steps), `order` (which rows each step sees),
-  `schedule` (learning rate), `packed` (rows and batches), `suspects` (rows with the highest
-  losses), `evaluations` (which was the best), `samples` (answers meanwhile)
+  `order` (which rows each step sees), `schedule` (learning rate), `packed` (rows and batches),
+  `suspects` (rows with the highest losses), `evaluations` (which was the best), `samples` (answers
+  meanwhile)
 * what is learnt: `objectives` (of a batch), `methods` (each one's objective), `loss` (of labels and
   answers), `attention` (of packed rows), `preferences` (of pairs), `rewards` (of reward models),
   `judgements` (of answers with labels), `reinforcement` (of graded answers, which `rollouts`
   writes), `model_scores` (what models say of them), `reference` (likelihoods before the training)
-* checkpoints: `saving` (of one attempt), `state` (what one holds), `tensor_files` (in parts),
-  `checkpoints` (written whole, verified), `cadence` (when), `free_memory` (whether a copy fits)
+* checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,
+  verified), `cadence` (when), `free_memory` (whether a copy fits)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
   `reward_scoring` (of reward models), `sides` (both read at once), `generation` (greedy answers),
   `base_scores` (kept on the node), `measured` (rows of the tenant, by its measures),

@@ -1,4 +1,4 @@
-"""What an adapter adds to the output of a layer, in three products and without passes in between.
+"""Fused forward and backward of a LoRA adapter: three products, without passes in between.
 
 LoRA (Hu et al., arXiv:2106.09685) adds s·(x Aᵀ) Bᵀ to a layer's output. Computed as it is written,
 it goes over values as wide as the layer three times more: to scale, to add, and to scale gradients.

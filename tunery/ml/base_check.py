@@ -27,27 +27,22 @@ LEVEL: Final = 0.05  # more than chance: so seldom by chance
 
 
 class Problem(Struct, frozen=True):
-    """Why a base model cannot be added. name: for scripts. fix: what to do."""
+    """Why a base model cannot be added."""
 
-    name: str
+    name: str  # name for scripts
     text: str
-    fix: str
+    fix: str  # what to do
 
 
 class BaseCheck(Struct, frozen=True):
-    """What was found.
+    """Result of checking a base model."""
 
-    problems: why it cannot be added; empty: it can
-    notes: what to know
-    items, right: questions that were asked, and how many it answered right
-    chance: share that is right by chance
-    """
-
-    problems: tuple[Problem, ...] = ()
-    notes: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()  # reasons why it cannot be added; empty: it can
+    notes: tuple[str, ...] = ()  # remarks for the operator
+    # items, right: number of questions asked, and of right answers
     items: int = 0
     right: int = 0
-    chance: float = 0.0
+    chance: float = 0.0  # share of right answers by guessing, 0 to 1
 
 
 def check(folder: Path) -> BaseCheck:

@@ -1,10 +1,10 @@
-"""What a base model chose and answered, kept on the node so that later evaluations need not ask it.
+"""Cache on the node of a base model's choices and answers, so that later evaluations reuse them.
 
-    <folder>/<hash of what it follows from>.json
+    <folder>/<hash of the inputs>.json
 
-It follows from the base model's files, its precision, the questions, the libraries and the machine;
-never from a tenant's data: prompts that a tenant wrote are asked each time. A file names what it
-follows from and has a hash of its content; one that does not match is ignored and made anew.
+The inputs are the base model's files, its precision, the questions, the libraries and the machine;
+never a tenant's data: prompts that a tenant wrote are computed each time. A file names its inputs
+and has a hash of its content; one that does not match is ignored and made anew.
 """
 
 import hashlib
@@ -28,22 +28,20 @@ KEPT_MAX: Final = 64  # files; the oldest are deleted
 
 
 class BaseScores(Struct, frozen=True):
-    """choices: number of the choice of each item. answers: texts for the prompts.
+    """What a base model chose and answered."""
 
-    shares: of the true answers of each item, as in `ItemScore`; unset: items have one right answer
-    """
-
-    choices: tuple[int, ...] = ()
-    answers: tuple[str, ...] = ()
+    choices: tuple[int, ...] = ()  # number of the choice of each item
+    answers: tuple[str, ...] = ()  # texts for the prompts
+    # shares of the true answers of each item, see `ItemScore`; unset: items have one right answer
     shares: tuple[float | None, ...] | UnsetType = UNSET
 
 
 class KeptScores(Struct, frozen=True, forbid_unknown_fields=True):
-    """A file. facts: what the scores follow from. sha256: of the scores."""
+    """Content of the file with the scores of one base model."""
 
-    facts: Mapping[str, str]
+    facts: Mapping[str, str]  # what the scores follow from
     scores: BaseScores
-    sha256: str
+    sha256: str  # hash of the scores
 
 
 class BaseScoreCache:
@@ -64,7 +62,7 @@ class BaseScoreCache:
         }
 
     def load_scores(self, task: bytes) -> BaseScores | None:
-        """What is known of a file of items; None: nothing."""
+        """Return the cached scores of a file of items; None: there are none."""
         return self._load({"task": _sha256(task)})
 
     def save_scores(self, task: bytes, scores: BaseScores) -> None:

@@ -24,13 +24,7 @@ from tunery.ml.base_scores import BaseScoreCache, BaseScores
 from tunery.ml.choices import TokenTree
 from tunery.ml.sides import SIDES, Pair
 from tunery.work.exits import WorkError
-from tunery.work.scores import (
-    NO_CHOICE,
-    BenchmarkScores,
-    ItemScore,
-    QuestionText,
-    RefusalScore,
-)
+from tunery.work.scores import NO_CHOICE, BenchmarkScores, ItemScore, QuestionText, RefusalScore
 from tunery.work.spec import BenchmarkFile, ScoreSpec
 
 NUMBER_TOKENS_MAX: Final = 256
@@ -131,7 +125,7 @@ def _chosen(
 
 
 def _scored(likelihoods: Sequence[Sequence[float]], task: Task) -> BaseScores:
-    """What one side chose, with the shares of true choices where the task has them."""
+    """Return the choices of one side, and the shares of true choices where the task has them."""
     scores = BaseScores(choices=tuple(pick(likelihoods, task)))
     if task.header.kind != "shares":
         return scores
@@ -163,7 +157,7 @@ def _item_scores(task: Task, base: BaseScores, adapter: BaseScores) -> tuple[Ite
 
 
 def true_share(likelihoods: Sequence[float], count: int) -> float | None:
-    """Of the likelihood of all choices what the first `count` have, 0 to 1, as the harness' MC2.
+    """Return the first `count` choices' share of the likelihood of all, 0 to 1: the harness' MC2.
 
     likelihoods: logarithms, in nats. None: they are not all finite.
     """
@@ -226,7 +220,8 @@ def _numbers(
     """Items by the number that a written answer ends with."""
     prompts = [task.begin(item) for item in task.items]
     ids = [tokenizer(prompt).input_ids for prompt in prompts]
-    texts = _written(file, prompts, ids, NUMBER_TOKENS_MAX, pair, tokenizer, kept, report)
+    keys = [file.sha256, *prompts]
+    texts = written(file.name, keys, ids, NUMBER_TOKENS_MAX, pair, tokenizer, kept, report)
     right = {
         name: [
             number_of(text) == item.answer
@@ -251,7 +246,8 @@ def _refusals(
     """Prompts by whether their answers refuse."""
     prompts = [task.begin(item) for item in task.items]
     ids = [generation.render(tokenizer, prompt) for prompt in prompts]
-    texts = _written(file, prompts, ids, REFUSAL_TOKENS_MAX, pair, tokenizer, kept, report)
+    keys = [file.sha256, *prompts]
+    texts = written(file.name, keys, ids, REFUSAL_TOKENS_MAX, pair, tokenizer, kept, report)
     answered = zip(task.items, prompts, texts["base"], texts["adapter"], strict=True)
     return tuple(
         RefusalScore(
@@ -268,9 +264,9 @@ def _refusals(
     )
 
 
-def _written(
-    file: BenchmarkFile,
-    prompts: Sequence[str],
+def written(
+    stage: str,
+    keys: Sequence[str] | None,
     ids: Sequence[Sequence[int]],
     tokens_max: int,
     pair: Pair,
@@ -278,9 +274,12 @@ def _written(
     kept: BaseScoreCache,
     report: Report,
 ) -> Mapping[str, Sequence[str]]:
-    """What both sides write, greedily. ids: of the prompts as they are read."""
-    keys = [f"{file.sha256}", *prompts]
-    known = kept.load_answers(keys, tokens_max)
+    """Generate the answers of both sides, greedily; the base's come from the cache if it has them.
+
+    keys: of the base's answers in the cache; None: they are not kept
+    ids: tokens of the prompts
+    """
+    known = None if keys is None else kept.load_answers(keys, tokens_max)
     texts: dict[str, Sequence[str]] = {} if known is None else {"base": known}
     for name in SIDES:
         if name in texts:
@@ -291,9 +290,9 @@ def _written(
                 tokenizer,
                 ids,
                 new_tokens_max=tokens_max,
-                between=report(f"{file.name}_{name}", len(ids)),
+                between=report(f"{stage}_{name}", len(ids)),
             )
-    if known is None:
+    if known is None and keys is not None:
         kept.save_answers(keys, tokens_max, texts["base"])
     return texts
 

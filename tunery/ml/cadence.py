@@ -10,14 +10,14 @@ def is_due(
     every_s: float,
     share_max: float,
 ) -> bool:
-    """Whether a checkpoint is written after this step.
+    """Return whether a checkpoint is written after this step.
 
-    It is at every so many steps, except where it would take more than its share of the time, and
-    after so long at the latest, whatever it costs.
+    One is due every `every_steps` steps, unless it would take more than `share_max` of the time,
+    and after `every_s` at the latest, at any cost.
 
-    unsaved_s: since the last one was written, or since the attempt began
-    cost_s: what the last one took, while the training stood still; 0: there is none yet
-    share_max: of `unsaved_s` and the checkpoint together; 0: it has no bound
+    unsaved_s: time since the last one was written, or since the attempt began
+    cost_s: time that the last one paused the training; 0: there is none yet
+    share_max: bound of `cost_s` as a share of `unsaved_s` and `cost_s` together; 0: no bound
     """
     if unsaved_s >= every_s:
         return True

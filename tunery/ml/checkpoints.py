@@ -4,9 +4,9 @@
         adapter_model.safetensors   adapter_config.json   optimizer.safetensors
         model.safetensors   config.json   where every weight is trained, in place of the adapter
         rng.safetensors   rng.json   states of the random generators
-        progress.json               position, tokens, schedule, loss window
+        shard-*.safetensors         what each rank has of the optimizer, in place of its file
+        progress.json               position, tokens, loss window
         best_adapter.safetensors    weights with the lowest validation loss, where a run wants them
-        trainer_state.json          position as the training loop of transformers reads it
         MANIFEST.json               SHA-256 of each file, the run's fingerprint, the step
 
 Only safetensors and JSON: loading one runs no code. A checkpoint contains no times and no paths, so
@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from tunery.ml.durable import digest_file, new_directory, remove_directory, remove_partials
-from tunery.runtime.blobs.files import file_sha256
+from tunery.platform.blobs.files import file_sha256
 from tunery.work.events import FileDigest, SkippedCandidate
 from tunery.work.spec import ResumeCandidate
 
@@ -34,27 +34,20 @@ STEP_DIR: Final = re.compile(r"step-(\d{8})")
 
 
 class CheckpointManifest(Struct, frozen=True, kw_only=True):
-    """What a checkpoint is of, and the files it has.
-
-    tokens: trained when it was taken
-    run: fingerprint; a checkpoint with another belongs to another run
-    environment: facts that must be equal for a resume to be equal to the bit
-    """
-
     format: int
     step: int
-    tokens: int
-    run: dict[str, str]
-    environment: dict[str, str]
+    tokens: int  # number of tokens trained until then
+    run: dict[str, str]  # fingerprint; a checkpoint with another belongs to another run
+    environment: dict[str, str]  # facts that must be equal for a resume to be equal to the bit
     files: tuple[FileDigest, ...]
 
 
 class Written(Struct, frozen=True, kw_only=True):
-    """A checkpoint on disk. `files`: those the manifest names, and the manifest itself last."""
+    """A checkpoint on disk."""
 
     dir: str
     manifest_sha256: str
-    files: tuple[FileDigest, ...]
+    files: tuple[FileDigest, ...]  # files that the manifest names, and the manifest itself last
 
 
 class Damaged(Exception):
@@ -91,7 +84,7 @@ def write(
 
 
 def verify(directory: Path, manifest_sha256: str) -> CheckpointManifest:
-    """The manifest of a checkpoint whose every byte is as named.
+    """Verify every byte of a checkpoint; return its manifest.
 
     Raises `Damaged` naming the file and what is wrong.
     """
@@ -160,7 +153,7 @@ def prepare(out_dir: Path) -> None:
 
 
 def differences(mine: dict[str, str], theirs: dict[str, str]) -> tuple[tuple[str, str, str], ...]:
-    """What differs in two fingerprints: name, their value, mine; empty where there is none."""
+    """Return the entries in which two fingerprints differ: name, their value, mine."""
     return tuple(
         (name, theirs.get(name, ""), mine.get(name, ""))
         for name in sorted(mine.keys() | theirs.keys())

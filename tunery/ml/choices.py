@@ -133,7 +133,7 @@ def pick(
 def picked_of(
     scores: Sequence[Sequence[Sequence[float]]], trees: Sequence[TokenTree]
 ) -> list[list[int]]:
-    """The same for likelihoods of each side, item and choice."""
+    """Pick as `pick` does, from log-likelihoods by side, item and choice."""
     picked = []
     for of_side in scores:
         per_byte = [
@@ -228,7 +228,10 @@ class ChoiceRow:
         return torch.tensor(self._depths)
 
     def mask(self) -> Tensor:
-        """What each token attends to, those before it and itself: bool [1, 1, tokens, all]."""
+        """Return the mask by which tokens see their ancestors and themselves.
+
+        bool [1, 1, tokens, all].
+        """
         tokens = len(self.ids)
         mask = torch.zeros((tokens, self._read + tokens), dtype=torch.bool)
         mask[:, : self._read] = True

@@ -42,7 +42,7 @@ class NamedEvents(EventWriter):
 
     @classmethod
     def on(cls, shared: EventWriter) -> "Voice":
-        """What each training says, on one stream."""
+        """Return a factory of the trainings' event writers, which share one stream."""
         return lambda name, turn: cls(name, shared)
 
 
@@ -55,9 +55,9 @@ class CommonBase:
     def __call__(
         self, folder: str, dtype: torch.dtype, torch_device: torch.device, *, four_bits: bool
     ) -> Any:
-        """As `tunery.ml.model.load_base`. The weights are frozen: nobody may train them."""
+        """Load as `tunery.ml.model.load_base` does, once per base. Shared weights are frozen."""
         key = (folder, dtype, torch_device, four_bits)
-        if key not in self._bases:  # a checkpoint may have a precision of its own
+        if key not in self._bases:  # a checkpoint may have its own precision
             base = load_base(folder, dtype, torch_device, four_bits=four_bits)
             self._bases[key] = base.requires_grad_(requires_grad=False)
         base = self._bases[key]
@@ -69,8 +69,9 @@ def train_together(
 ) -> dict[str, ExitCode]:
     """Train all to their ends, and return how each ended.
 
-    specs: by names, which are in the events; see `tunery.ml.inputs` for what they have in common
-    voice: where the training of a name says its events, in its turns
+    specs: specs by name, which is in the events; see `tunery.ml.inputs` for what they have in
+      common
+    voice: sink for the events of a named training, in its turns
     must_stop: whether the training of a name is to stop after its step
     """
     turns, load, codes = TurnQueue(), CommonBase(), dict[str, ExitCode]()

@@ -16,6 +16,7 @@ BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "numpy", "safetensors")
 QUANTISING = "bitsandbytes"
 UUID_PREFIX = "GPU-"  # of the driver's names of devices; others are their numbers
+SCORING = 1.25  # of the memory of a base: what scoring with it needs
 ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")  # how libraries are held back
 # Rises with what a training computes: 2, gradients are added and clipped in fp32; 3, documents of a
 # packed row attend each by itself; 4, on accelerators as well, and what an adapter adds to a layer
@@ -23,14 +24,18 @@ ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")  # how libraries 
 ARITHMETIC_VERSION = 4
 
 
-def pick_device(accelerators: int | None = None, name: str = "") -> torch.device:
+def pick_device(
+    accelerators: int | None = None, name: str = "", local_rank: int | None = None
+) -> torch.device:
     """The accelerator, if there is one, else the processor.
 
     accelerators: how many the process must see, by its lease; None: it has none
-    name: the driver's name of the one that it must see; empty: it is not checked
+    name: the driver's name of the one that it works on; empty: it is not checked
+    local_rank: index of the device that this process sees; None: it must see only one, as
+      transformers would share its batches among all that it sees (DataParallel)
+
     Raises WorkError("bad_node") when it sees fewer, more, or another one, and ("platform") for
-    several: a process works on one, and transformers would share its batches among all that it sees
-    (DataParallel).
+    several.
     """
     seen = torch.cuda.device_count()
     if accelerators is not None and seen != accelerators:
@@ -41,27 +46,33 @@ def pick_device(accelerators: int | None = None, name: str = "") -> torch.device
             f"(CUDA_VISIBLE_DEVICES={visible})",
             "Compare nvidia-smi with TUNERY_NODE_SLOTS, and check the driver of the node.",
         )
-    if seen > 1:
+    if seen > 1 and local_rank is None:
         raise WorkError(
             "platform",
             f"a process works on one accelerator, and this one sees {seen}",
             "Name one of them in CUDA_VISIBLE_DEVICES.",
         )
+    index = (local_rank or 0) if seen > 1 else 0
     if name:
-        _check_name(seen, name)
-    return torch.device("cuda" if seen and torch.cuda.is_available() else "cpu")
+        _check_name(seen, index, name)
+    if not seen or not torch.cuda.is_available():
+        return torch.device("cpu")
+    if seen == 1:
+        return torch.device("cuda")
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
 
 
-def _check_name(seen: int, name: str) -> None:
-    """Raises WorkError("bad_node") unless the accelerator that the process sees has this name."""
-    is_same = seen == 1
+def _check_name(seen: int, index: int, name: str) -> None:
+    """Raises WorkError("bad_node") unless the accelerator of the process has this name."""
+    is_same = index < seen
     if is_same and name.startswith(UUID_PREFIX):
-        is_same = uuid_of(torch.device("cuda", 0)).lower() == name.lower()
+        is_same = uuid_of(torch.device("cuda", index)).lower() == name.lower()
     if not is_same:
         raise WorkError(
             "bad_node",
-            f"the process is to work on the accelerator {name}, and does not see it alone "
-            f"(CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')})",
+            f"the process is to work on the accelerator {name}, and does not see it as number "
+            f"{index} (CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')})",
             "Compare it with nvidia-smi -L, and check the driver of the node.",
         )
 
@@ -120,7 +131,9 @@ def make_deterministic(threads: int | None, ranks: int = 1) -> int:
 
 
 def settle() -> None:
-    """Wait for an accelerator, which works while Python goes on, to have done what it was asked."""
+    """Wait for an accelerator, which works while Python continues, to have done what it was
+    asked.
+    """
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch
         torch.cuda.synchronize()
 
@@ -135,7 +148,7 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 
 def memory_in_use(device: torch.device) -> int:
-    """What this process has now; on an accelerator that of the device."""
+    """Return the bytes that this process uses: reserved on an accelerator, else resident."""
     if device.type == "cuda":
         return torch.cuda.memory_reserved(device)
     kib = _values(Path("/proc/self/status"), "VmRSS")
@@ -143,8 +156,19 @@ def memory_in_use(device: torch.device) -> int:
 
 
 def free_memory(device: torch.device) -> int:
-    """What this process could still get; on an accelerator that of the device."""
+    """Return the bytes that are free: on the accelerator, or for this process on the machine."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_bytes()
+
+
+def outgrows(folder: Path, device: torch.device, sides: int = 1) -> bool:
+    """Return whether an accelerator lacks the memory to score with `sides` models of this size.
+
+    Memory that this process uses there counts as free: a former training's base is reused.
+    """
+    if device.type != "cuda":
+        return False
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    return sides * SCORING * size > free_memory(device) + memory_in_use(device)
 
 
 def environment(
@@ -153,7 +177,7 @@ def environment(
     """Facts that must be equal for a resume to be equal to the bit.
 
     micro_batch: packed rows of one; sums of other parts differ in their last bits
-    four_bits: whether the base is quantised, by a library of its own
+    four_bits: whether the base is quantised, by its own library
     """
     libraries = (*LIBRARIES, *((QUANTISING,) if four_bits else ()))
     versions = {library: importlib.metadata.version(library) for library in libraries}
@@ -176,5 +200,7 @@ def _cuda(device: torch.device) -> dict[str, str]:
         "device": torch.cuda.get_device_name(device),
         "compute_capability": ".".join(map(str, torch.cuda.get_device_capability(device))),
         "cuda": str(torch.version.cuda),
+        "adamw": "fused",
+        "liger": importlib.metadata.version("liger-kernel"),
         "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]  # torch
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from tunery.runtime.blobs.files import file_sha256
+from tunery.platform.blobs.files import file_sha256
 from tunery.work.events import FileDigest
 
 PARTIAL_PREFIX: Final = "tmp-"

@@ -21,7 +21,7 @@ OOM_WORDS: Final = (
 class EventWriter:
     """The event stream of this process; `started_s` is on the monotonic clock.
 
-    Checkpoints are written, and reported, beside the training: any thread may emit.
+    Checkpoints are written and reported while the training runs: any thread may emit.
     """
 
     def __init__(self, stream: IO[bytes], started_s: float) -> None:

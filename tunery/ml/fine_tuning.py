@@ -1,6 +1,7 @@
 """One attempt at one training run, from verified inputs to a canonical adapter."""
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -12,27 +13,38 @@ from transformers import AutoConfig, AutoTokenizer
 
 from schemas.training import drop_defaults
 from tunery.ml import checkpoints, device, trained
+from tunery.ml.beats import Beats
 from tunery.ml.durable import digest_file
+from tunery.ml.engines import TrainingEngine, check_engine, engine_environment, start_engine
 from tunery.ml.events import EventWriter
+from tunery.ml.loop import VALID_ROWS_MAX, TrainingLoop
 from tunery.ml.loss import prove_packing
 from tunery.ml.model import DTYPE_NAMES, LoadBase, load_base, load_model
 from tunery.ml.model_scores import model_scores_of
 from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.proofs import Proofs
-from tunery.ml.ranks import ALONE, EXCHANGE_VERSION, Ranks, digest_of
-from tunery.ml.sft import VALID_ROWS_MAX, PackedSFT
-from tunery.ml.sharding import ShardedLayers, check_sharding
+from tunery.ml.ranks import ALONE, Ranks, digest_of
+from tunery.ml.self_check import DIFFERENT, EQUAL, steps_repeat
 from tunery.ml.training_run import TrainingRun
-from tunery.runtime.blobs.base_files import default_cache, matches
-from tunery.runtime.blobs.files import file_sha256
+from tunery.platform.blobs.base_files import default_cache, matches
+from tunery.platform.blobs.files import file_sha256
 from tunery.work.events import Finished, Noted, Preempted, SkippedCandidate, Started
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import HYPER_ADDED, Hyper, ResumeCandidate, TrainSpec
 
 ADAPTER: Final = "adapter"
+SELF_CHECK: Final = "self_check"  # in the environment of a run with several ranks
+EXACT: Final = (
+    "the self-check of this lease took its first steps twice, to the same bytes on every rank: an "
+    "attempt that goes on with as many ranks and this software ends with the same bytes"
+)
+INEXACT: Final = (
+    "the self-check of this lease took its first steps twice, and a rank came to other bytes: an "
+    "attempt that goes on sees the same rows, and its last bits may differ"
+)
 # Knobs that change no result
-MEMORY_ALONE: Final = {"recompute": False, "offload": False, "shard_weights": False}
+MEMORY_ALONE: Final = {"recompute": False}
 Loaded: TypeAlias = tuple[ResumeCandidate, checkpoints.CheckpointManifest]
 
 
@@ -40,33 +52,31 @@ def fine_tune(
     spec: TrainSpec,
     events: EventWriter,
     must_stop: Callable[[], bool],
-    ranks: Ranks = ALONE,
     load: LoadBase = load_base,
 ) -> ExitCode:
     """Train until done or asked to stop: it asks before the first step, and after each.
 
     Raises WorkError for unusable inputs and runs that diverge, RankLost where a rank has ended.
     """
-    # 1. Make the computation deterministic, and check the hashes of the inputs.
-    threads = device.make_deterministic(spec.threads, ranks.count)
-    name = spec.devices[ranks.number] if spec.devices else ""
-    torch_device = device.pick_device(spec.accelerators, name)
+    # 1. Make the computation deterministic, meet the other ranks, and check the inputs' hashes.
+    hyper = spec.hyper
+    check_engine(spec.engine, hyper, spec.ranks)
+    threads = device.make_deterministic(spec.threads, spec.ranks)
+    torch_device = _device_of(spec)
+    ranks = ALONE if spec.engine.name == "single" else Ranks.join(torch_device, spec.ranks)
     checkpoints.prepare(Path(spec.out_dir))
-    config = _check_base(spec)
-    hyper = _hyper(spec, ranks)
-    rows = read_rows(
-        spec.train_shards, vocabulary=config["vocab_size"], all_labels=hyper.train_on_prompts
-    )
-    valid = _valid_rows(spec, config["vocab_size"])
+    vocabulary = _check_base(spec)["vocab_size"]
+    rows = read_rows(spec.train_shards, vocabulary=vocabulary, all_labels=hyper.train_on_prompts)
+    valid = _valid_rows(spec, vocabulary)
     _check_rows(rows, hyper)
     # 2. Find the newest checkpoint that verifies and belongs to this run.
-    precision = DTYPE_NAMES[device.pick_dtype(spec.precision, torch_device)]
+    precision: str = DTYPE_NAMES[device.pick_dtype(spec.precision, torch_device)]
     fingerprint = _fingerprint(spec, hyper, precision)
     loaded, skipped = checkpoints.choose(
         spec.resume, lambda manifest: _objection(spec, fingerprint, manifest)
     )
     if loaded is not None:
-        fingerprint["precision"] = loaded[1].run["precision"]
+        fingerprint["precision"] = precision = loaded[1].run["precision"]
     # 3. Load the model, and prove that packed documents do not influence each other.
     run = TrainingRun(
         spec=spec,
@@ -75,59 +85,58 @@ def fine_tune(
         valid=valid,
         plan=_plan(rows, hyper),
         fingerprint=fingerprint,
-        environment=device.environment(
-            torch_device, threads, hyper.batch_size, four_bits=hyper.adaptation == "qlora"
-        )
-        | ranks.environment()
-        | _order_of_sums(hyper, ranks),
+        environment=_environment(spec, ranks, torch_device, threads),
         events=events,
         must_stop=lambda: ranks.any(must_stop()),
         scores=model_scores_of(spec),
         ranks=ranks,
+        beats=None if ranks is ALONE else Beats(events, ranks.number),
     )
     _check_ranks(run, loaded)
-    model = load_model(spec, hyper, fingerprint["precision"], torch_device, load)
-    run.sharded = _sharded(run, model, torch_device)
+    model = load_model(spec, hyper, precision, torch_device, load)
+    what = trained.described(model)  # an engine may leave each rank a part of it
+    engine = start_engine(run, model, torch_device)
     proofs = Proofs(run)
-    packing = proofs.of_packing(lambda: prove_packing(model, rows, torch_device))
-    trainer = PackedSFT(run, model, AutoTokenizer.from_pretrained(spec.base_dir))
+    packing = proofs.of_packing(
+        lambda: prove_packing(model, rows, torch_device, exact=precision == "fp32")
+    )
+    loop = TrainingLoop(run, engine, AutoTokenizer.from_pretrained(spec.base_dir), torch_device)
+    begins_at = loaded[1].step if loaded else 0
     if run.must_stop():
-        events.emit(Preempted(step=loaded[1].step if loaded else 0))
+        events.emit(Preempted(step=begins_at))
         return ExitCode.PREEMPTED
     # 4. Take one step on the longest rows and undo it, if none like it was taken here; train.
-    _try_longest_rows(run, trainer, proofs, torch_device)
+    _try_longest_rows(run, loop, proofs, torch_device)
+    notes = [what, *_check_repetition(run, loop)]
     events.emit(_started(run, loaded, skipped, packing))
-    events.emit(Noted(step=loaded[1].step if loaded else 0, message=trained.described(model)))
-    step = trainer.train_to_end(loaded[0].dir if loaded else None)
+    for note in notes:
+        events.emit(Noted(step=begins_at, message=note))
+    step = loop.train_to_end(Path(loaded[0].dir) if loaded else None)
     # 5. Write what was trained, or exit because it was asked to stop.
     if step < run.plan.total_steps and not run.has_stopped_early:
         events.emit(Preempted(step=step, checkpoint=run.saved.dir if run.saved else None))
         return ExitCode.PREEMPTED
-    _finish(run, model, step)
+    _finish(run, engine, step)
     return ExitCode.FINISHED
 
 
-def _hyper(spec: TrainSpec, ranks: Ranks) -> Hyper:
-    """What is trained with. Raises WorkError("user") for weights that cannot be sharded."""
+def _device_of(spec: TrainSpec) -> torch.device:
+    """The device of this rank. Raises as `pick_device`."""
+    if spec.engine.name == "single":
+        return device.pick_device(spec.accelerators, spec.devices[0] if spec.devices else "")
+    name = spec.devices[int(os.environ.get("RANK", "0"))] if spec.devices else ""
+    return device.pick_device(spec.accelerators, name, int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def _environment(
+    spec: TrainSpec, ranks: Ranks, torch_device: torch.device, threads: int
+) -> dict[str, str]:
+    """Facts that must be equal for a resume to be equal to the bit."""
     hyper = spec.hyper
-    if hyper.shard_weights:
-        check_sharding(hyper, ranks.count)
-    return replace(hyper, recompute=hyper.recompute or hyper.offload or hyper.shard_weights)
-
-
-def _sharded(run: TrainingRun, model: Any, torch_device: torch.device) -> ShardedLayers | None:
-    """Deal the weights of a model's layers to ranks, if the run has them sharded."""
-    if not run.hyper.shard_weights:
-        return None
-    sharded = ShardedLayers(model, torch_device, run.ranks)
-    model.to(torch_device)
-    return sharded
-
-
-def _order_of_sums(hyper: Hyper, ranks: Ranks) -> dict[str, str]:
-    """Whether gradients are added as one process adds them, where that is not as ranks do."""
-    in_one_order = hyper.shard_weights and hyper.accumulation > ranks.count
-    return {"sums": "in the order of micro-batches"} if in_one_order else {}
+    own = device.environment(
+        torch_device, threads, hyper.batch_size, four_bits=hyper.adaptation == "qlora"
+    )
+    return own | ranks.environment() | engine_environment(spec.engine)
 
 
 def _check_ranks(run: TrainingRun, loaded: Loaded | None) -> None:
@@ -136,20 +145,29 @@ def _check_ranks(run: TrainingRun, loaded: Loaded | None) -> None:
     facts = [
         run.fingerprint,
         run.environment,
-        {"begins_with": begins_with, "exchange": EXCHANGE_VERSION},
+        {"begins_with": begins_with},
     ]
     content = checkpoints.canonical_json(facts).encode()
     run.ranks.check_same("inputs or libraries", hashlib.sha256(content).digest())
 
 
+def _check_repetition(run: TrainingRun, loop: TrainingLoop) -> list[str]:
+    """Note in the environment whether the steps of several ranks repeat, and return it in words."""
+    if run.ranks is ALONE:
+        return []
+    is_exact = steps_repeat(loop)
+    run.environment[SELF_CHECK] = EQUAL if is_exact else DIFFERENT
+    return [EXACT if is_exact else INEXACT]
+
+
 def _try_longest_rows(
-    run: TrainingRun, trainer: PackedSFT, proofs: Proofs, torch_device: torch.device
+    run: TrainingRun, loop: TrainingLoop, proofs: Proofs, torch_device: torch.device
 ) -> None:
     """Raises what running out of memory raises."""
 
     def attempt() -> int:
         before = device.memory_in_use(torch_device)
-        trainer.try_longest_rows()
+        loop.try_longest_rows()
         return max(0, device.peak_memory_bytes(torch_device) - before)
 
     if not run.hyper.packing:  # what it needs follows from single documents
@@ -215,7 +233,7 @@ def _fingerprint(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str
     """Everything that must be equal for two attempts to belong to the same run.
 
     How a step is divided into micro-batches is no part of it, nor whether activations are computed
-    again, layers streamed or weights sharded: that follows the memory. Answers to prompts change
+    again, or which engine shards weights: that follows the memory. Answers to prompts change
     nothing.
     """
     rows = hyper.batch_size * hyper.accumulation
@@ -272,21 +290,16 @@ def _started(
     )
 
 
-def _finish(run: TrainingRun, model: Any, step: int) -> None:
+def _finish(run: TrainingRun, engine: TrainingEngine, step: int) -> None:
     """Check that ranks have come to the same, and have the first one write what was trained.
 
-    Raises as `_write_trained`, and RankLost.
+    Raises WorkError("divergence") when it is not finite.
     """
-    if run.ranks.count > 1:
-        run.ranks.check_same("weights", digest_of(trained.of_each_rank(model, run.sharded)))
-    if run.ranks.is_first:
-        run.events.emit(_write_trained(run, model, step))
-    elif run.sharded is not None:
-        run.sharded.pass_all()
-
-
-def _write_trained(run: TrainingRun, model: Any, step: int) -> Finished:
-    """Write what was trained. Raises WorkError("divergence") when it is not finite."""
+    trained_now = engine.trained()  # all ranks gather it
+    if not engine.passes_together:
+        run.ranks.check_same("weights", digest_of(trained_now))
+    if not run.ranks.is_first:
+        return
     destination = Path(run.spec.out_dir) / ADAPTER
     if run.best:
         text = (
@@ -294,18 +307,21 @@ def _write_trained(run: TrainingRun, model: Any, step: int) -> Finished:
             f"{run.evaluations.loss:.4f} is the lowest"
         )
         run.events.emit(Noted(step=step, message=text))
+    spec = run.spec
     try:
         canonical = trained.write_trained(
-            model, run.best, run.spec.base_id, Path(run.spec.base_dir), destination, run.sharded
+            engine.model, run.best or trained_now, spec.base_id, Path(spec.base_dir), destination
         )
     except WorkError as error:  # weights of ours that are not finite have diverged
         raise WorkError("divergence", error.message, "Lower the learning rate.") from error
-    return Finished(
-        adapter_dir=str(destination),
-        adapter_sha256=canonical["sha256"],
-        config_sha256=canonical["config_sha256"],
-        files=tuple(digest_file(path) for path in sorted(destination.iterdir())),
-        steps=step,
-        tokens=run.plan.tokens_after(step),
-        final_loss=run.loss,
+    run.events.emit(
+        Finished(
+            adapter_dir=str(destination),
+            adapter_sha256=canonical["sha256"],
+            config_sha256=canonical["config_sha256"],
+            files=tuple(digest_file(path) for path in sorted(destination.iterdir())),
+            steps=step,
+            tokens=run.plan.tokens_after(step),
+            final_loss=run.loss,
+        )
     )

@@ -6,6 +6,8 @@ from typing import Any, Final
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
+from tunery.ml.loss import passes_together
+
 PROMPT_TOKENS_MAX: Final = 1_024
 BATCH_TOKENS_MAX: Final = 9_216  # of prompts and answers, padding included: bounds the cache
 BATCH_PROMPTS_MAX: Final = 64
@@ -50,6 +52,7 @@ def answers(
                 max_new_tokens=new_tokens_max,
                 pad_token_id=pad,
                 use_cache=True,
+                synced_gpus=passes_together(model),
                 stopping_criteria=StoppingCriteriaList([_AfterToken(between, len(replies))]),
             )
         texts = tokenizer.batch_decode(output[:, width:].cpu(), skip_special_tokens=True)

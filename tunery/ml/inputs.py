@@ -51,15 +51,6 @@ def read_training(path: Path) -> TrainSpec | ColocatedSpec | VariantsSpec:
     return spec
 
 
-def read_train_spec(path: Path) -> TrainSpec:
-    """The checked spec of one training. Raises as `read_training`."""
-    spec = read_training(path)
-    if not isinstance(spec, TrainSpec):
-        message = f"{path} has several trainings"
-        raise WorkError("user", message, "Name the spec of one training.")
-    return spec
-
-
 def _check(where: str, spec: TrainSpec) -> None:
     """Raises WorkError("user") naming the field and the range accepted."""
     for name, (least, most) in HYPER_RANGES.items():
@@ -98,9 +89,9 @@ def _check_together(path: Path, specs: Mapping[str, TrainSpec]) -> None:
             )
             advice = 'Trainings that share a base have adaptation "lora" and one rank.'
             raise WorkError("user", message, advice)
-        if spec.hyper.offload:  # it moves the weights that all share
-            message = f"{where}: hyper.offload is true"
-            raise WorkError("user", message, "Set it to false, or train it by itself.")
+        if spec.engine.name != "single":  # they share one base in one process
+            message = f"{where}: its engine is {spec.engine.name!r}"
+            raise WorkError("user", message, 'Set it to "single", or train it by itself.')
         for field in ALIKE:
             if getattr(spec, field) != getattr(first, field):
                 message = f"{where}: {field} is not that of trainings.{first_name}"

@@ -18,18 +18,13 @@ from tunery.ml.packed import WANTED, mismatched
 
 @dataclass(frozen=True)
 class Judgements:
-    """Kahneman-Tversky optimisation.
+    """Kahneman-Tversky optimisation."""
 
-    beta: how closely the model is held to its reference
-    packing: the documents of a row are computed together
-    desirable, undesirable: weights of answers with the label true and false
-    """
-
-    beta: float
-    packing: bool
+    beta: float  # how closely the model is held to its reference
+    packing: bool  # the documents of a row are computed together
+    # desirable, undesirable: weights of answers with the label true and false
     desirable: float = 1.0
     undesirable: float = 1.0
-    is_librarys: ClassVar[bool] = False
     needs_reference: ClassVar[bool] = True
 
     def count(self, batch: Batch) -> int:

@@ -1,9 +1,9 @@
 """Loss over labelled tokens only, and the proof that packed documents do not see each other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,39 +20,35 @@ CHECK_TOKENS_MAX = 32  # of each: all of them are fewer than a packed row of the
 FP32_MEAN_MAX = 1e-4
 BF16_MEAN_MAX = 0.15
 BF16_BIAS_MAX = 0.02
+FUSED = "tunery_fused_head"  # of a model that `use_fused_head` has changed
+MOST = "tunery_most_passes"  # of a model that `pass_together` has changed
 OF_TOKENS = ("input_ids", "labels", "position_ids", "sequences")  # of a batch: [rows, tokens]
 
 Batch: TypeAlias = dict[str, Tensor]
 TokenLosses: TypeAlias = Callable[[Batch], Tensor]
+Each = TypeVar("Each")
 
 
 @dataclass(frozen=True)
 class LabelLoss:
-    """`nll` [labels] in nats, in row order; `correct` [labels]: the label was the likeliest.
-
-    sequences: [labels], the number of each label's answer in the batch; None: it has no numbers
-    """
+    """`nll` [labels] in nats, in row order; `correct` [labels]: the label was the likeliest."""
 
     nll: Tensor
     correct: Tensor
+    # [labels], the number of each label's answer in the batch; None: it has no numbers
     sequences: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class AnswerScores:
-    """How likely each answer of a batch is.
+    """How likely each answer of a batch is."""
 
-    logps: [answers], log-probability of its labels, in nats
-    labels: [answers], how many they are
-    correct, sequences: as of `LabelLoss`; prompts that are labels have the numbers after answers
-    mean_nll: [answers], loss of a mean label, of the prompt's as well
-    """
-
-    logps: Tensor
-    labels: Tensor
+    logps: Tensor  # [answers], log-probability of its labels, in nats
+    labels: Tensor  # [answers], how many they are
+    # correct, sequences: see `LabelLoss`; prompts that are labels have the numbers after answers
     correct: Tensor
     sequences: Tensor
-    mean_nll: Tensor
+    mean_nll: Tensor  # [answers], loss of a mean label, of the prompt's as well
 
 
 def label_loss(model: Any, batch: Batch, *, temperature: float = 1.0) -> LabelLoss:
@@ -84,15 +80,77 @@ def label_loss(model: Any, batch: Batch, *, temperature: float = 1.0) -> LabelLo
     return LabelLoss(nll, picked.detach().argmax(-1) == target, sequences)
 
 
+def use_fused_head(model: Any) -> None:
+    """Have a model compute the losses of labels in chunks, by TRL's kernel for accelerators.
+
+    Logits of all labels at once are the largest tensor of a step.
+    """
+    from trl.trainer.utils import add_fused_lm_head  # seconds of import
+
+    add_fused_lm_head(_causal(model), outputs=("log_probs", "is_top1"))
+    setattr(_causal(model), FUSED, True)
+
+
+def has_fused_head(model: Any) -> bool:
+    """Return whether `use_fused_head` was called with this model."""
+    return getattr(_causal(model), FUSED, False)
+
+
+def fused_loss(model: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """Losses as of `label_loss`, with a 0 where there is no label, and its figure."""
+    batch = join_rows(model, {name: batch[name] for name in OF_TOKENS if name in batch})
+    scored = model(
+        input_ids=batch["input_ids"],
+        position_ids=batch["position_ids"],
+        labels=batch["labels"],
+        fused_lm_head=True,
+        **document_bounds(model, batch["position_ids"]),
+    )
+    correct = scored.is_top1[scored.label_mask.bool()]
+    return -scored.log_probs.reshape(-1), {"mean_token_accuracy": correct}
+
+
+def _causal(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "peft_config") else model
+
+
+def pass_together(model: Any, most: Callable[[int], int]) -> None:
+    """Have all ranks pass through a model equally often: they gather each layer together.
+
+    most: the largest of the ranks' numbers; a collective
+    """
+    setattr(_causal(model), MOST, most)
+
+
+def passes_together(model: Any) -> bool:
+    """Return whether `pass_together` was called with this model."""
+    return hasattr(_causal(model), MOST)
+
+
+def filled_up(model: Any, own: Sequence[Each]) -> list[Each]:
+    """Pad the inputs of a model's passes with the first one, so that all ranks pass equally often.
+
+    A collective: all ranks call it, with at least one input each.
+    """
+    surplus = getattr(_causal(model), MOST)(len(own)) - len(own) if passes_together(model) else 0
+    return [*own, *[own[0]] * surplus]
+
+
+def join_losses(parts: Sequence[Tensor], own: int) -> Tensor:
+    """Losses of the first so many passes. Those that fill up are in the graph, and add nothing."""
+    losses = torch.cat([*parts[:own]])
+    return losses + 0.0 * torch.cat([*parts[own:]]).sum() if len(parts) > own else losses
+
+
 def document_loss(model: Any, batch: Batch) -> LabelLoss:
-    """As `label_loss`, each document computed by itself; labels are in the order of `documents`."""
-    parts = [label_loss(model, alone) for alone in documents(batch)]
-    if not parts:
-        return label_loss(model, batch)
-    sequences = [part.sequences for part in parts if part.sequences is not None]
+    """Compute `label_loss` of each document by itself; labels are in the order of `documents`."""
+    alone = list(documents(batch)) or [batch]
+    parts = [label_loss(model, each) for each in filled_up(model, alone)]
+    own = parts[: len(alone)]
+    sequences = [part.sequences for part in own if part.sequences is not None]
     return LabelLoss(
-        torch.cat([part.nll for part in parts]),
-        torch.cat([part.correct for part in parts]),
+        join_losses([part.nll for part in parts], len(own)),
+        torch.cat([part.correct for part in own]),
         torch.cat(sequences) if sequences else None,
     )
 
@@ -155,8 +213,13 @@ def check_packing(token_losses: TokenLosses, rows: PackedRows, *, exact: bool) -
     return mean
 
 
-def prove_packing(model: Any, rows: PackedRows, device: torch.device) -> float | None:
-    """`check_packing` of a model without dropout; raises as it does."""
+def prove_packing(
+    model: Any, rows: PackedRows, device: torch.device, *, exact: bool
+) -> float | None:
+    """`check_packing` of a model without dropout; raises as it does.
+
+    exact: it computes in fp32; its weights do not say so, as ranks keep theirs in fp32 with bf16
+    """
     training = model.training
     model.eval()
     try:
@@ -166,7 +229,7 @@ def prove_packing(model: Any, rows: PackedRows, device: torch.device) -> float |
                     model, {name: value.to(device) for name, value in batch.items()}
                 ).nll.cpu(),
                 rows,
-                exact=next(model.parameters()).dtype == torch.float32,
+                exact=exact,
             )
     finally:
         model.train(training)

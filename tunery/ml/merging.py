@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tunery.ml.rewards import HEAD
-from tunery.runtime.blobs.base_files import CONFIG, INDEX, NAMES
+from tunery.platform.blobs.base_files import CONFIG, INDEX, NAMES
 from tunery.work.exits import WorkError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def merge(adapter: Path, base: Path, target: Path, dtype: str) -> float:
         merged = adapted.merge_and_unload(safe_merge=True)
         merged.to(getattr(torch, dtype)).save_pretrained(part)
         stored = AutoModelForCausalLM.from_pretrained(part, dtype=torch.float32).eval()
-        difference = _difference(expected, _logits(stored, probe))
+        difference = float((_logits(stored, probe) - expected).abs().max() / expected.abs().max())
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         shutil.rmtree(part, ignore_errors=True)
         message = f"{adapter} cannot be merged with {base}: {error}"
@@ -81,7 +81,7 @@ def _refuse_head(config: "PeftConfig", adapter: Path) -> None:
 def model_card(lineage: dict[str, Any]) -> str:
     """The text of README.md, with the data that the hub reads at its head.
 
-    lineage: as in `LINEAGE`
+    lineage: keys see `LINEAGE`
     """
     known = lineage.get("lineage", {})
     base_id = known.get("base_id", "unknown")
@@ -104,7 +104,7 @@ def model_card(lineage: dict[str, Any]) -> str:
 
 
 def _complete(folder: Path, adapter: Path, base: Path) -> None:
-    """Put the tokenizer of the base model and the card beside the weights."""
+    """Put the tokenizer of the base model and the card next to the weights."""
     for name in NAMES:
         if name not in (CONFIG, INDEX) and (base / name).is_file():
             shutil.copyfile(base / name, folder / name)
@@ -117,10 +117,6 @@ def _logits(model: Any, probe: Tensor) -> Tensor:
     with torch.no_grad():
         logits: Tensor = model(probe).logits.clone()
     return logits
-
-
-def _difference(expected: Tensor, stored: Tensor) -> float:
-    return float((stored - expected).abs().max() / expected.abs().max())
 
 
 def main(arguments: list[str]) -> int:

@@ -24,9 +24,9 @@ def objective_of(
     tokenizer: Any = None,
     scores: ModelScores | None = None,
 ) -> Objective:
-    """What a method learns of packed rows.
+    """Return the objective of a method for packed rows.
 
-    grader, tokenizer, scores: of a method whose answers are graded
+    grader, tokenizer, scores: for methods whose answers are graded
 
     Raises `WorkError` for a method that is not built, and for rows that it does not learn from.
     """

@@ -16,9 +16,10 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, set_seed
 
 from tunery.ml.adapter_products import use_products
 from tunery.ml.attention import use_document_attention
-from tunery.ml.offload import StreamedLayers, check_offload, refused_offload
+from tunery.ml.engines import loads_on_cpu
 from tunery.ml.rewards import HEAD, add_head
 from tunery.ml.state import load_adapter
+from tunery.plan.memory import FUSED_FAMILIES
 from tunery.plan.methods import REWARD
 from tunery.work.exits import WorkError
 from tunery.work.spec import ALL_LINEAR, Hyper, Precision, StartingAdapter, TrainSpec
@@ -45,8 +46,12 @@ def load_base(
     """
     # Without a wish transformers takes SDPA, and its own attention for families that have none
     # (Gemma 2, gpt-oss), which it refuses to load with one.
+    has_accelerator = torch.cuda.is_available()
     if not four_bits:
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(torch_device)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+        if has_accelerator:  # also where layers wait in the machine's memory
+            use_fused_kernels(model)
+        return model.to(torch_device)
     quantisation = BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
@@ -59,7 +64,24 @@ def load_base(
     for layer in model.modules():
         if hasattr(layer, _REORDERS):
             setattr(layer, _REORDERS, False)
+    if has_accelerator:
+        use_fused_kernels(model)
     return model
+
+
+def use_fused_kernels(model: Any) -> None:
+    """Have Liger compute a model's norms, SwiGLU and rotations, where it has kernels for them.
+
+    On an H200 a training of adapters took 1.14 to 1.17 times as many tokens a second with them, in
+    0.82 of the memory, and two of them gave the same bytes. What scores a model has them as well.
+    """
+    config, family = model.config, model.config.model_type
+    is_plain = family in FUSED_FAMILIES and not getattr(config, "mlp_bias", False)
+    if is_plain and config.hidden_act == "silu":
+        from liger_kernel import transformers as liger  # seconds of import
+
+        apply = getattr(liger, f"apply_liger_kernel_to_{family}")
+        apply(model=model, fused_linear_cross_entropy=False)  # the loss has its own head
 
 
 def load_model(
@@ -78,19 +100,14 @@ def load_model(
     Raises WorkError("user") for layers that the base model does not have, or a start of another
     form.
 
-    With `shard_weights` it is in the machine's memory.
+    For an engine that shards it, it is in the machine's memory.
     """
     dtype = next(dtype for dtype, name in DTYPE_NAMES.items() if name == precision)
+    begins_on = torch.device("cpu") if loads_on_cpu(spec.engine) else torch_device
     if hyper.adaptation == "full":
-        if hyper.offload:
-            raise refused_offload("with full every weight is trained, and none is only read")
-        begins_on = torch.device("cpu") if hyper.shard_weights else torch_device
         return _load_whole(spec, dtype, torch_device, begins_on)
     four_bits = hyper.adaptation == "qlora"
-    begins_on = torch_device
-    if hyper.offload:
-        check_offload(Path(spec.base_dir), hyper)
-        begins_on = torch.device("cpu")
+    begins_on = torch_device if four_bits else begins_on  # the device makes the four bits
     base = load(spec.base_dir, dtype, begins_on, four_bits=four_bits)
     use_document_attention(base, torch_device)
     _check_named_layers(base, hyper)
@@ -115,9 +132,7 @@ def load_model(
     if spec.start is not None:
         _begin_with(model, spec.start)
     use_products(model)
-    if hyper.offload:
-        StreamedLayers(base, torch_device)
-    return model.to(torch_device)
+    return model.to(begins_on)
 
 
 def _load_whole(

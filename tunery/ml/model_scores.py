@@ -1,8 +1,8 @@
 """Scores that models give to answers, asked through the agent of the node.
 
 Each question is asked once: what was said is kept by its content, and is part of every checkpoint.
-So an attempt that goes on from one rewards what it has seen as the attempt before did, whatever the
-model would say today.
+So an attempt that continues from one rewards what it has seen as the attempt before did, whatever
+the model would say today.
 """
 
 import json
@@ -19,7 +19,7 @@ import msgspec
 from tunery.graders.grader import Grader, ScoreMessage, ScoreModel, parts_of
 from tunery.graders.grading import Question, ScoreUnavailable, questions_of
 from tunery.ml.checkpoints import canonical_json
-from tunery.runtime.local_socket import connect_to
+from tunery.platform.local_socket import connect_to
 from tunery.work.exits import WorkError
 from tunery.work.questions import (
     LINE_BYTES_MAX,
@@ -38,7 +38,7 @@ Answer: TypeAlias = float | str  # a text: OpenAI's name of why there is no numb
 
 
 class ModelScores:
-    """What models said of answers in this training or scoring.
+    """Scores that models gave to answers in this training or scoring, requested through the agent.
 
     path: the socket of the agent
     calls_max: different questions that the job may ask
@@ -75,7 +75,7 @@ class ModelScores:
         self._known |= dict(zip(new, answers, strict=True))
 
     def look_up(self, part: ScoreModel, messages: tuple[ScoreMessage, ...]) -> float:
-        """What a model said to a question that was learnt. Raises ScoreUnavailable."""
+        """Return the score for a question that `learn` has asked. Raises ScoreUnavailable."""
         answer = self._known[_key((part, messages))]
         if isinstance(answer, str):
             raise ScoreUnavailable("the model gave no score", answer)
@@ -86,7 +86,7 @@ class ModelScores:
         self._known = {}
 
     def files(self) -> dict[str, str]:
-        """What a checkpoint keeps, by name of file."""
+        """Return the files that a checkpoint keeps, content by name."""
         return {FILE: canonical_json(self._known)}
 
     def load(self, directory: Path) -> None:

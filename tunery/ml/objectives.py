@@ -1,4 +1,4 @@
-"""What a training learns of a batch of packed rows: losses, and figures that are told beside them.
+"""Objectives of training: from a batch of packed rows to losses, and figures to report with them.
 
 There is one training loop; each method is an objective of it.
 """
@@ -10,32 +10,25 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from tunery.ml.loss import Batch, document_loss, label_loss
+from tunery.ml.loss import Batch, document_loss, fused_loss, has_fused_head, label_loss
 from tunery.ml.packed import IGNORED, PackedRows
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What a batch scores.
+    """Losses and figures of a batch."""
 
-    losses: [items], the mean of which over a whole step is minimised
-    figures: by name, values the mean of which is told
-    """
-
-    losses: Tensor
+    losses: Tensor  # [items]; their mean over a whole step is minimised
+    # values whose mean is reported, by name
     figures: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Objective(Protocol):
-    """What is learnt."""
-
-    @property
-    def is_librarys(self) -> bool:
-        """Whether the loss of TRL's SFT trainer is the same: it is faster on a GPU."""
+    """Objective of a training method: maps a batch to its losses."""
 
     @property
     def needs_reference(self) -> bool:
-        """Whether it compares with the model as it was before training."""
+        """True if it compares with the model from before the training."""
 
     def count(self, batch: Batch) -> int:
         """The items of a batch: labels, or pairs."""
@@ -46,23 +39,18 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Supervised:
-    """Each label is to be likely, given what comes before it.
+    """Each label is to be likely, given what comes before it."""
 
-    packing: the documents of a row are computed together
-    """
-
-    packing: bool
+    packing: bool  # the documents of a row are computed together
     needs_reference: ClassVar[bool] = False
-
-    @property
-    def is_librarys(self) -> bool:
-        return self.packing
 
     def count(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
 
     def score(self, model: Any, batch: Batch) -> Scored:
         """Nats per label."""
+        if self.packing and model.training and has_fused_head(model):
+            return Scored(*fused_loss(model, batch))
         scored = label_loss(model, batch) if self.packing else document_loss(model, batch)
         return Scored(scored.nll, {"mean_token_accuracy": scored.correct})
 

@@ -1,4 +1,4 @@
-"""Which packed rows each optimizer step sees: a pure function of (seed, epoch).
+"""Order of packed rows over optimizer steps: a pure function of (seed, epoch).
 
 So a resumed run needs a step number and nothing else, and the tokens of every step are known before
 it runs.
@@ -32,7 +32,7 @@ def rows_of_step(seed: int, step: int, *, n_rows: int, rows_per_step: int) -> li
 
 
 def sample_rows(n_rows: int, size: int) -> list[int]:
-    """At most `size` of range(n_rows), in ascending order: always the same, whatever the rows are.
+    """At most `size` of range(n_rows), in ascending order: always the same, regardless of the rows.
 
     Packed rows begin with the longest documents, so the first of them are no sample.
     """

@@ -44,23 +44,20 @@ MISMATCHED: Final = "mismatched_"  # before the names of tensors of a batch
 
 @dataclass(frozen=True)
 class PackedRow:
-    """One packed row: token ids int32 [tokens], and its sequences' lengths.
-
-    is_label: bool [tokens]. A sequence's first token is never a label: what comes before it in the
-    row is another document.
-    roles: of its sequences, CHOSEN and REJECTED in turn, or WANTED and UNWANTED in any order;
-      empty: they are learnt by themselves
-    reference: float32 [references], log-probability of each answer before training; of answers with
-      labels those that are mismatched follow; None: not known
-    items: of prompts, what a grader reads of each, as JSON
-    """
+    """One packed row: token ids int32 [tokens], and its sequences' lengths."""
 
     input_ids: Tensor
+    # bool [tokens]. A sequence's first token is never a label: what comes before it in the row is
+    # another document.
     is_label: Tensor
     lengths: tuple[int, ...]
+    # roles of its sequences, CHOSEN and REJECTED in turn, or WANTED and UNWANTED in any order;
+    # empty: they are learnt by themselves
     roles: tuple[int, ...] = ()
+    # float32 [references], log-probability of each answer before training; of answers with labels
+    # those that are mismatched follow; None: not known
     reference: Tensor | None = None
-    items: tuple[bytes, ...] = ()
+    items: tuple[bytes, ...] = ()  # data of each prompt for a grader, as JSON
 
     @property
     def labels(self) -> Tensor:
@@ -117,7 +114,7 @@ class PackedRows:
 
     @property
     def kind(self) -> RowKind:
-        """What they are."""
+        """Kind of the rows: labels, prompts, pairs or answers."""
         if any(row.has_labels for row in self.rows):
             return "labels"
         if any(row.items for row in self.rows):
@@ -141,14 +138,14 @@ class PackedRows:
     def batch(self, indices: Sequence[int]) -> dict[str, Tensor]:
         """`input_ids`, `labels`, `position_ids`, each int64 [rows, longest].
 
-        Of pairs also `sequences`, likewise: the number of each token's answer in the batch;
+        Of pairs also `sequences`, of the same form: the number of each token's answer in the batch;
         `is_text`, false for padding; `roles` int64 [answers] and, once it is known, `reference`
         float32 [answers]. Of answers with labels, the same of those that are mismatched, with
         `MISMATCHED` before their names, and `lines` int64 [answers], the row that each is in. Of
         prompts `item_lengths` int64 [prompts] and `item_bytes` uint8, as in the shard.
 
         There is no attention mask on purpose: transformers keeps documents apart only when it is
-        absent and `position_ids` restart. Padding is a document of its own without labels.
+        absent and `position_ids` restart. Padding is its own document without labels.
         """
         chosen = [self.rows[index] for index in indices]
         batch = _batch(chosen)
@@ -169,7 +166,7 @@ class PackedRows:
 
 
 def _batch(chosen: Sequence[PackedRow]) -> dict[str, Tensor]:
-    """What `PackedRows.batch` has of all kinds."""
+    """Stack and pad rows into the tensors of `PackedRows.batch` that all kinds have."""
     width = max(len(row.input_ids) for row in chosen)
     input_ids = torch.zeros(len(chosen), width, dtype=torch.int64)
     labels = torch.full((len(chosen), width), IGNORED, dtype=torch.int64)
@@ -185,7 +182,7 @@ def _batch(chosen: Sequence[PackedRow]) -> dict[str, Tensor]:
 
 
 def _answers(rows: Sequence[PackedRow], width: int) -> dict[str, Tensor]:
-    """What `PackedRows.batch` adds to pairs, and to answers with labels."""
+    """Return the tensors that `PackedRows.batch` adds for pairs, and for answers with labels."""
     sequences = torch.zeros(len(rows), width, dtype=torch.int64)
     is_text = torch.zeros(len(rows), width, dtype=torch.bool)
     first = 0
@@ -214,7 +211,7 @@ def mismatched(batch: dict[str, Tensor]) -> dict[str, Tensor] | None:
 
 
 def documents(batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """The documents of a batch that have labels, each in a row of its own.
+    """The documents of a batch that have labels, each in its own row.
 
     Those of one length are one batch: nothing is padded.
     """
@@ -276,7 +273,7 @@ def _roles(path: Path, tensors: dict[str, Tensor]) -> list[int]:
 
 
 def _items(path: Path, tensors: dict[str, Tensor], roles: list[int]) -> list[bytes]:
-    """What a grader reads of each prompt; empty where rows are none."""
+    """Return the grader's input for each prompt; empty if the rows are not prompts."""
     if PROMPT not in roles:
         return []
     lengths, joined = tensors.get(ITEM_LENGTHS), tensors.get(ITEM_BYTES)

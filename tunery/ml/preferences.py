@@ -1,8 +1,8 @@
 """Learning from pairs: the preferred answer is to gain likelihood over the other one.
 
 Losses and figures are those of TRL's trainers (1.16), from which their formulas are taken; tests
-compare them. A pair has its weight in a step whatever its length. TRL's "sigmoid" knows no wrong
-pairs; with some it is the loss of cDPO.
+compare them. A pair has its weight in a step, regardless of its length. TRL's "sigmoid" knows no
+wrong pairs; with some it is the loss of cDPO.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,14 +24,12 @@ DISCOPOP_TAU: Final = 0.05  # TRL's
 
 @dataclass(frozen=True)
 class LogRatios:
-    """How much likelier answers are than under the reference, each [pairs].
+    """How much likelier answers are than under the reference, each [pairs]."""
 
-    chosen, rejected: log-ratios
-    chosen_labels, rejected_labels: tokens of the answers
-    """
-
+    # chosen, rejected: log-ratios
     chosen: Tensor
     rejected: Tensor
+    # chosen_labels, rejected_labels: tokens of the answers
     chosen_labels: Tensor
     rejected_labels: Tensor
 
@@ -67,12 +65,12 @@ def conservative(logits: Tensor, smoothing: float) -> Tensor:
 
 
 def _robust(logits: Tensor, smoothing: float) -> Tensor:
-    """As without wrong pairs, on average over which are (robust DPO)."""
+    """Robust DPO: unbiased estimate of the loss without the flipped pairs, a share `smoothing`."""
     right, wrong = -logsigmoid(logits), -logsigmoid(-logits)
     return ((1 - smoothing) * right - smoothing * wrong) / (1 - 2 * smoothing)
 
 
-# Of margins times beta, and of the share of pairs that are the wrong way round.
+# Losses of margins times beta, and of the share of pairs that are the wrong way round.
 SMOOTHED: Final[Mapping[LossType, Callable[[Tensor, float], Tensor]]] = {
     "sigmoid": conservative,
     "robust": _robust,
@@ -105,18 +103,12 @@ LOSSES: Final[Mapping[LossType, Callable[[LogRatios, float], Tensor]]] = {
 
 @dataclass(frozen=True)
 class Preferences:
-    """Direct preference optimisation (DPO) and its relatives.
+    """Direct preference optimisation (DPO) and its relatives."""
 
-    beta: how closely the model is held to its reference
-    packing: the documents of a row are computed together
-    label_smoothing: share of pairs that are taken to be the wrong way round
-    """
-
-    beta: float
+    beta: float  # how closely the model is held to its reference
     loss_type: LossType
-    packing: bool
-    label_smoothing: float = 0.0
-    is_librarys: ClassVar[bool] = False
+    packing: bool  # the documents of a row are computed together
+    label_smoothing: float = 0.0  # share of pairs that are taken to be the wrong way round
     needs_reference: ClassVar[bool] = True
 
     def count(self, batch: Batch) -> int:
@@ -141,18 +133,15 @@ class Likelihoods:
     """Preferences without a reference: CPO, SimPO and ORPO, as in TRL's experimental trainers.
 
     Two of them learn the preferred answer as well: CPO its tokens, ORPO its prompt, too. There, a
-    pair has its weight whatever its length; in TRL's batch each token has.
-
-    beta: weight of the likelihoods, of ORPO that of the pairs beside the preferred answer
-    gamma: of SimPO, by how much the preferred answer is to be ahead
+    pair has its weight, regardless of its length; in TRL's batch each token has.
     """
 
     method: MethodName
+    # weight of the likelihoods, of ORPO the weight of the pairs besides the preferred answer
     beta: float
     packing: bool
     label_smoothing: float = 0.0
-    gamma: float = 0.0
-    is_librarys: ClassVar[bool] = False
+    gamma: float = 0.0  # SimPO's margin by which the preferred answer is to be ahead
     needs_reference: ClassVar[bool] = False
 
     def count(self, batch: Batch) -> int:
@@ -183,7 +172,7 @@ class Likelihoods:
 
 
 def pair_figures(answers: AnswerScores, chosen: Tensor, rejected: Tensor) -> dict[str, Tensor]:
-    """What is told of pairs: accuracy on preferred answers, and the rewards of both, [pairs]."""
+    """Return the figures of pairs: accuracy on preferred answers, and both rewards, [pairs]."""
     of_chosen = (answers.sequences < len(answers.logps)) & (answers.sequences % 2 == 0)
     return {
         "mean_token_accuracy": answers.correct[of_chosen],

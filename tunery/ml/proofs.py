@@ -31,6 +31,7 @@ NOT_FACTS: Final = frozenset(
         *("n_epochs", "max_steps", "accumulation", "max_length", "seed", "alpha", "alpha_pattern"),
         *("learning_rate", "warmup", "weight_decay", "scheduler", "grad_norm_max", "lora_plus"),
         *("eval_every_steps", "sample_every_steps", "best_checkpoint", "early_stopping_patience"),
+        "stop_if_nothing_learnt",
         *("beta", "label_smoothing", "gamma", "desirable", "undesirable", "center_rewards"),
     }
 )
@@ -40,8 +41,8 @@ class Proofs:
     """The proofs for the base model, libraries and settings of one attempt."""
 
     def __init__(self, run: TrainingRun) -> None:
-        # of sharded layers every rank has a part: either all make a check, or none does
-        folder = None if run.sharded is not None else run.spec.proof_dir
+        # ranks that pass weights on make a check together, or none does
+        folder = None if run.ranks.count > 1 else run.spec.proof_dir
         self._folder = None if folder is None else Path(folder)
         self._is_packed = run.hyper.packing
         base = {name: run.fingerprint[name] for name in ("base", "precision")}

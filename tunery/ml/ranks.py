@@ -1,66 +1,121 @@
-"""What the ranks of a training do together: each computes a part of every step.
+"""The ranks of a training: processes of one `torch.distributed` group.
 
-A step sees the same rows in the same micro-batches as with one rank; rank r of n computes the
-micro-batches r, r + n, … of it. Each divides by the items of the whole step, so that the sum of
-all gradients is the gradient of the step. Once a step each rank adds those of its share of the
-weights, in the order of the ranks, and takes their step (`adamw`); all get the new weights.
-torch's DistributedDataParallel, FSDP and DeepSpeed would add them in an order that their buckets
-and the transport choose (docs/decisions/0035-shares-by-our-own-exchange.md).
+A step sees the same rows in the same micro-batches with any number of ranks; rank r of n computes
+the micro-batches r, r + n, … of it. Each divides by the items of the whole step, so that the sum of
+all gradients is the gradient of the step.
 
-They are no group of torch's: libraries that see one divide batches and wrap models by themselves.
+Libraries that find RANK and WORLD_SIZE in their environment divide batches and wrap models by
+themselves; `tunery.ml.loop` uses none of them, and only assigns micro-batches to ranks.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from hashlib import blake2b
-from itertools import accumulate, pairwise
-from typing import Final
+from typing import Any, Final
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch._C import _distributed_c10d as recorder
 
-from tunery.ml.exchange import Exchange, bytes_of
-from tunery.ml.shares import RankShare, length_of
+from tunery.plan.engines import BACKENDS
+from tunery.ranks.launching import RENDEZVOUS
 from tunery.work.exits import WorkError
 
-EMPTY: Final[Mapping[int, Tensor]] = {}
-EXCHANGE_VERSION: Final = "2"  # of what ranks tell each other in a step: nodes may differ
+TIMEOUT: Final = timedelta(minutes=10)  # of a collective that a rank does not enter
+# What gloo and the store say where a peer has closed its connection, or does not answer.
+LOST: Final = ("connection closed", "connection reset", "broken pipe", "socket closed", "timed out")
+PORT_TAKEN: Final = "EADDRINUSE"
+FLIGHT_RECORDER: Final = "TORCH_FR_BUFFER_SIZE"  # of each rank: how many collectives it keeps
+RECORDED: Final = "256"
+
+
+class RankLost(Exception):
+    """Another rank has ended, or does not answer."""
+
+
+def is_lost(error: BaseException) -> bool:
+    """Return whether an error of torch says that another rank is gone."""
+    if isinstance(error, RankLost | dist.DistNetworkError | dist.DistBackendError):
+        return True
+    return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in LOST)
+
+
+def pending_collective() -> str:
+    """The first collective that this rank has entered and not left; empty: there is none.
+
+    Read from torch's flight recorder, whose public ways only write files as a process dies.
+    """
+    entries: list[dict[str, Any]] = []
+    for backend in BACKENDS.values():
+        dump = recorder._dump_fr_trace_json(True, True, backend)
+        entries += json.loads(dump).get("entries", [])
+    if not entries:
+        return ""
+    first = min(entries, key=lambda entry: int(entry["time_created_ns"]))
+    sizes = " ".join(map(str, first["input_sizes"]))
+    return f"{first['profiling_name']} {sizes}, number {first['collective_seq_id']} of its group"
 
 
 class Ranks:
-    """This process among the ranks of a training; without an exchange it is the only one.
+    """This process among the ranks of a training; without a group it is the only one.
 
     number: 0 is the first, which alone reports and writes
     count: how many ranks there are
+    local_count: how many of them are on this node
     """
 
-    def __init__(self, exchange: Exchange | None = None) -> None:
-        self._exchange = exchange
-        self.number = 0 if exchange is None else exchange.number
-        self.count = 1 if exchange is None else exchange.count
-        self._staging = torch.empty(0)
+    def __init__(self, number: int = 0, count: int = 1, local_count: int = 1) -> None:
+        self.number, self.count, self.local_count = number, count, local_count
+        # Facts of a few bytes are exchanged between processors: a device has no part in them.
+        self._facts: Any = (
+            dist.new_group(backend="gloo", timeout=TIMEOUT) if self.is_group else None
+        )
+        self.on_collective: Callable[[], None] = lambda: None
 
-    def on_wait(self, tell: Callable[[int], None]) -> None:
-        """Call `tell` with the number of a rank that has been waited for for long."""
-        if self._exchange is not None:
-            self._exchange.on_wait = tell
+    @classmethod
+    def join(cls, device: torch.device, count: int) -> "Ranks":
+        """Meet the other ranks, as the environment says. Raises WorkError("platform"), RankLost."""
+        environment = {name: int(os.environ.get(name, "-1")) for name in ("RANK", "WORLD_SIZE")}
+        if environment["WORLD_SIZE"] != count:
+            message = f"the spec has {count} ranks, and WORLD_SIZE is {environment['WORLD_SIZE']}"
+            advice = f"Start it with torchrun --nproc-per-node {count} -m tunery.ml.train SPEC."
+            raise WorkError("platform", message, advice)
+        os.environ.setdefault(FLIGHT_RECORDER, RECORDED)
+        meeting = os.environ.get(RENDEZVOUS, "env://")
+        try:
+            dist.init_process_group(
+                # what is offloaded is added up by processors
+                "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+                init_method=meeting,
+                rank=environment["RANK"],
+                world_size=count,
+                timeout=TIMEOUT,
+            )
+            return cls(environment["RANK"], count, int(os.environ.get("LOCAL_WORLD_SIZE", count)))
+        except (dist.DistError, RuntimeError, ValueError) as error:
+            if PORT_TAKEN in str(error):  # only the first one listens; it is no other rank's fault
+                message = f"rank 0 cannot listen at {meeting}: the port is taken"
+                raise WorkError("platform", message, "Run it again: it takes another.") from error
+            raise RankLost(f"the ranks did not meet: {error}") from error
 
     @property
-    def waited_s(self) -> float:
-        """How long this rank has waited for others so far."""
-        return 0.0 if self._exchange is None else self._exchange.waited_s
+    def is_group(self) -> bool:
+        return dist.is_initialized()
 
     @property
     def is_first(self) -> bool:
         return self.number == 0
 
     def takes(self, micro_batch: int) -> bool:
-        """Whether this rank computes a micro-batch of a step, counted from 0."""
+        """Return whether this rank computes a micro-batch of a step, counted from 0."""
         return micro_batch % self.count == self.number
 
     def environment(self) -> dict[str, str]:
-        """What a resume must have in common to be equal to the bit."""
+        """Facts that must be equal for a resume to be equal to the bit."""
         return {"ranks": str(self.count)} if self.count > 1 else {}
 
     def seed(self, seed: int, step: int, micro_batch: int) -> None:
@@ -72,204 +127,58 @@ class Ranks:
             facts = f"{seed}:{step}:{micro_batch}".encode()
             torch.manual_seed(int.from_bytes(blake2b(facts, digest_size=7).digest(), "big"))
 
-    def givers(self, micro_batch: int, of: int) -> int:
-        """How many ranks compute one while this one is computed; they are the first ones.
+    def sum_gradients(self, gradients: Sequence[Tensor]) -> None:
+        """Replace gradients (fp32, of equal shapes in all ranks) by their sums over ranks.
 
-        of: micro-batches of the step
+        One all-reduce of all of them: adapters are small. All ranks get the same bytes.
         """
-        return min(self.count, of - micro_batch // self.count * self.count)
-
-    def add_to_owners(
-        self,
-        gradients: Sequence[Tensor],
-        owners: Sequence[int],
-        totals: Mapping[int, Tensor] = EMPTY,
-        givers: int | None = None,
-    ) -> None:
-        """Put the sum of a gradient over ranks in its place, in the rank that owns it.
-
-        gradients: contiguous and in fp32, in all ranks of the same shapes
-        owners: the rank of each
-        totals: sums of this rank that a gradient of all ranks is added to instead, by its number
-        givers: how many ranks have some, the first ones; None: all
-
-        Processors add them in the memory of the machine, in the order of the ranks: no device has
-        to reach another one. Raises RankLost.
-        """
-        if self.count == 1:
+        if self.count == 1 or not gradients:
             return
-        giving = range(self.count if givers is None else givers)
-        flat = [gradient.view(-1) for gradient in gradients]
-        sums = [totals.get(at, each).view(-1) for at, each in enumerate(flat)]
-        width = torch.float32.itemsize
-        shares = self._shares([len(each) for each in flat], owners)
-        most = self._part_bytes // (width * self.count)
-        for at in range(0, max(share.size for share in shares), most):
-            stretches = [share.between(at, at + most) for share in shares]
-            ends = accumulate((width * length_of(each) for each in stretches), initial=0)
-            reads = [slice(*each) for each in pairwise(ends)]
-            own, size = reads[self.number], reads[-1].stop
-            if self.number in giving:
-                self._write([flat[number][part] for each in stretches for number, part in each])
-            else:
-                reads = [slice(0, 0)] * self.count
-                self._settle()
-            written = [size if rank in giving else 0 for rank in range(self.count)]
-            offered = self._meet(written, reads)[: len(giving)]
-            begin = 0
-            for number, part in stretches[self.number]:
-                total = sums[number][part]
-                pieces = [each[own].view(torch.float32)[begin:][: len(total)] for each in offered]
-                self._add_up(pieces, total, begin, onto=number in totals)
-                begin += len(total)
+        self.on_collective()
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(flat)
+        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
 
-    def tell(
-        self,
-        own: Mapping[int, Tensor],
-        sizes: Sequence[int],
-        owners: Sequence[int],
-        *,
-        first_only: bool = False,
-    ) -> Iterator[tuple[int, slice, Tensor]]:
-        """What each rank has, in pieces: the number of a tensor, which bytes of it, and these.
-
-        All ranks have to go on to the end; a piece stays until the one after the next.
-        own: contiguous tensors of this rank, by their number
-        sizes: bytes of each tensor
-        owners: the rank that has it
-        first_only: no other rank gets anything
-
-        Raises RankLost.
-        """
-        flat = {number: bytes_of(tensor) for number, tensor in own.items()}
+    def each(self, values: Sequence[float]) -> list[list[float]]:
+        """The values of each rank, in their order."""
         if self.count == 1:
-            yield from ((number, slice(0, len(each)), each) for number, each in flat.items())
-            return
-        shares = self._shares(sizes, owners)
-        for at in range(0, max(share.size for share in shares), self._part_bytes or 1):
-            stretches = [share.between(at, at + self._part_bytes) for share in shares]
-            written = list(map(length_of, stretches))
-            self._write([flat[number][part] for number, part in stretches[self.number]])
-            whole, empty = slice(0, written[self.number]), slice(0, 0)
-            others = empty if first_only else whole
-            parts = self._meet(written, [whole, *[others] * (self.count - 1)])
-            if first_only and not self.is_first:
-                continue
-            for stretch, content in zip(stretches, parts, strict=True):
-                begin = 0
-                for number, part in stretch:
-                    end = begin + part.stop - part.start
-                    yield number, part, content[begin:end]
-                    begin = end
+            return [list(values)]
+        self.on_collective()
+        own = torch.tensor(values, dtype=torch.float64)
+        gathered = [torch.empty_like(own) for _ in range(self.count)]
+        dist.all_gather(gathered, own, group=self._facts)
+        return [each.tolist() for each in gathered]
 
     def add(self, values: Sequence[float]) -> list[float]:
-        """The sum of each value over all ranks. Raises RankLost."""
-        if self.count == 1:
-            return list(values)
-        gathered = self._gather(torch.tensor(values, dtype=torch.float64))
-        sums: list[float] = reduce(torch.add, gathered).tolist()
-        return sums
-
-    def each(self, value: float) -> list[float]:
-        """The value of each rank. Raises RankLost."""
-        return [float(each) for each in self._gather(torch.tensor(value, dtype=torch.float64))]
+        """The sum of each value over all ranks."""
+        return [sum(of_ranks) for of_ranks in zip(*self.each(values), strict=True)]
 
     def any(self, is_so: bool) -> bool:
-        """Whether it is so in any rank: all get the same answer. Raises RankLost."""
+        """Return whether a fact is true in any rank. A collective: all ranks get one result."""
         return self.any_of_each([is_so])[0]
 
     def any_of_each(self, are_so: Sequence[bool]) -> list[bool]:
-        """The same of several. Raises RankLost."""
+        """Return for each fact whether it is true in any rank. A collective."""
         return [total > 0 for total in self.add(list(map(float, are_so)))]
 
+    def most(self, number: int) -> int:
+        """The largest of the ranks' numbers."""
+        return int(max(self.each([number]))[0])
+
     def of_first(self, value: float) -> float:
-        """The value that the first rank has. Raises RankLost."""
-        return self.add([value if self.is_first else 0.0])[0]
+        """The value that the first rank has."""
+        return self.each([value])[0][0]
 
     def check_same(self, what: str, digest: bytes) -> None:
-        """Raises WorkError("platform") where a rank has another digest; RankLost."""
-        if self.count == 1:
-            return
-        digests = self._gather(torch.tensor(list(digest), dtype=torch.uint8))
-        others = [number for number, other in enumerate(digests) if not other.equal(digests[0])]
+        """Raises WorkError("platform") where a rank has another digest than the first."""
+        digests = self.each(list(map(float, digest)))
+        others = [number for number, other in enumerate(digests) if other != digests[0]]
         if others:
             message = f"rank {others[0]} of {self.count} has other {what} than rank 0"
             advice = "Run all ranks with the same files and libraries on processors of one kind."
             raise WorkError("platform", message, advice, rank=others[0])
-
-    def _shares(self, sizes: Sequence[int], owners: Sequence[int]) -> list[RankShare]:
-        return [RankShare(rank, sizes, owners) for rank in range(self.count)]
-
-    def _add_up(self, pieces: Sequence[Tensor], total: Tensor, begin: int, *, onto: bool) -> None:
-        """Put the sum of what each rank has in its place, or add one after the other to it.
-
-        begin: where it is staged on its way to a device
-        """
-        out = total if total.device.type == "cpu" else self._staging_of(total, begin)
-        first, *others = pieces
-        if onto:
-            others = [first, *others]
-            if out is not total:
-                out.copy_(total)
-        elif others:
-            torch.add(first, others.pop(0), out=out)
-        else:
-            out.copy_(first)
-        for other in others:
-            out.add_(other)
-        if out is not total:
-            total.copy_(out, non_blocking=True)
-
-    def _write(self, pieces: Sequence[Tensor]) -> int:
-        """Put tensors into this rank's part of the memory, one after the other; how many bytes.
-
-        What is on a device goes by pinned memory, which is the fastest to copy to.
-        """
-        assert self._exchange is not None, "several ranks"  # noqa: S101  # each caller knows it
-        part, begin = self._exchange.own_part(), 0
-        on_devices: list[tuple[Tensor, Tensor]] = []
-        for piece in pieces:
-            content = piece.view(torch.uint8)
-            target = part[begin : begin + len(content)]
-            if content.device.type == "cpu":
-                target.copy_(content)
-            else:
-                on_devices.append((target, self._staging_of(content, begin)))
-                on_devices[-1][1].copy_(content, non_blocking=True)
-            begin += len(content)
-        if on_devices:
-            torch.cuda.current_stream().synchronize()
-        for target, staged in on_devices:
-            target.copy_(staged)
-        return begin
-
-    def _settle(self) -> None:
-        """Wait until what was staged is on the device: a rank that writes has waited for it."""
-        if len(self._staging):
-            torch.cuda.current_stream().synchronize()
-
-    def _staging_of(self, tensor: Tensor, begin: int) -> Tensor:
-        """Pinned memory for what begins there in a part.
-
-        There is one such memory, and each copy follows the last one on the device's stream.
-        """
-        if not len(self._staging):
-            self._staging = torch.empty(self._part_bytes, dtype=torch.uint8, pin_memory=True)
-        first = begin * tensor.itemsize
-        return self._staging[first : first + tensor.nbytes].view(tensor.dtype)
-
-    def _meet(self, written: Sequence[int], reads: Sequence[slice]) -> list[Tensor]:
-        """What each rank has written, in their order. Raises RankLost."""
-        assert self._exchange is not None, "several ranks"  # noqa: S101  # each caller knows it
-        return self._exchange.meet(written, reads)
-
-    @property
-    def _part_bytes(self) -> int:
-        return 0 if self._exchange is None else self._exchange.part_bytes
-
-    def _gather(self, tensor: Tensor) -> list[Tensor]:
-        """What each rank has, in their order. Raises RankLost."""
-        return [tensor] if self._exchange is None else self._exchange.gather(tensor)
 
 
 ALONE: Final = Ranks()
@@ -280,5 +189,5 @@ def digest_of(tensors: Mapping[str, Tensor]) -> bytes:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(bytes_of(tensors[name].contiguous().cpu()).numpy().tobytes())
+        digest.update(tensors[name].contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
     return digest.digest()

@@ -4,8 +4,8 @@ They are kept in parts, each written whole and verified when it is read:
 
     <key>/part-00000.safetensors    of 32 packed rows: `logps`, with its SHA-256 in the header
 
-Of several ranks each computes some of the parts, and tells the others. Where their layers are
-sharded, all pass them as often as the one that has most rows to compute.
+Of several ranks each computes some of the parts, and sends them to the others. Where a forward pass
+is one of all ranks, each makes as many as the one that has most rows to compute.
 
 The key is a hash of what they follow from, so that a training that is stopped or killed, or another
 one of the same rows, goes on with the parts that are there.
@@ -14,7 +14,7 @@ one of the same rows, goes on with the parts that are there.
 import hashlib
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,11 +25,9 @@ from torch import Tensor
 
 from tunery.ml.checkpoints import canonical_json
 from tunery.ml.durable import PARTIAL_PREFIX, fsync
-from tunery.ml.exchange import bytes_of
 from tunery.ml.loss import answer_scores
 from tunery.ml.packed import PackedRows, mismatched
 from tunery.ml.ranks import ALONE, Ranks
-from tunery.ml.sharding import ShardedLayers
 from tunery.ml.training_run import TrainingRun
 from tunery.work.events import Noted
 
@@ -86,10 +84,13 @@ class ReferenceCache:
         return self.folder / f"part-{part:05d}.safetensors"
 
 
-def compute_references(run: TrainingRun, model: Any, device: torch.device, step: int) -> None:
+def compute_references(
+    run: TrainingRun, model: Any, device: torch.device, step: int, *, together: bool
+) -> None:
     """Give the rows of a run their reference. Raises `Stopped` when it was asked to stop.
 
-    step: at which the attempt begins
+    step: step at which the attempt begins
+    together: forward passes are those of all ranks
     """
 
     def report(done: int, kept: int) -> None:
@@ -113,7 +114,7 @@ def compute_references(run: TrainingRun, model: Any, device: torch.device, step:
         cache=cache,
         report=report,
         ranks=run.ranks,
-        sharded=run.sharded,
+        together=together,
     )
     if run.valid is not None:  # few rows
         logps = [
@@ -131,14 +132,13 @@ def with_reference(
     cache: ReferenceCache,
     report: Callable[[int, int], None] = lambda done, kept: None,
     ranks: Ranks = ALONE,
-    sharded: ShardedLayers | None = None,
+    together: bool = False,
 ) -> PackedRows:
     """The rows with the log-probabilities of their answers under the model as it is.
 
     report: called after each part of each rank with the rows that are done, and how many of them
         were kept from before; what it raises ends the stage
-
-    Raises RankLost.
+    together: see `compute_references`
     """
     starts = range(0, len(rows), PART_ROWS)
     parts = [range(start, min(start + PART_ROWS, len(rows))) for start in starts]
@@ -150,22 +150,23 @@ def with_reference(
         chosen = parts[part] if part < len(parts) else range(0)
         known = cache.load(part, references[part]) if chosen else None
         unknown = chosen if known is None else range(0)
-        with nullcontext() if sharded is None else sharded.passes(len(unknown)):
-            if unknown:
-                known = torch.cat([row_logps(model, rows, row, device, packing) for row in unknown])
-                cache.save(part, known)
+        # Where all ranks pass together, others may have more to compute.
+        count = ranks.most(len(unknown)) if together else len(unknown)
+        passes = [*unknown, *[0] * (count - len(unknown))]
+        logps = [row_logps(model, rows, row, device, packing) for row in passes]
+        if unknown:
+            known = torch.cat(logps[: len(unknown)])
+            cache.save(part, known)
         if known is not None:
             own[part] = known
         kept += int(ranks.add([len(chosen) - len(unknown)])[0])
         report(parts[min(first + ranks.count, len(parts)) - 1].stop, kept)
     if own:
         cache.drop_others()
-    logps = [torch.empty(count) for count in references]
-    owners = [part % ranks.count for part in range(len(parts))]
-    sizes = [each.nbytes for each in logps]
-    for part, span, content in ranks.tell(own, sizes, owners):
-        bytes_of(logps[part])[span].copy_(content)
-    return rows.with_reference(torch.cat(logps))
+    # Each part is in one rank, and 0 in the others: sums are exact.
+    zeros = [torch.zeros(count) for count in references]
+    mine = torch.cat([own.get(part, zeros[part]) for part in range(len(parts))])
+    return rows.with_reference(torch.tensor(ranks.add(mine.tolist())))
 
 
 def row_logps(

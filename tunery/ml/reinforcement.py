@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor
 
-from tunery.ml.loss import Batch, label_loss
+from tunery.ml.loss import Batch, filled_up, join_losses, label_loss
 from tunery.ml.objectives import Scored
 from tunery.ml.packed import IGNORED
 from tunery.ml.rollouts import AnswerGroup, Rollouts, count_prompts, prompts_of, seeds_of
@@ -25,21 +25,13 @@ STEP: Final = "step"  # in a batch: how many steps were done before; it is part 
 
 @dataclass(frozen=True)
 class Reinforcement:
-    """Answers are to be likelier, the better they are than others to the same prompt.
+    """Answers are to be likelier, the better they are than others to the same prompt."""
 
-    rollouts: writes and grades them
-    answers: to each prompt
-    temperature: how different they are
-    beta: how closely the model is held to what it is without its adapter
-    seed: of the training
-    """
-
-    rollouts: Rollouts
-    answers: int
-    temperature: float
-    beta: float
-    seed: int
-    is_librarys: ClassVar[bool] = False
+    rollouts: Rollouts  # writes and grades them
+    answers: int  # to each prompt
+    temperature: float  # how different they are
+    beta: float  # how closely the model is held to what it is without its adapter
+    seed: int  # seed of the training
     needs_reference: ClassVar[bool] = False
 
     def count(self, batch: Batch) -> int:
@@ -54,14 +46,16 @@ class Reinforcement:
             rewards = self.rollouts.rewards(model, prompts[:GRADED_PROMPTS_MAX])
             return Scored(1 - rewards, {"reward": rewards})
         step = int(batch[STEP])
-        groups = [
+        drawn = [
             self.rollouts.group(
                 model, prompt, seeds_of(self.seed, step, prompt, self.answers), self.temperature
             )
-            for prompt in prompts
+            for prompt in filled_up(model, prompts)
         ]
+        losses = [self._losses(model, group) for group in drawn]
+        groups = drawn[: len(prompts)]
         return Scored(
-            torch.cat([self._losses(model, group) for group in groups]),
+            join_losses(losses, len(groups)),
             {
                 "reward": torch.cat([group.rewards for group in groups]),
                 "reward_std": torch.stack([group.rewards.std() for group in groups]),
@@ -102,7 +96,7 @@ def advantages(rewards: Tensor) -> Tensor:
 
 
 def answers_batch(group: AnswerGroup) -> Batch:
-    """The answers to one prompt, each after it in a row of its own, padded at the end.
+    """The answers to one prompt, each after it in its own row, padded at the end.
 
     `numbers` int64 [labels]: the answer of each label.
     """

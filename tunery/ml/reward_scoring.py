@@ -1,8 +1,8 @@
-"""What a reward model is measured by: the pairs of the validation rows, and nothing else.
+"""Evaluation of a reward model: on the pairs of the validation rows, and nothing else.
 
-It answers no questions and writes no texts. Each pair is an item: whether the preferred answer is
-the better one, by the rewards, and for the base model, which has none, by the likelihood of the
-answer's mean token.
+A reward model answers no questions and writes no texts. Each pair is an item: whether the preferred
+answer is the better one, by the rewards, and for the base model, which has none, by the likelihood
+of the answer's mean token.
 """
 
 import hashlib
@@ -20,14 +20,12 @@ from tunery.ml import device
 from tunery.ml.adapters import WEIGHTS
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import Batch, answer_scores, prove_packing
-from tunery.ml.model import load_base, set_adapter_type
-from tunery.ml.offload import StreamedLayers, outgrows
+from tunery.ml.model import LoadBase, load_base
 from tunery.ml.packed import PackedRow, PackedRows, read_rows
-from tunery.ml.rewards import add_head, answer_rewards
-from tunery.runtime.blobs.base_files import default_cache, matches
-from tunery.runtime.blobs.files import file_sha256
-from tunery.work.codec import encode_scores
-from tunery.work.events import Preempted, ScoringFinished, ScoringProgressed, ScoringStarted
+from tunery.ml.rewards import answer_rewards
+from tunery.ml.scoring import load_pair, write_scores
+from tunery.platform.blobs.files import file_sha256
+from tunery.work.events import Preempted, ScoringProgressed, ScoringStarted
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.scores import NO_CHOICE, PAIRS, HoldoutScores, ItemScore, Scores
 from tunery.work.spec import ScoreSpec
@@ -37,10 +35,18 @@ NO_REWARD_LOSS: Final = log(2)  # of a model to which all answers are worth the 
 STAGE: Final = "pairs"
 
 
-def score_pairs(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -> ExitCode:
-    """Write the results file. Raises WorkError for inputs that cannot be scored."""
+def score_pairs(
+    spec: ScoreSpec,
+    events: EventWriter,
+    must_stop: Callable[[], bool],
+    load: LoadBase = load_base,
+) -> ExitCode:
+    """Write the results file. Raises WorkError for inputs that cannot be scored.
+
+    load: gives the base of an adapter
+    """
     device.make_deterministic(spec.threads)
-    model = _load(spec)
+    model = load_pair(spec, load, rewards=True).trained
     rows = _rows(spec, model.config.get_text_config().vocab_size)
     packing = rows is not None and _can_pack(model, rows)
     events.emit(ScoringStarted(items=0 if rows is None else rows.n_sequences // 2, prompts=0))
@@ -55,32 +61,8 @@ def score_pairs(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bo
         losses += of_losses
         total = 0 if rows is None else len(rows)
         events.emit(ScoringProgressed(stage=STAGE, done=number + 1, total=total))
-    _write(spec, _scores(spec, model, rows, items, losses), events)
+    write_scores(spec, _scores(spec, model, rows, items, losses), events)
     return ExitCode.FINISHED
-
-
-def _load(spec: ScoreSpec) -> PeftModel:
-    sha256 = matches(Path(spec.base_dir), spec.base_sha256, default_cache())
-    if sha256 is not None:
-        message = f"the base's files hash to {sha256}, not {spec.base_sha256}"
-        raise WorkError("bad_node", message, "Fetch the base model again.")
-    torch_device = device.pick_device(spec.accelerators)
-    dtype = device.pick_dtype(spec.precision, torch_device)
-    four_bits = spec.adaptation == "qlora"
-    streams = spec.adaptation == "lora" and outgrows(Path(spec.base_dir), torch_device)
-    begins_on = torch.device("cpu") if streams else torch_device
-    base = load_base(spec.base_dir, dtype, begins_on, four_bits=four_bits)
-    add_head(base)
-    try:
-        model = PeftModel.from_pretrained(base, spec.adapter_dir, autocast_adapter_dtype=False)
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
-        message = f"adapter {Path(spec.adapter_dir).name} does not load: {error}"
-        raise WorkError("user", message, "Save the adapter again with PEFT.") from error
-    if four_bits:
-        set_adapter_type(model, dtype)
-    if streams:
-        StreamedLayers(base, torch_device)
-    return model.to(torch_device).eval()
 
 
 def _rows(spec: ScoreSpec, vocabulary: int) -> PackedRows | None:
@@ -93,10 +75,10 @@ def _rows(spec: ScoreSpec, vocabulary: int) -> PackedRows | None:
 
 
 def _can_pack(model: PeftModel, rows: PackedRows) -> bool:
-    """Whether documents of one row do not see each other, in the base model."""
+    """Return whether packed documents do not affect each other in the base model."""
     try:
         with model.disable_adapter():
-            prove_packing(model, rows, model.device)
+            prove_packing(model, rows, model.device, exact=model.dtype == torch.float32)
     except WorkError:
         return False
     return True
@@ -177,15 +159,4 @@ def _scores(
         ),
         answers=(),
         not_finite=tuple(name for name, is_unsure in unsure.items() if is_unsure),
-    )
-
-
-def _write(spec: ScoreSpec, scores: Scores, events: EventWriter) -> None:
-    out = Path(spec.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f"{out.name}.part")
-    partial.write_bytes(encode_scores(scores))
-    partial.replace(out)
-    events.emit(
-        ScoringFinished(results=str(out), sha256=file_sha256(out), bytes=out.stat().st_size)
     )

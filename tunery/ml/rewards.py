@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from tunery.ml.loss import Batch
+from tunery.ml.loss import Batch, filled_up, join_losses
 from tunery.ml.objectives import Scored
 from tunery.ml.packed import CHOSEN, documents
 
@@ -20,15 +20,10 @@ HEAD: Final = "score"  # as transformers' models for sequence classification cal
 
 @dataclass(frozen=True)
 class Rewards:
-    """The worth of answers.
+    """The worth of answers."""
 
-    packing: the documents of a row are computed together
-    center: how strongly the rewards of a pair are held to a sum of 0
-    """
-
-    packing: bool
-    center: float = 0.0
-    is_librarys: ClassVar[bool] = False
+    packing: bool  # the documents of a row are computed together
+    center: float = 0.0  # how strongly the rewards of a pair are held to a sum of 0
     needs_reference: ClassVar[bool] = False
 
     def count(self, batch: Batch) -> int:
@@ -61,21 +56,24 @@ def add_head(model: Any) -> None:
 
 
 def answer_rewards(model: Any, batch: Batch, *, packing: bool) -> Tensor:
-    """What each answer of a batch of pairs is worth, float32 [answers].
+    """Return the reward of each answer of a batch of pairs, float32 [answers].
 
     model: a PEFT model with a head
     packing: the documents of a row are computed together
     """
     inner = model.get_base_model()
     if packing:
-        return _head(inner, _last_states(inner, batch, _ends(batch)))
+        return _rewards_at(inner, batch, _ends(batch))
     rewards = torch.zeros(len(batch["roles"]), device=batch["input_ids"].device)
-    for alone in documents(batch):
-        ends = torch.zeros_like(alone["input_ids"], dtype=torch.bool)
+    alone, parts = list(documents(batch)), []
+    if not alone:
+        return rewards
+    for each in filled_up(model, alone):
+        ends = torch.zeros_like(each["input_ids"], dtype=torch.bool)
         ends[:, -1] = True
-        of_alone = _head(inner, _last_states(inner, alone, ends))
-        rewards = rewards.index_copy(0, alone["sequences"][:, 0], of_alone)
-    return rewards
+        parts.append(_rewards_at(inner, each, ends))
+    numbers = torch.cat([each["sequences"][:, 0] for each in alone])
+    return rewards.index_copy(0, numbers, join_losses(parts, len(alone)))
 
 
 def _ends(batch: Batch) -> Tensor:
@@ -85,16 +83,21 @@ def _ends(batch: Batch) -> Tensor:
     return batch["is_text"] & (following == 0)
 
 
-def _last_states(inner: Any, batch: Batch, ends: Tensor) -> Tensor:
-    states = inner.base_model(
-        input_ids=batch["input_ids"],
-        position_ids=batch["position_ids"],
-        use_cache=False,  # with a cache, restarting positions are ignored: documents would mix
-    ).last_hidden_state
-    last: Tensor = states[ends]
-    return last
+def _rewards_at(inner: Any, batch: Batch, ends: Tensor) -> Tensor:
+    def forward() -> Tensor:
+        states = inner.base_model(
+            input_ids=batch["input_ids"],
+            position_ids=batch["position_ids"],
+            use_cache=False,  # with a cache, restarting positions are ignored: documents would mix
+        ).last_hidden_state
+        rewards: Tensor = getattr(inner, HEAD)(states[ends]).squeeze(-1).float()
+        return rewards
 
-
-def _head(inner: Any, states: Tensor) -> Tensor:
-    rewards: Tensor = getattr(inner, HEAD)(states).squeeze(-1).float()
+    # The head for tokens has no part in it. It still is a pass of the whole model, before which
+    # ZeRO-3 gets its shards ready.
+    inner.forward = forward
+    try:
+        rewards: Tensor = inner()
+    finally:
+        del inner.forward
     return rewards

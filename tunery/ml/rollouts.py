@@ -1,7 +1,7 @@
 """Answers that a model writes to prompts while it is trained, and what a grader says of them.
 
-Each answer is drawn by a generator of its own, whose seed follows from the training's seed, the
-step, the prompt and the number of the answer. So an attempt that goes on from a checkpoint draws
+Each answer is drawn by its own generator, whose seed follows from the training's seed, the
+step, the prompt and the number of the answer. So an attempt that continues from a checkpoint draws
 the same answers on the same device, however a step is divided.
 """
 
@@ -18,6 +18,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from tunery.graders.grader import Grader, asks_models, parse
 from tunery.graders.grading import grade
 from tunery.ml.generation import answers
+from tunery.ml.loss import passes_together
 from tunery.ml.model_scores import ModelScores
 from tunery.ml.packed import ITEM_BYTES, ITEM_LENGTHS, PROMPT
 from tunery.work.exits import WorkError
@@ -58,29 +59,23 @@ class SeededNoise(LogitsProcessor):  # type: ignore[misc]  # transformers is unt
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Writes and grades answers.
+    """Writes and grades answers."""
 
-    tokenizer: of the base model
-    grader: what says their worth
-    tokens_max: of one answer
-    scores: of models that the grader asks; None: it asks none
-    """
-
-    tokenizer: Any
-    grader: Grader
-    tokens_max: int
+    tokenizer: Any  # tokenizer of the base model
+    grader: Grader  # grades the answers
+    tokens_max: int  # largest number of tokens of one answer
+    # relay to the models that the grader asks; None: it asks none
     scores: ModelScores | None = None
 
     def group(
         self, model: Any, prompt: Prompt, seeds: Sequence[int], temperature: float
     ) -> AnswerGroup:
-        """An answer for each seed, graded."""
         completions = self._write(model, prompt, seeds, temperature)
         texts = [self.tokenizer.decode(ids, skip_special_tokens=True) for ids in completions]
         return AnswerGroup(prompt, completions, self._grade([prompt] * len(texts), texts))
 
     def rewards(self, model: Any, prompts: Sequence[Prompt]) -> Tensor:
-        """What the likeliest answers to some prompts are worth, float32 [prompts]."""
+        """Generate the greedy answer to each prompt and return its rewards, float32 [prompts]."""
         texts = answers(
             model,
             self.tokenizer,
@@ -90,7 +85,10 @@ class Rollouts:
         return self._grade(prompts, texts)
 
     def _grade(self, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
-        """What an answer to each prompt is worth, float32 [prompts]; models are asked at once."""
+        """Return the reward of one answer to each prompt, float32 [prompts].
+
+        Scores of models are requested for all answers at once.
+        """
         items = [msgspec.json.decode(prompt.item) for prompt in prompts]
         samples = list(zip(items, texts, strict=True))
         ask = None
@@ -119,6 +117,7 @@ class Rollouts:
                 max_new_tokens=self.tokens_max,
                 pad_token_id=pad,
                 use_cache=True,
+                synced_gpus=passes_together(model),
                 logits_processor=LogitsProcessorList([noise]),
             )
         model.train(training)

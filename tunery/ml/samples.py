@@ -11,8 +11,8 @@ from tunery.work.events import Sampled
 TOKENS_MAX: Final = 40
 
 
-def tell_samples(run: TrainingRun, model: Any, tokenizer: Any, step: int) -> None:
-    """Emit what the model answers after a step. The training is the same as without."""
+def emit_samples(run: TrainingRun, model: Any, tokenizer: Any, step: int) -> None:
+    """Emit the model's answers to the prompts after a step, without an effect on the training."""
     training = model.training
     model.eval()
     with torch.random.fork_rng():

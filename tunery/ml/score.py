@@ -10,7 +10,7 @@ results.
 
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -27,25 +27,28 @@ ITEMS: Final = Path(__file__).with_name("items")
 
 
 def score_file(
-    path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = False
+    path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = False, load: Any = None
 ) -> ExitCode:
     """Score by a spec file. Raises WorkError when the inputs cannot be scored.
 
     alone: the process does nothing else, before or after
+    load: gives the base of an adapter, as `tunery.ml.model.load_base`; None: that does
     """
     spec = read_score_spec(path)
     if alone:
         leave_out_quantising(spec.adaptation)
     if spec.method == REWARD:
         with large_imports():  # as below
+            from tunery.ml.model import load_base
             from tunery.ml.reward_scoring import score_pairs
 
-        return score_pairs(spec, events, stop)
+        return score_pairs(spec, events, stop, load or load_base)
     spec = with_bundled_items(spec)
     with large_imports():  # torch and peft take seconds; a bad spec fails before
+        from tunery.ml.model import load_base
         from tunery.ml.scoring import score
 
-    return score(spec, events, stop)
+    return score(spec, events, stop, load or load_base)
 
 
 def with_bundled_items(spec: ScoreSpec) -> ScoreSpec:

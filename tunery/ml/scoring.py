@@ -1,7 +1,7 @@
 """Base and adapter side by side on one loaded model: raw results, no verdict.
 
 The adapter is switched on and off, never merged: merging and unmerging changes the base's numbers.
-Where every weight was trained, what is called the adapter is a model of its own beside the base.
+Where every weight was trained, what is called the adapter is a whole model next to the base.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,22 +19,23 @@ from transformers import AutoTokenizer
 
 from tunery.ml import choices, device, generation
 from tunery.ml.base_scores import BaseScoreCache
-from tunery.ml.benchmarks import benchmark_scores
+from tunery.ml.benchmarks import benchmark_scores, written
+from tunery.ml.engines.fsdp2 import offload_layers
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import prove_packing
 from tunery.ml.measured import measured_rows
 from tunery.ml.methods import objective_of
-from tunery.ml.model import load_base, set_adapter_type
+from tunery.ml.model import LoadBase, load_base, set_adapter_type
 from tunery.ml.model_scores import model_scores_of
 from tunery.ml.objectives import mean_scores
-from tunery.ml.offload import StreamedLayers, outgrows
 from tunery.ml.order import sample_rows
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.reference import row_logps
+from tunery.ml.rewards import add_head
 from tunery.ml.sides import SIDES, Pair
 from tunery.ml.trained import weights_file
-from tunery.runtime.blobs.base_files import default_cache, matches
-from tunery.runtime.blobs.files import file_sha256
+from tunery.platform.blobs.base_files import default_cache, matches
+from tunery.platform.blobs.files import file_sha256
 from tunery.work.codec import decode_scores, encode_scores
 from tunery.work.events import Preempted, ScoringFinished, ScoringProgressed, ScoringStarted
 from tunery.work.exits import ExitCode, WorkError
@@ -64,7 +65,7 @@ class StageProgress:
         self.must_stop = must_stop
 
     def callback(self, stage: str, total: int) -> Callable[[int], None]:
-        """A function to call with the number of parts done, as often as one likes.
+        """A function to call with the number of parts done, any number of times.
 
         Raises StopRequested when the process was asked to stop.
         """
@@ -82,10 +83,19 @@ class StageProgress:
         return report
 
 
-def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -> ExitCode:
-    """Write the results file. Raises WorkError for inputs that cannot be scored."""
+def score(
+    spec: ScoreSpec,
+    events: EventWriter,
+    must_stop: Callable[[], bool],
+    load: LoadBase = load_base,
+) -> ExitCode:
+    """Write the results file. Raises WorkError for inputs that cannot be scored.
+
+    load: gives the base of an adapter
+    """
     device.make_deterministic(spec.threads)
-    pair, tokenizer = _load(spec)
+    pair = load_pair(spec, load)
+    tokenizer = AutoTokenizer.from_pretrained(spec.base_dir)
     progress = StageProgress(events, must_stop)
     items = choices.read_items(Path(spec.items)) if spec.items else ()
     precision = str(next(pair.trained.parameters()).dtype).removeprefix("torch.")
@@ -108,6 +118,12 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
     except StopRequested:
         events.emit(Preempted())
         return ExitCode.PREEMPTED
+    write_scores(spec, scores, events)
+    return ExitCode.FINISHED
+
+
+def write_scores(spec: ScoreSpec, scores: Scores, events: EventWriter) -> None:
+    """Write the results file, whole or not at all."""
     out = Path(spec.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f"{out.name}.part")
@@ -115,17 +131,19 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
     partial.replace(out)
     size = out.stat().st_size
     events.emit(ScoringFinished(results=str(out), sha256=file_sha256(out), bytes=size))
-    return ExitCode.FINISHED
 
 
 def _scores_before(spec: ScoreSpec, precision: str) -> Scores | None:
-    """What was scored before a further look. Raises WorkError where that was something else."""
+    """Return the scores of the evaluation's earlier stage; None: there was none.
+
+    Raises WorkError if they are of other models, or in another precision.
+    """
     if spec.scored is None:
         return None
     scores = decode_scores(Path(spec.scored).read_bytes())
     known = (scores.base_sha256, scores.adapter_sha256, scores.precision)
     if known != (spec.base_sha256, _adapter_sha256(spec), precision):
-        message = "the scores of the look before are of other models, or in another precision"
+        message = "the scores of the earlier stage are of other models, or in another precision"
         raise WorkError("bad_node", message, "Evaluate on a machine like the one before.")
     return scores
 
@@ -156,7 +174,8 @@ def _adapter_sha256(spec: ScoreSpec) -> str:
     return file_sha256(Path(spec.adapter_dir) / weights_file(spec.adaptation))
 
 
-def _load(spec: ScoreSpec) -> tuple[Pair, Any]:
+def load_pair(spec: ScoreSpec, load: LoadBase, *, rewards: bool = False) -> Pair:
+    """Load both sides, for reward models with a head. Raises WorkError where one does not load."""
     sha256 = matches(Path(spec.base_dir), spec.base_sha256, default_cache())
     if sha256 is not None:
         message = f"the base's files hash to {sha256}, not {spec.base_sha256}"
@@ -164,17 +183,17 @@ def _load(spec: ScoreSpec) -> tuple[Pair, Any]:
     torch_device = device.pick_device(spec.accelerators)
     dtype = device.pick_dtype(spec.precision, torch_device)
     four_bits = spec.adaptation == "qlora"
-    sides = {"lora": 1, "full": 2}.get(spec.adaptation, 0)  # that have a base of their own
-    streams = sides > 0 and outgrows(Path(spec.base_dir), torch_device, sides)
+    sides = {"lora": 1, "full": 2}.get(spec.adaptation, 0)  # copies of the base's weights
+    streams = sides > 0 and device.outgrows(Path(spec.base_dir), torch_device, sides)
     begins_on = torch.device("cpu") if streams else torch_device
-    base = load_base(spec.base_dir, dtype, begins_on, four_bits=four_bits)
-    tokenizer = AutoTokenizer.from_pretrained(spec.base_dir)
+    base = load(spec.base_dir, dtype, begins_on, four_bits=four_bits)
+    if rewards:
+        add_head(base)
     if spec.adaptation == "full":
         whole = load_base(spec.adapter_dir, dtype, begins_on, four_bits=False)
         for model in (base, whole) if streams else ():
-            StreamedLayers(model.requires_grad_(requires_grad=False), torch_device)
-            model.to(torch_device)
-        return Pair(whole.eval(), base.eval()), tokenizer
+            offload_layers(model.requires_grad_(requires_grad=False), torch_device)
+        return Pair(whole.eval(), base.eval())
     try:
         model = PeftModel.from_pretrained(base, spec.adapter_dir, autocast_adapter_dtype=False)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
@@ -183,8 +202,9 @@ def _load(spec: ScoreSpec) -> tuple[Pair, Any]:
     if four_bits:
         set_adapter_type(model, dtype)
     if streams:
-        StreamedLayers(base, torch_device)
-    return Pair(model.to(torch_device).eval()), tokenizer
+        offload_layers(model.requires_grad_(requires_grad=False), torch_device, rewards=rewards)
+        return Pair(model.eval())
+    return Pair(model.to(torch_device).eval())
 
 
 def _items(
@@ -303,10 +323,10 @@ def _with_base_as_reference(
 
 
 def _can_pack(pair: Pair, rows: PackedRows, torch_device: Any) -> bool:
-    """Whether documents of one row do not see each other, in the base model."""
+    """Return whether packed documents do not affect each other in the base model."""
     try:
         with pair.side("base") as base:
-            prove_packing(base, rows, torch_device)
+            prove_packing(base, rows, torch_device, exact=base.dtype == torch.float32)
     except WorkError:
         return False
     return True
@@ -323,23 +343,12 @@ def _perplexity(loss: float | None) -> float | None:
 def _answers(
     pair: Pair, tokenizer: Any, spec: ScoreSpec, kept: BaseScoreCache, progress: StageProgress
 ) -> tuple[PromptAnswers, ...]:
-    prompts, tokens_max = spec.prompts or (), spec.answer_tokens_max
-    known = None if spec.own_prompts else kept.load_answers(prompts, tokens_max)
+    prompts = spec.prompts or ()
     rendered = [generation.render(tokenizer, prompt) for prompt in prompts]
-    texts: dict[str, Sequence[str]] = {} if known is None else {"base": known}
-    for name in SIDES:
-        if name in texts:
-            continue
-        with pair.side(name) as switched:
-            texts[name] = generation.answers(
-                switched,
-                tokenizer,
-                rendered,
-                new_tokens_max=tokens_max,
-                between=progress.callback(f"answers_{name}", len(rendered)),
-            )
-    if known is None and not spec.own_prompts:
-        kept.save_answers(prompts, tokens_max, texts["base"])
+    keys = None if spec.own_prompts else prompts
+    texts = written(
+        "answers", keys, rendered, spec.answer_tokens_max, pair, tokenizer, kept, progress.callback
+    )
     return tuple(
         PromptAnswers(prompt=prompt, base=base, adapter=adapter)
         for prompt, base, adapter in zip(prompts, texts["base"], texts["adapter"], strict=True)

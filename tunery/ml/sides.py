@@ -21,7 +21,7 @@ WITHOUT_ADAPTER: Final = "__base__"  # PEFT's name in a mixed batch
 
 @dataclass(frozen=True)
 class Beginning:
-    """What all rows of a group begin with, as it was read: the model's cache, and its tokens."""
+    """Common prefix of a group's rows, already computed: the model's cache, and its tokens."""
 
     cache: Any
     tokens: int
@@ -29,10 +29,10 @@ class Beginning:
 
 @dataclass(frozen=True)
 class Sides:
-    """One model, or both sides of one. adapters: PEFT's names, one a side; empty: the model."""
+    """One model, or both sides of one."""
 
     model: Any
-    adapters: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()  # PEFT's adapter name for each side; empty: the plain model
 
     @property
     def count(self) -> int:
@@ -40,7 +40,7 @@ class Sides:
         return max(1, len(self.adapters))
 
     def read(self, tokens: Sequence[int]) -> Beginning | None:
-        """Read a beginning; None where the model keeps too little of it to go on several times."""
+        """Read a beginning; None: its cache cannot be continued several times."""
         ids = torch.tensor([tokens], device=self._device).expand(self.count, -1)
         with torch.no_grad():
             cache = self._run(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
@@ -52,7 +52,7 @@ class Sides:
     ) -> Tensor:
         """Logits of these columns of a row, [sides, columns, vocabulary].
 
-        after: what was read before the row; it is as it was, afterwards
+        after: prefix that was read before the row; unchanged afterwards
         """
         inputs: dict[str, Any] = {"use_cache": False}
         if after is not None:
@@ -83,14 +83,10 @@ class Sides:
 
 @dataclass(frozen=True)
 class Pair:
-    """What is compared.
+    """The two models of a comparison."""
 
-    trained: the base with its adapter, or a whole model
-    base: None: `trained` without its adapter
-    """
-
-    trained: Any
-    base: Any = None
+    trained: Any  # the base with its adapter, or a whole model
+    base: Any = None  # None: `trained` with its adapter disabled
 
     @contextmanager
     def side(self, name: str) -> Iterator[Any]:
@@ -115,12 +111,12 @@ class Pair:
 
     @property
     def passes(self) -> tuple[tuple[str, ...], ...]:
-        """Which sides are read together."""
+        """Groups of sides that share a forward pass."""
         return (SIDES,) if self.can_mix else tuple((name,) for name in SIDES)
 
     @property
     def can_mix(self) -> bool:
-        """Whether both sides can be read in one pass: a plain LoRA adapter on shared weights."""
+        """True if both sides fit in one pass: a plain LoRA adapter on shared weights."""
         if self.base is not None:
             return False
         layers = [module for module in self.trained.modules() if isinstance(module, LoraLayer)]
@@ -130,6 +126,6 @@ class Pair:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         device: torch.device = next(self.trained.parameters()).device
         return device

@@ -2,11 +2,10 @@
 
 import json
 import random
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -15,15 +14,16 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from tunery.ml.adamw import AdapterAdamW
-from tunery.ml.adapters import WEIGHTS, adapter_tensors
+from tunery.ml.adapters import METADATA, WEIGHTS, adapter_tensors
 from tunery.ml.checkpoints import canonical_json
 from tunery.ml.device import settle
-from tunery.ml.exchange import bytes_of
-from tunery.ml.sharding import ShardedLayers
-from tunery.ml.tensor_files import METADATA, LazyTensors, TensorFile
-from tunery.ml.trained import configuration, files_of, is_whole, write_sharded
-from tunery.runtime.blobs.base_files import WEIGHTS as WHOLE_WEIGHTS
+from tunery.ml.trained import configuration, files_of
+from tunery.platform.blobs.base_files import WEIGHTS as WHOLE_WEIGHTS
 
+if TYPE_CHECKING:
+    from tunery.ml.engines import TrainingEngine
+
+FILE_BYTES_MAX: Final = 2**31  # of an optimizer: safetensors copies a file before it writes it
 OPTIMIZER = "optimizer.safetensors"
 RNG = "rng.safetensors"
 RNG_REST = "rng.json"  # values that are not tensors
@@ -37,21 +37,13 @@ def trainable(model: Any) -> dict[str, Parameter]:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Files of a checkpoint in memory, all copied: what trains on does not change them.
+    """Files of a checkpoint in memory, all copied: what trains on does not change them."""
 
-    tensors: by name of file
-    texts: by name of file
-    uncopied: what writes a file of what was not copied, by its name
-    """
-
-    tensors: Mapping[str, Mapping[str, Tensor]]
-    texts: Mapping[str, str]
-    uncopied: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
+    tensors: Mapping[str, Mapping[str, Tensor]]  # tensors by name of file
+    texts: Mapping[str, str]  # texts by name of file
 
     def write(self, directory: Path) -> None:
-        """Write all files. Raises OSError, RankLost."""
-        for name, write_file in self.uncopied.items():
-            write_file(directory / name)
+        """Write all files. Raises OSError."""
         for name, tensors in self.tensors.items():
             metadata = METADATA if name in (WEIGHTS, WHOLE_WEIGHTS) else None
             save_file(dict(tensors), directory / name, metadata=metadata)
@@ -61,64 +53,51 @@ class Snapshot:
 
 def take(
     *,
-    model: Any,
+    engine: "TrainingEngine",
     base_id: str,
-    optimizer: AdapterAdamW,
-    scheduler: Any,
     progress: dict[str, Any],
     best: Mapping[str, Tensor],
     texts: Mapping[str, str],
     copies: "Copies",
-    trained: Mapping[str, Tensor],
-    sharded: ShardedLayers | None = None,
 ) -> Snapshot:
-    """Copy what is trained, optimizer, schedule, random generators and `progress`.
+    """Copy what is trained, the optimizer, random generators and `progress`.
 
-    Of several ranks the first takes it, and all others `give` what they have. Raises RankLost.
+    All ranks call; what the first one gets is written.
 
-    best: adapter with the lowest validation loss, which nothing changes; empty: there is none
-    texts: files beside these, by name
+    best: tensors with the lowest validation loss, which nothing changes; empty: there are none
+    texts: files next to these, by name
     copies: makes them, for this time alone
-    trained: `trained_tensors` of the model
-    sharded: its layers, which are written from the device; None: it has all of them
     """
+    model = engine.model
     rng, rng_rest = take_rng()
     weights, config = files_of(model)
-    tensors = {RNG: rng}
-    uncopied: dict[str, Callable[[Path], None]] = {}
-    if sharded is None:
-        tensors[weights] = copies.of(trained)
-    else:
-        uncopied[weights] = partial(write_sharded, model, sharded)
-    if copies.in_place:
-        uncopied[OPTIMIZER] = partial(write_optimizer, optimizer)
-    else:
-        tensors[OPTIMIZER] = copies.of_all_ranks(optimizer)
+    tensors = {RNG: rng, weights: copies.of(engine.trained())}
+    tensors |= in_files(copies.of(engine.state()))
     if best:
         tensors[BEST] = {name: best[name].contiguous() for name in sorted(best)}
     settle()
-    written = {**progress, "scheduler": scheduler.state_dict(), "groups": optimizer.groups()}
     all_texts = {
         **texts,
         config: configuration(model, base_id),
         RNG_REST: rng_rest,
-        PROGRESS: canonical_json(written),
+        PROGRESS: canonical_json(progress),
     }
-    return Snapshot(tensors, all_texts, uncopied)
+    return Snapshot(tensors, all_texts)
 
 
-def write_optimizer(optimizer: AdapterAdamW, path: Path) -> None:
-    """Write what all ranks have of an optimizer, tensor by tensor: no memory is needed for it.
-
-    Raises OSError, RankLost.
-    """
-    own, elsewhere = optimizer.tensors(), optimizer.elsewhere()
-    shapes = {name: tensor.shape for name, tensor in own.items()} | elsewhere
-    with TensorFile(path, shapes) as file:
-        for name, tensor in own.items():
-            file.write(name, tensor)
-        for name, part, content in optimizer.gather(elsewhere):
-            file.write(name, content, part.start)
+def in_files(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """An optimizer's tensors by the names of files, each of which fits into memory once more."""
+    files: list[dict[str, Tensor]] = [{}]
+    bytes_left = FILE_BYTES_MAX
+    for name, tensor in tensors.items():
+        if tensor.nbytes > bytes_left and files[-1]:
+            files.append({})
+            bytes_left = FILE_BYTES_MAX
+        files[-1][name] = tensor
+        bytes_left -= tensor.nbytes
+    names = [f"optimizer-{at:05d}.safetensors" for at in range(len(files))]
+    names = [OPTIMIZER] if len(files) == 1 else names
+    return {name: file for name, file in zip(names, files, strict=True) if file}
 
 
 class Copies:
@@ -134,21 +113,13 @@ class Copies:
         self._kept: dict[tuple[object, ...], list[Tensor]] = {}
         for tensor in kept:
             self._kept.setdefault((tensor.dtype, tensor.shape), []).append(tensor)
-        self._by_memory: dict[tuple[object, ...], Tensor] = {}
+        # with what was copied: its memory must not be another tensor's meanwhile
+        self._by_memory: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
         self._copies: list[Tensor] = []
 
     def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Contiguous copies, by sorted name."""
         return {name: self._copy(tensors[name].detach()) for name in sorted(tensors)}
-
-    def of_all_ranks(self, optimizer: AdapterAdamW) -> dict[str, Tensor]:
-        """Contiguous copies of what each has of an optimizer, by sorted name. Raises RankLost."""
-        copies, elsewhere = self.of(optimizer.tensors()), optimizer.elsewhere()
-        for name, shape in elsewhere.items():
-            copies[name] = self._memory(torch.float32, shape)
-        for name, part, content in optimizer.gather(elsewhere):
-            bytes_of(copies[name])[part].copy_(content)
-        return {name: copies[name] for name in sorted(copies)}
 
     def all(self) -> list[Tensor]:
         """Every copy that was made, in order."""
@@ -160,8 +131,9 @@ class Copies:
         memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if memory not in self._by_memory:
             target = self._memory(tensor.dtype, tensor.shape)
-            self._by_memory[memory] = target.copy_(tensor, non_blocking=target.is_pinned())
-        return self._by_memory[memory]
+            target.copy_(tensor, non_blocking=target.is_pinned())
+            self._by_memory[memory] = (tensor, target)
+        return self._by_memory[memory][1]
 
     def _memory(self, dtype: torch.dtype, shape: torch.Size) -> Tensor:
         fitting = self._kept.get((dtype, shape))
@@ -202,24 +174,10 @@ def load_adapter(directory: Path, model: Any) -> None:
     set_peft_model_state_dict(model, tensors)
 
 
-def load_weights(directory: Path, model: Any, optimizer: AdapterAdamW) -> None:
-    """Restore what is trained. Raises `RuntimeError` or `KeyError` when a tensor is missing."""
-    if is_whole(model):
-        optimizer.restore_weights(LazyTensors(directory / OPTIMIZER))
-    else:
-        load_adapter(directory, model)
-
-
 def load_best(directory: Path) -> dict[str, Tensor]:
-    """What `save` got as `best`."""
+    """Load the best weights that `save` got as `best`; empty if there were none."""
     path = directory / BEST
     return load_file(path) if path.exists() else {}
-
-
-def load_optimizer(directory: Path, optimizer: AdapterAdamW, scheduler: Any) -> None:
-    progress = load_progress(directory)
-    optimizer.restore(LazyTensors(directory / OPTIMIZER), progress["groups"])
-    scheduler.load_state_dict(progress["scheduler"])
 
 
 def take_rng() -> tuple[dict[str, Tensor], str]:
@@ -246,9 +204,8 @@ def load_rng(directory: Path) -> None:
     keys = tensors["numpy"].numpy().astype(np.uint32)
     np.random.set_state((kind, keys, position, has_gauss, cached))
     torch.set_rng_state(tensors["torch"])
-    for index in range(torch.cuda.device_count()):
-        if f"cuda{index}" in tensors:
-            torch.cuda.set_rng_state(tensors[f"cuda{index}"], index)
+    if torch.cuda.is_available() and "cuda0" in tensors:
+        torch.cuda.set_rng_state(tensors["cuda0"])
 
 
 def _rng_tensors(python_rng: tuple[Any, ...], numpy_rng: Any) -> dict[str, Tensor]:
@@ -257,8 +214,8 @@ def _rng_tensors(python_rng: tuple[Any, ...], numpy_rng: Any) -> dict[str, Tenso
         "numpy": torch.from_numpy(numpy_rng[1].astype(np.int64)),
         "torch": torch.get_rng_state(),
     }
-    for index in range(torch.cuda.device_count()):
-        tensors[f"cuda{index}"] = torch.cuda.get_rng_state(index)
+    if torch.cuda.is_available():  # of the device that this process works on, alone
+        tensors["cuda0"] = torch.cuda.get_rng_state()
     return tensors
 
 

@@ -25,7 +25,7 @@ class StopRequest:
 
 
 class StopNames:
-    """Whether the training of a name is to stop: it was named, or all are to."""
+    """Stop condition of trainings by name: one stops once it is named, or all are to."""
 
     def __init__(self, stop_all: Callable[[], bool]) -> None:
         self._stop_all = stop_all

@@ -17,16 +17,11 @@ EXCERPT_CHARACTERS: Final = 60
 
 @dataclass(frozen=True)
 class Suspect:
-    """A document, or a whole row where its documents belong together.
+    """A document, or a whole row where its documents belong together."""
 
-    row: number of its packed row
-    loss: mean of its items, computed alone
-    part: its tokens
-    """
-
-    row: int
-    loss: float
-    part: PackedRow
+    row: int  # number of its packed row
+    loss: float  # mean of its items, computed alone
+    part: PackedRow  # its tokens
 
     @property
     def label(self) -> str:

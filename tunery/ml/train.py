@@ -4,8 +4,10 @@
 
 Reads a `tunery.work.spec.TrainSpec`, writes `tunery.work.events` to standard output, and leaves
 with a `tunery.work.exits.ExitCode`. On SIGTERM or SIGINT the step in progress is finished and
-checkpointed, then the process leaves with `PREEMPTED`. With several ranks this process starts one
-for each, and passes on what the first says.
+checkpointed, then the process leaves with `PREEMPTED`.
+
+With an engine of several ranks this process is the one that RANK and WORLD_SIZE name: the node
+agent starts all of them, or `torchrun --nproc-per-node N -m tunery.ml.train SPEC.json`.
 
 A `tunery.work.spec.ColocatedSpec` names several trainings, which take their steps in turn. Each
 event names its training. A line on standard input with such a name stops that one after its step;
@@ -18,22 +20,25 @@ single training says, and leaves the best variant (`tunery.ml.variants`).
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tunery.ml.events import EventWriter
-from tunery.ml.free_memory import share_heap
+from tunery.ml.free_memory import map_large_blocks, share_heap
 from tunery.ml.imports import large_imports
 from tunery.ml.inputs import read_training
 from tunery.ml.process import leave_out_quantising, main
-from tunery.ml.rank_processes import run_ranks
 from tunery.ml.stop import StopNames, StopRequest
 from tunery.work.exits import ExitCode
 from tunery.work.spec import ColocatedSpec, TrainSpec, VariantsSpec
 
 
-def train(path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = False) -> ExitCode:
+def train(
+    path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = False, load: Any = None
+) -> ExitCode:
     """Train on a spec file. Raises WorkError when the run cannot go on.
 
     alone: the process does nothing else, before or after
+    load: gives a single training its base, as `tunery.ml.model.load_base`; None: that does
     """
     spec = read_training(path)
     if not isinstance(spec, TrainSpec):
@@ -42,14 +47,24 @@ def train(path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = F
         return _train_several(spec, events, stop, alone=alone)
     if isinstance(spec, VariantsSpec):
         return _train_variants(spec, events, stop, alone=alone)
-    if spec.ranks > 1:
-        return run_ranks(path, spec.ranks, spec.devices, events, stop)
+    if spec.engine.is_sharded:
+        map_large_blocks()
     if alone:
         leave_out_quantising(spec.hyper.adaptation)
-    with large_imports():  # torch and trl take seconds; a bad spec fails before
+    with large_imports():  # torch and transformers take seconds; a bad spec fails before
         from tunery.ml.fine_tuning import fine_tune
+        from tunery.ml.model import load_base
+        from tunery.ml.ranks import is_lost
 
-    return fine_tune(spec, events, stop)
+    keeps = load is not None and spec.hyper.adaptation == "lora"  # weights that nothing changes
+    try:
+        return fine_tune(spec, events, stop, load if keeps else load_base)
+    except Exception as error:
+        if spec.ranks == 1 or not is_lost(error):
+            raise
+        # The rank that began it says why; this one only leaves.
+        print(f"another rank is gone: {error}", file=sys.stderr)
+        return ExitCode.RANK_LOST
 
 
 def _train_several(

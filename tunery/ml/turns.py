@@ -1,7 +1,7 @@
 """Threads that work in turn, each as if the process were its own.
 
-One of them works at a time. Libraries draw random numbers from generators of the process, and
-accelerate keeps where a training loop is in attributes of classes: both change hands with the turn.
+One of them works at a time. Libraries draw random numbers from generators of the process, which
+change hands with the turn.
 """
 
 import random
@@ -9,41 +9,31 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
-from accelerate.state import AcceleratorState, GradientState, PartialState
 from torch import Tensor
-
-# Each instance of these has the attributes of its class.
-SINGLETONS: Final[tuple[Any, ...]] = (PartialState, AcceleratorState, GradientState)
 
 
 @dataclass(frozen=True)
 class ProcessState:
-    """What belongs to the process and not to a thread, as it was when it was taken.
-
-    devices: states of the generators of accelerators; empty: none had been used
-    singletons: attributes of `SINGLETONS`, in their order
-    """
+    """Snapshot of state that is global to the process: its generators of random numbers."""
 
     python: Any
     numpy: Any
     processor: Tensor
-    devices: list[Tensor]
-    singletons: list[dict[str, Any]]
+    devices: list[Tensor]  # states of the generators of accelerators; empty: none had been used
 
     @classmethod
     def take(cls) -> "ProcessState":
-        """What it is now."""
+        """Return the current state."""
         has_devices = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch
         return cls(
             python=random.getstate(),
             numpy=np.random.get_state(),
             processor=torch.get_rng_state(),
             devices=torch.cuda.get_rng_state_all() if has_devices else [],
-            singletons=[dict(singleton._shared_state) for singleton in SINGLETONS],
         )
 
     def restore(self) -> None:
@@ -53,9 +43,6 @@ class ProcessState:
         torch.set_rng_state(self.processor)
         if self.devices:
             torch.cuda.set_rng_state_all(self.devices)
-        for singleton, attributes in zip(SINGLETONS, self.singletons, strict=True):
-            singleton._shared_state.clear()
-            singleton._shared_state.update(attributes)
 
 
 class Turn:

@@ -54,25 +54,23 @@ NAME: Final = "variants-{}.json"
 
 
 class CheckpointPart(Struct, frozen=True, kw_only=True):
-    """The newest checkpoint of a variant.
+    """The newest checkpoint of a variant."""
 
-    dir: its folder in that of the whole checkpoint
-    valid_loss: of what the variant would leave, as far as it is known
-    """
-
-    dir: str
+    dir: str  # its folder in that of the whole checkpoint
     manifest_sha256: str
     step: int
     epoch: float
     tokens: int
     files: tuple[FileDigest, ...]
+    # validation loss of what the variant would leave, as far as it is known
     valid_loss: float | None
 
 
 class CheckpointParts(Struct, frozen=True, kw_only=True):
-    """What a checkpoint of all variants is made of; None: a variant begins anew."""
+    """Index of a checkpoint of all variants."""
 
     format: int
+    # newest checkpoint of each variant; None: it starts from scratch
     parts: tuple[CheckpointPart | None, ...]
 
 
@@ -157,43 +155,38 @@ def write(folder: Path, parts: CheckpointParts) -> FileDigest:
 
 @dataclass
 class VariantRun:
-    """What is known of one.
-
-    part, is_new: its newest checkpoint, and whether it came since the last one of all
-    saved: said of it in this attempt
-    valid_loss: of what it would leave
-    ending: its last event
-    """
+    """Progress of one variant."""
 
     spec: TrainSpec
+    # part, is_new: its newest checkpoint, and whether it came since the last one of all
     part: CheckpointPart | None
-    valid_loss: float | None
+    valid_loss: float | None  # validation loss of the weights that it would leave
     step: int = 0
     total_steps: int = 0
     tokens: int = 0
     tokens_total: int = 0
     started: Started | None = None
-    saved: Checkpointed | None = None
+    saved: Checkpointed | None = None  # its last checkpoint event in this attempt
     is_new: bool = False
-    ending: Finished | Preempted | Failed | None = None
+    ending: Finished | Preempted | Failed | None = None  # its last event
 
 
 class VariantEvents(EventWriter):
-    """What one variant says, to the training of all."""
+    """Event writer of one variant, which passes its events to the job of all."""
 
     def __init__(self, number: int, turn: Turn, job: "VariantsTraining") -> None:
         super().__init__(job.events.stream, job.events.started_s)
         self._number, self._turn, self._job = number, turn, job
 
     def emit(self, event: AnyWorkEvent) -> None:
-        """Have an event heard. None trains before all are ready to. Raises BrokenPipeError."""
+        """Send an event. No variant trains before all are ready. Raises BrokenPipeError."""
         self._job.hear(self._number, event)
         if isinstance(event, Started):
             self._turn.pass_on()
 
 
 class VariantsTraining:
-    """The training of all variants, as its events tell it. Any thread may be heard."""
+    """Event sink for the training of all variants. Any thread may send."""
 
     def __init__(
         self,
@@ -218,7 +211,7 @@ class VariantsTraining:
         self._one_at_a_time = threading.Lock()
 
     def resume_of(self, number: int) -> tuple[ResumeCandidate, ...]:
-        """Where a variant goes on."""
+        """Return the checkpoint from which a variant resumes; empty: it starts from scratch."""
         part = self._variants[number].part
         if part is None:
             return ()
@@ -226,7 +219,6 @@ class VariantsTraining:
         return (ResumeCandidate(dir=folder, manifest_sha256=part.manifest_sha256),)
 
     def voice(self, name: str, turn: Turn) -> EventWriter:
-        """Where a variant says its events."""
         return VariantEvents(int(name), turn, self)
 
     def hear(self, number: int, event: AnyWorkEvent) -> None:
@@ -257,7 +249,6 @@ class VariantsTraining:
                 self.events.emit(event)
 
     def _progress(self) -> dict[str, int]:
-        """Steps and tokens of all."""
         names = ("step", "total_steps", "tokens", "tokens_total")
         return {name: sum(getattr(variant, name) for variant in self._variants) for name in names}
 
@@ -286,7 +277,7 @@ class VariantsTraining:
                 self.events.emit(Noted(step=0, message=text, variant=number))
 
     def _evaluate(self, variant: VariantRun, event: Evaluated) -> None:
-        """What it would leave is its best weights, where they are wanted, or its last ones."""
+        """Update the loss of the weights that a variant would leave: the best, or the last ones."""
         known, loss = variant.valid_loss, event.valid_loss
         keeps_best = variant.spec.hyper.best_checkpoint
         if keeps_best and known is not None and (loss is None or loss >= known):

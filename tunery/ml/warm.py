@@ -3,29 +3,31 @@
     python -m tunery.ml.warm
 
 It reads a `tunery.work.warm.Order` from standard input, says that it has begun, and is from then on
-the process that the order names. It takes one order, and knows nothing of any tenant before. When
-its standard input ends without one, its agent is gone, and it leaves.
+the process that the order names. It knows nothing of any tenant before, and takes a second order
+only after a training, for the evaluation of its job (`tunery.ml.train_and_score`). When its
+standard input ends without one, its agent is gone, and it leaves.
 """
 
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
 from tunery.ml.free_memory import share_heap
 from tunery.ml.imports import large_imports
+from tunery.ml.orders import become, read_order
 from tunery.ml.process import NICENESS, WorkFunction, run_to_end
 from tunery.ml.score import score_file
 from tunery.ml.stop import StopRequest
 from tunery.ml.train import train
+from tunery.ml.train_and_score import train_and_score
 from tunery.work.exits import ExitCode
-from tunery.work.warm import BEGUN, Order, WarmModule, decode_order
+from tunery.work.warm import BEGUN, WarmModule
 
-OWN_FOLDERS: Final = ("HOME", "TMPDIR", "XDG_CACHE_HOME")
 WORK: Final[Mapping[WarmModule, WorkFunction]] = {
     "tunery.ml.train": train,
+    "tunery.ml.train_and_score": train_and_score,
     "tunery.ml.score": score_file,
 }
 
@@ -40,10 +42,9 @@ def main() -> NoReturn:
         import tunery.ml.fine_tuning
         import tunery.ml.scoring  # noqa: F401  # loaded for what the order will name
 
-    line = sys.stdin.buffer.readline()
-    if not line:
+    order = read_order()
+    if order is None:
         os._exit(ExitCode.ORPHANED)
-    order = decode_order(line)
     stop = StopRequest()
     stop.listen()  # from now on a signal ends the work, as in a process that was started for it
     become(order)
@@ -51,17 +52,6 @@ def main() -> NoReturn:
     os.dup2(said, sys.stdout.fileno())
     os.close(said)
     run_to_end(WORK[order.module], Path(order.spec), stop)
-
-
-def become(order: Order) -> None:
-    """Take the place in the file system that the order names. Raises OSError."""
-    os.chdir(order.folder)
-    for name in OWN_FOLDERS:  # below the folder that it has waited in, which is that folder now
-        if name in os.environ:
-            os.environ[name] = str(Path(order.folder) / Path(os.environ[name]).name)
-    tempfile.tempdir = None
-    with Path(os.devnull).open("rb") as no_input:
-        os.dup2(no_input.fileno(), sys.stdin.fileno())
 
 
 if __name__ == "__main__":

@@ -5,6 +5,10 @@ failures and steps matter. A rank that ends badly ends the others: their connect
 what has not left after `GRACE_S` is killed. Then the rank that began it is named. Where others are
 on other machines, ranks that have only lost another one leave that to these: the group ends with
 `RANK_LOST`.
+
+Each rank also writes heartbeats from its own thread (`tunery.ml.beats`). One that is silent
+stands still, and ends the others likewise. Where all write them and none moves, they wait for each
+other: the one that is behind is named.
 """
 
 import asyncio
@@ -18,10 +22,14 @@ import msgspec
 from msgspec.structs import replace
 
 from tunery.work.codec import decode_event, encode_event
-from tunery.work.events import AnyWorkEvent, Failed, StepCompleted
+from tunery.work.events import AnyWorkEvent, Failed, RankBeat, StepCompleted
 from tunery.work.exits import EXIT_OF_CAUSE, ExitCode
 
 GRACE_S: Final = 5.0  # from when a rank has ended badly until the others are killed
+SILENT_S_MAX: Final = 120.0  # without a heartbeat: loading a library may keep all threads waiting
+STILL_S_MAX: Final = 780.0  # in which no rank moves; below the pool's limit for silent leases
+WATCH_S: Final = 1.0
+WAITING_MAX: Final = 3  # ranks whose collectives are named
 AS_ASKED: Final = frozenset({ExitCode.FINISHED, ExitCode.PREEMPTED})
 AGAIN: Final = "Run it again: it goes on from the last checkpoint."
 
@@ -45,26 +53,23 @@ class RankProcess(Protocol):
 
 @dataclass
 class Rank:
-    """A rank, and what is known of it.
-
-    device: name of the accelerator that it works on; empty: it has none
-    step: the last one that it completed in this attempt; 0: none
-    failed: what it says of its end
-    was_stuck: it did not end by itself, and was killed
-    status: that it ended with; None: it runs
-    """
+    """State of one rank."""
 
     number: int
     process: RankProcess
-    device: str = ""
-    step: int = 0
-    failed: Failed | None = None
-    was_stuck: bool = False
-    status: int | None = None
+    device: str = ""  # name of its accelerator; empty: it has none
+    step: int = 0  # last step that it completed in this attempt; 0: none
+    beat: RankBeat | None = None  # place of its last sign of life
+    # beat_s, moved_s: when that came, and when it reached that place, by the loop's clock
+    beat_s: float = 0
+    moved_s: float = 0
+    failed: Failed | None = None  # its report of its failure
+    was_stuck: bool = False  # it did not end by itself, and was killed
+    status: int | None = None  # exit status; None: it runs
 
     @property
     def ended_badly(self) -> bool:
-        """By itself."""
+        """Return whether the rank failed without an order to end."""
         return self.status is not None and self.status not in AS_ASKED and not self.was_stuck
 
     @property
@@ -75,10 +80,10 @@ class Rank:
 class RankGroup:
     """Ranks of a training as one process: the events of the first, one signal, one end.
 
-    processes: of this machine, in the order of their numbers
+    processes: processes of this machine, in the order of their ranks
     first: number of the first one
-    count: of all ranks, wherever they are; None: they are here
-    devices: that of each rank; empty: they have none
+    count: number of ranks on all machines; None: all are here
+    devices: device of each rank; empty: they have none
     """
 
     def __init__(
@@ -97,13 +102,16 @@ class RankGroup:
         self._count = len(processes) if count is None else count
         self._elapsed_ms = 0
         self._grace: asyncio.TimerHandle | None = None
+        self._hung = ""  # why they were all ended
+        self._is_passing_on = False
         teller, *others = self._ranks
         self._ends = [asyncio.create_task(self._end(teller))]
         self._ends += [asyncio.create_task(self._follow(rank)) for rank in others]
+        self._watching = asyncio.create_task(self._watch())
 
     @property
     def pid(self) -> int:
-        """That of the first."""
+        """Process id of the first rank."""
         return self._ranks[0].process.pid
 
     def signal(self, number: int) -> None:
@@ -119,14 +127,17 @@ class RankGroup:
         first = self._ranks[0]
         async for line in first.process.lines():
             if self._note(first, line):
+                self._is_passing_on = True
                 yield line
+                self._is_passing_on = False
+                first.beat_s = first.moved_s = asyncio.get_running_loop().time()
         await asyncio.wait(self._ends)
         failed = self._failed()
         if failed is not None:
             yield encode_event(failed, self._elapsed_ms) + b"\n"
 
     async def wait(self) -> int:
-        """That of the cause of a failure, or of the signal that killed the rank which began it."""
+        """Wait for all; return the exit status of the failure, or of the rank that ended first."""
         await asyncio.wait(self._ends)  # a caller that is cancelled may wait again
         first, failed = self._ranks[0], self._failed()
         if failed is not None:
@@ -141,7 +152,7 @@ class RankGroup:
         return sum(rank.process.read_bytes() for rank in self._ranks)
 
     def error_tail(self) -> str:
-        """That of the rank that began the end, and who it was."""
+        """Return the error output of the rank that began the end, and which rank that is."""
         if self._ended_as_asked:
             return self._ranks[0].process.error_tail()
         rank = self._cause()
@@ -157,9 +168,48 @@ class RankGroup:
         if isinstance(event, Failed):
             rank.failed = event
             return False
+        if isinstance(event, RankBeat):
+            self._take_beat(rank, event)
+            return False
         if isinstance(event, StepCompleted):
             rank.step = event.step
         return True
+
+    def _take_beat(self, rank: Rank, beat: RankBeat) -> None:
+        rank.beat_s = asyncio.get_running_loop().time()
+        if rank.beat is None or beat.moved != rank.beat.moved:
+            rank.moved_s = rank.beat_s
+        rank.beat, rank.step = beat, max(rank.step, beat.step - 1)
+
+    async def _watch(self) -> None:
+        """End ranks that hang, until all have ended."""
+        while (await asyncio.wait(self._ends, timeout=WATCH_S))[1]:
+            if self._is_passing_on:  # what the first rank says waits to be read
+                continue
+            now = asyncio.get_running_loop().time()
+            beating = [rank for rank in self._ranks if rank.beat and rank.status is None]
+            silent = [rank for rank in beating if now - rank.beat_s > SILENT_S_MAX]
+            if silent:
+                self._end_hung(silent[0], f"stands still: silent for {SILENT_S_MAX:.0f} s")
+            elif beating and all(now - rank.moved_s > STILL_S_MAX for rank in beating):
+                behind = min(beating, key=lambda rank: rank.beat.moved if rank.beat else 0)
+                self._end_hung(behind, f"is behind: no rank moved for {STILL_S_MAX:.0f} s")
+
+    def _end_hung(self, rank: Rank, why: str) -> None:
+        """Kill all, and name a rank for it."""
+        beat = rank.beat
+        assert beat is not None, "it beats"  # noqa: S101  # those that never did are not watched
+        at = f"{beat.phase}, micro-batch {beat.micro_batch} of step {beat.step}"
+        name = f"{self._name(rank)} (process {rank.process.pid})"
+        waiting = [
+            f"; rank {other.number} waits in {other.beat.collective}"
+            for other in self._ranks
+            if other.beat is not None and other.beat.collective
+        ]
+        waits = "".join(waiting[:WAITING_MAX])
+        self._hung = f"{name} {why}, in {at}{waits}; all ranks were ended"
+        rank.was_stuck = True
+        self._kill_rest()
 
     async def _follow(self, rank: Rank) -> None:
         with suppress(msgspec.MsgspecError):  # what it says is no event: it is not read further
@@ -197,7 +247,9 @@ class RankGroup:
         return (killed or failed or others or stuck or self._ranks)[0]
 
     def _was_left(self, cause: Rank) -> bool:
-        """Whether a rank of another machine is why the ranks here ended, as far as they know."""
+        """Return whether the loss of a rank on another machine ended the ranks here, as far as
+        known.
+        """
         is_part = self._count > len(self._ranks)
         return is_part and (cause.was_stuck or cause.status == ExitCode.RANK_LOST)
 
@@ -205,6 +257,8 @@ class RankGroup:
         """Why they ended; None: as they were asked to, or a signal killed the one that began it."""
         if self._ended_as_asked:
             return None
+        if self._hung:
+            return Failed(cause="platform", message=self._hung, advice=AGAIN)
         rank = self._cause()
         if rank.was_killed or self._was_left(rank):
             return None

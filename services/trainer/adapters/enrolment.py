@@ -23,11 +23,11 @@ from msgspec.structs import replace
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.trainer.settings import TrainerSettings
-from tunery.runtime.hosts.process import EXIT_BAD_SETTINGS
-from tunery.runtime.node_settings import halves_of, open_settings
-from tunery.runtime.seal.abstract import SealBroken
-from tunery.runtime.seal.boxes import KEY_BYTES, open_box, public_key_of
-from tunery.runtime.settings import SettingsError, load
+from tunery.platform.node_settings import halves_of, open_settings
+from tunery.platform.process import EXIT_BAD_SETTINGS
+from tunery.platform.seal.abstract import SealBroken
+from tunery.platform.seal.boxes import KEY_BYTES, open_box, public_key_of
+from tunery.platform.settings import SettingsError, load
 
 KEPT: Final = "enrolment.json"  # in the folder of the node
 COMMAND_KEYS: Final = "TUNERY_COMMAND_KEYS"
@@ -38,18 +38,13 @@ TEXT_MAX: Final = 500  # characters of an answer that is no error of the API
 
 
 class Enrolment(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a node keeps of its enrolment, readable by its owner alone.
+    """Enrolment of a node as its file stores it, readable by its owner alone."""
 
-    token_sha256: of the token that was used.
-    private_key: what its keys are sealed to.
-    command_keys: in the form of TUNERY_COMMAND_KEYS; None: the answer is still to come.
-    settings: further variables that the operator gave it.
-    """
-
-    token_sha256: str
-    private_key: bytes
+    token_sha256: str  # hash of the token that was used
+    private_key: bytes  # key that opens the sealed answer
+    # keys in the format of TUNERY_COMMAND_KEYS; None: the gateway has not answered yet
     command_keys: str | None = None
-    settings: dict[str, str] = {}
+    settings: dict[str, str] = {}  # further environment variables that the operator gave the node
 
 
 class _Keys(Struct):
@@ -122,7 +117,7 @@ def _variables(kept: Enrolment) -> dict[str, str]:
 
 
 def _opened(kept: Enrolment, answer: _Keys, settings: TrainerSettings, half: str) -> Enrolment:
-    """What the node keeps of an answer. half: the second one of the token. Raises SettingsError."""
+    """Decrypt an answer into the enrolment. half: second one of the token. Raises SettingsError."""
     try:
         keys = open_box(kept.private_key, b64decode(answer.sealed_keys)).decode()
     except (SealBroken, ValueError) as error:  # what is no Base64 is a ValueError
@@ -169,7 +164,7 @@ def _ask(
     kept: Enrolment,
     pause: Callable[[float], None],
 ) -> _Keys:
-    """What the gateway answers. Raises SettingsError."""
+    """Send the enrolment request and return the sealed keys, with retries. Raises SettingsError."""
     base = url.rstrip("/").removesuffix("/v1")
     address = f"{base}/v1/nodes/{quote(node_id, safe='')}/enrol"
     body = {"token": token, "public_key": public_key_of(kept.private_key).hex()}
@@ -191,7 +186,7 @@ def _ask(
 
 
 def _sealed(content: bytes) -> _Keys:
-    """Of an answer; without keys where it is none of the API."""
+    """Decode an answer; the result has no keys if it is not an answer of our API."""
     try:
         return msgspec.json.decode(content, type=_Keys)
     except msgspec.MsgspecError:
@@ -218,7 +213,7 @@ def _token(settings: TrainerSettings) -> str | None:
 
 
 def _read(path: Path) -> Enrolment | None:
-    """What was kept. Raises SettingsError."""
+    """Read the node's enrolment; None: it has none yet. Raises SettingsError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Enrolment)
     except FileNotFoundError:

@@ -15,7 +15,7 @@ from services.trainer.adapters.nvml import (
     within,
 )
 from services.trainer.ports import Hardware
-from tunery.ranks.joining import VISIBLE
+from tunery.ranks.launching import VISIBLE
 from tunery.runtime.telemetry.logs import log_event
 
 MODEL_MAX: Final = 32  # characters, as in the settings
@@ -23,7 +23,7 @@ LOG: Final = logging.getLogger(__name__)
 
 
 def probe() -> Hardware:
-    """Accelerators as the driver tells them, without loading a tensor library.
+    """Accelerators from the driver, without loading a tensor library.
 
     Raises TimeoutError when the driver hangs.
     """
@@ -45,10 +45,10 @@ def _probe() -> Hardware:
 
 
 def _alike(devices: Sequence[NvidiaDevice]) -> Sequence[NvidiaDevice]:
-    """Those of one model and memory: the most, and of as many those with more memory.
+    """Return the largest group of identical devices (model and memory); on a tie, with more memory.
 
     A node has one size of slot, one model, and one price; and the ranks of a training wait for the
-    slowest one, and round as their devices do. The others are for another agent of this machine.
+    slowest one, and round as their devices do. Another agent of this machine may use the others.
     """
     counts = Counter((device.memory_bytes, device.model) for device in devices)
     if len(counts) < 2:

@@ -1,4 +1,4 @@
-"""What is wrong with the slots of this machine now: their devices, and the disk that all share."""
+"""Faults of this machine's slots: of their devices, and of the disk that all share."""
 
 import shutil
 from dataclasses import dataclass
@@ -14,16 +14,12 @@ HYSTERESIS: Final = 1.25  # times the limit; between the two it stays as it was
 
 @dataclass
 class MachineHealth:
-    """Faults of so many slots.
-
-    folder: where the node works
-    disk_bytes_min: what its disk has to have left; 0: whatever it has
-    devices: the devices of the slots, in the order of their numbers; None: processors
-    """
+    """Faults of so many slots."""
 
     slots: int
-    folder: Path
-    disk_bytes_min: int
+    folder: Path  # work folder of the node
+    disk_bytes_min: int  # what its disk has to have left; 0: whatever it has
+    # the devices of the slots, in the order of their numbers; None: processors
     devices: DeviceWatch | None = None
     _is_full: bool = False
 

@@ -57,7 +57,10 @@ class AwsNotices(MetadataServer):
     _token = ""
 
     async def left_ms(self) -> Ms | None:
-        """By the server's clock: that of the machine may be wrong. Raises NoticesUnavailable."""
+        """Return the time until the interruption by the server's clock; the machine's may be wrong.
+
+        None: no interruption is announced. Raises NoticesUnavailable.
+        """
         try:
             response = await self._page("spot/instance-action")
             return None if response is None else _left_ms(response)
@@ -65,7 +68,7 @@ class AwsNotices(MetadataServer):
             raise NoticesUnavailable(f"{type(error).__name__}: {error}") from error
 
     async def is_at_risk(self) -> bool:
-        """Whether there is a rebalance recommendation. Raises NoticesUnavailable."""
+        """Return whether there is a rebalance recommendation. Raises NoticesUnavailable."""
         try:
             return await self._page("events/recommendations/rebalance") is not None
         except httpx.HTTPError as error:

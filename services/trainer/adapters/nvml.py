@@ -1,6 +1,6 @@
-"""NVIDIA's devices by NVML, the library of the driver: what there is, and what is wrong with it.
+"""NVIDIA's devices and their faults, by NVML, the library of the driver.
 
-A call may hang with the driver, so all are made in threads of their own, which end with the agent.
+A call may hang with the driver, so all are made in separate threads, which end with the agent.
 """
 
 import logging
@@ -45,10 +45,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class NvidiaDevice:
-    """name: its UUID, which CUDA takes as well; model: as the driver says it."""
+    """Accelerator of this machine, as NVIDIA's driver describes it."""
 
-    name: str
-    model: str
+    name: str  # its UUID, which CUDA takes as well
+    model: str  # name of the model in the driver's words
     memory_bytes: int
 
 
@@ -89,7 +89,10 @@ def _is_linked(first: Any, other: Any) -> bool:
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """What a call returns, or raises. Raises TimeoutError when it hangs, and leaves it behind."""
+    """Run a blocking call in a thread; raise TimeoutError, and abandon the thread, when it hangs.
+
+    Returns what the call returns, and raises what it raises.
+    """
     answer: Future[T] = Future()
 
     def work() -> None:
@@ -106,14 +109,14 @@ def within(seconds: float, call: Callable[[], T]) -> T:
 
 @dataclass
 class Slowness:
-    """Whether a device is slowed down for long: not for a moment, and not on and off."""
+    """Detector of a device that is slowed down for long, rather than for a moment or on and off."""
 
     since: float | None = None
     last: float = 0.0
     is_fault: bool = False
 
     def note(self, slowed: bool, now: float) -> bool:
-        """Take a reading at a monotonic time, in seconds; whether it is a fault now."""
+        """Take a reading at a monotonic time, in seconds; return whether it is a fault now."""
         if slowed:
             self.since = now if self.since is None else self.since
             self.last = now
@@ -126,13 +129,10 @@ class Slowness:
 
 @dataclass
 class DeviceWatch:
-    """Looks at the devices with these names all the time, in a thread of its own.
-
-    clock: monotonic time in seconds
-    """
+    """Looks at the devices with these names all the time, in its own thread."""
 
     names: Sequence[str]
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = time.monotonic  # monotonic time in seconds
     _slow: dict[int, Slowness] = field(default_factory=dict)
     _xids: dict[int, int] = field(default_factory=dict)
     _read: Mapping[int, Reason] = field(default_factory=dict)
@@ -147,13 +147,13 @@ class DeviceWatch:
         first.wait(FIRST_S_MAX)
 
     def faults(self) -> Mapping[int, Reason]:
-        """What is wrong with devices, by their place in `names`."""
+        """Return the faults of devices, by index in `names`."""
         if self.clock() - self._read_at >= ANSWER_S_MAX:
             return dict.fromkeys(range(len(self.names)), device_fault("driver_silent"))
         return self._read
 
     def use(self) -> Mapping[int, DeviceUse]:
-        """How busy the devices are that say so, by their place in `names`."""
+        """Return the load of devices that report it, by index in `names`."""
         return self._use
 
     def look(self) -> None:
@@ -231,7 +231,7 @@ def _has_bad_memory(handle: Any) -> bool:
 
 
 def _ask(call: Callable[..., Any], *arguments: Any, otherwise: Any) -> Any:
-    """What a device says; `otherwise` where it cannot say that."""
+    """Call a function of NVML; return `otherwise` where the device does not support it."""
     try:
         return call(*arguments)
     except pynvml.NVMLError:

@@ -4,6 +4,7 @@ A pid file would have a gap between the start of a process and its writing; the 
 """
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,11 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from services.trainer.ports import NO_ACCESS, Access, WorkProcess
-from tunery.confinement.confined import Confinement, private_environment
-from tunery.confinement.policy import DEVICES, ConfinementPolicy, accelerator_devices, with_links
+from tunery.confinement.confined import Confinement, private_environment, shared_namespaces
+from tunery.confinement.namespaces import SHARED_MEMORY
+from tunery.confinement.policy import ConfinementPolicy, Network, with_links
+from tunery.platform.local_socket import connect_to
 from tunery.ranks.group import RankGroup
-from tunery.ranks.joining import VISIBLE, joined
-from tunery.runtime.local_socket import connect_to
+from tunery.ranks.launching import RankLayout
+from tunery.runtime.telemetry.logs import log_event
+from tunery.work.exits import WorkError
 
 LINE_BYTES_MAX: Final = 1 << 20
 TAIL_BYTES: Final = 4_000
@@ -26,6 +30,7 @@ SWEEP_PAUSE_S: Final = 0.05
 MARK: Final = "TUNERY_NODE_MARK"
 ERRORS: Final = "stderr.log"  # of the first rank; those of others have their number before it
 ERRORS_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+LOG: Final = logging.getLogger(__name__)
 
 
 class ProcessGroup:
@@ -45,18 +50,21 @@ class ProcessGroup:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its end is known already."""
+        """True once the process was reaped."""
         return self._process.returncode is not None
 
-    def hand_over(self, order: bytes) -> None:
-        """Give its standard input the only line that it reads.
+    def hand_over(self, order: bytes, *, is_last: bool = True) -> None:
+        """Give its standard input a line, and forget what it has written to its standard error.
 
         One that has died meanwhile says nothing to it.
         """
         stream = self._process.stdin
         assert stream is not None, "started with a pipe"  # noqa: S101  # set in start()
+        if self._errors is not None:
+            os.ftruncate(self._errors, 0)
         stream.write(order)
-        stream.close()
+        if is_last:
+            stream.close()
 
     async def lines(self) -> AsyncIterator[bytes]:
         stream = self._process.stdout
@@ -86,7 +94,10 @@ class ProcessGroup:
         return status
 
     def read_bytes(self) -> int:
-        """By the kernel's count: calls that read, and pages that mapped files brought in."""
+        """Return the bytes that the kernel counts as read: by calls, and for mapped files.
+
+        0: the process has ended.
+        """
         with suppress(OSError, ValueError):  # it has ended
             lines = Path(f"/proc/{self.pid}/io").read_text().splitlines()
             counts = dict(line.split(": ", 1) for line in lines)
@@ -99,24 +110,45 @@ class ProcessGroup:
 
 @dataclass(frozen=True)
 class Walls:
-    """What confines the processes of a node.
-
-    has_devices: whether they compute on accelerators, whose libraries start compilers
-    memory_bytes_max: of one process; None: as much as there is
-    """
+    """Confinement of the processes of a node."""
 
     confinement: Confinement
+    # whether they compute on accelerators, whose libraries start compilers
     has_devices: bool = False
-    memory_bytes_max: int | None = None
+    memory_bytes_max: int | None = None  # limit of each process; None: unlimited
 
-    def enclose(self, argv: Sequence[str], folder: Path, access: Access) -> tuple[str, ...]:
-        """The arguments that start a confined process."""
+    def shared(self, ranks: RankLayout) -> tuple[int, ...]:
+        """Namespaces for ranks to share, which the caller closes; none where that is not possible.
+
+        Then they are restricted to ports of connections (`ConfinementPolicy.network`).
+        """
+        if self.confinement.mode == "off":
+            return ()
+        try:
+            return shared_namespaces("fabric" if ranks.spans_nodes else "loopback")
+        except OSError as error:
+            log_event(LOG, logging.WARNING, "ranks.namespaces_missing", why=error)
+            return ()
+
+    def enclose(
+        self,
+        argv: Sequence[str],
+        folder: Path,
+        access: Access,
+        namespaces: tuple[int, ...] = (),
+    ) -> tuple[str, ...]:
+        """The arguments that start a confined process. namespaces: that ranks share."""
+        network: Network = "none"
+        if access.ranks is not None:
+            network = "fabric" if access.ranks.spans_nodes else "loopback"
         policy = ConfinementPolicy(
             read=with_links(access.read),
             write=tuple(map(str, (folder, *access.write))),
-            devices=(*DEVICES, *(accelerator_devices() if self.has_devices else ())),
+            accelerators=self.has_devices,
             links=tuple(map(str, access.links)),
             sockets=(str(folder),) if access.serves else (),
+            network=network,
+            namespaces=namespaces,
             processes=self.has_devices or access.serves,
             memory_bytes_max=self.memory_bytes_max,
         )
@@ -140,36 +172,46 @@ class ProcessGroups:
         folder: Path,
         access: Access = NO_ACCESS,
     ) -> WorkProcess:
-        """Start a process in a folder, which gets its standard error; or its ranks, likewise.
+        """Start a process, or its ranks, in a folder, which gets their standard error.
 
-        Each rank is confined as a process that works alone, and sees its own device alone. Raises
-        OSError.
+        Ranks of a lease reach each other, and nothing else. Raises OSError, and
+        WorkError("bad_node") for a folder that ranks would not see.
         """
-        elsewhere = access.elsewhere
-        if access.ranks == 1 and elsewhere is None:
+        layout = access.ranks
+        if layout is None:
             return await self.start_one(argv, environment, folder, access)
-        here = range(access.ranks) if elsewhere is None else elsewhere.here
-        count = access.ranks if elsewhere is None else elsewhere.count
-        devices = access.devices[here.start : here.stop]
+        walls, confines = self._walls, False
         ranks: list[ProcessGroup] = []
-        try:
-            with joined(count, keeper=elsewhere) as every:
-                for number, descriptors in zip(here, every, strict=True):
-                    own = (*argv, str(number), *map(str, descriptors))
-                    errors = f"{number}.{ERRORS}" if ranks else ERRORS
-                    sees = {VISIBLE: access.devices[number]} if devices else {}
+        with ExitStack() as opened:
+            namespaces: tuple[int, ...] = ()
+            if walls is not None:
+                namespaces = await asyncio.to_thread(walls.shared, layout)
+                confines = walls.confinement.mode != "off"
+            for descriptor in namespaces:
+                opened.callback(os.close, descriptor)
+            if namespaces and folder.is_relative_to(SHARED_MEMORY):
+                message = (
+                    f"{folder} is hidden from ranks, which have a {SHARED_MEMORY} of their own"
+                )
+                advice = f"Tell the operator: set TUNERY_NODE_WORK_DIR outside of {SHARED_MEMORY}."
+                raise WorkError("bad_node", message, advice)
+            try:
+                for number in layout.here:
+                    own = layout.environment(
+                        number, folder, shares_memory=bool(namespaces) or not confines
+                    )
                     rank = await self.start_one(
-                        *(own, {**environment, **sees}, folder, access),
-                        errors=errors,
-                        descriptors=descriptors,
+                        *(argv, {**environment, **own}, folder, access),
+                        errors=f"{number}.{ERRORS}" if ranks else ERRORS,
+                        namespaces=namespaces,
                     )
                     ranks.append(rank)
-        except BaseException:
-            for rank in ranks:
-                rank.signal(signal.SIGKILL)
-                await rank.wait()
-            raise
-        return RankGroup(ranks, devices, first=here.start, count=count)
+            except BaseException:
+                for rank in ranks:
+                    rank.signal(signal.SIGKILL)
+                    await rank.wait()
+                raise
+        return RankGroup(ranks, layout.devices, first=layout.here.start, count=layout.count)
 
     async def start_one(
         self,
@@ -180,17 +222,17 @@ class ProcessGroups:
         *,
         reads: bool = False,
         errors: str = ERRORS,
-        descriptors: Sequence[int] = (),
+        namespaces: tuple[int, ...] = (),
     ) -> ProcessGroup:
         """Start a single process. Raises OSError.
 
         reads: whether it has an order to read from its standard input
         errors: name of the file that its standard error goes to
-        descriptors: that it gets open
+        namespaces: descriptors of those that it shares with other ranks
         """
         own = {MARK: self._mark}
         if self._walls is not None:
-            argv = self._walls.enclose(argv, folder, access)
+            argv = self._walls.enclose(argv, folder, access, namespaces)
             own |= private_environment(folder)
         with ExitStack() as opened:
             stdin: int = asyncio.subprocess.PIPE if reads else asyncio.subprocess.DEVNULL
@@ -207,7 +249,7 @@ class ProcessGroups:
                 env={**environment, **own},
                 limit=LINE_BYTES_MAX,
                 start_new_session=True,
-                pass_fds=descriptors,
+                pass_fds=namespaces,
             )
             return ProcessGroup(process, os.dup(stderr))
 

@@ -1,4 +1,1 @@
-"""What a node should be doing: `state` (its leases), `evolve` (one event more).
-
-`rank_times`: which rank of a training the others wait for.
-"""
+"""State of a node: its leases, and which rank of a training the others wait for."""

@@ -9,7 +9,7 @@ from schemas import pool
 from schemas.envelope import Reason, Rejected
 from schemas.lease_keys import LeaseKeysSealed
 from schemas.node import NodeForgotten, NodeKeysWithdrawn, NodeLeaving
-from schemas.topics import key_number_of
+from schemas.streams import key_number_of
 from schemas.works import WorkForgotten, WorkKept
 from services.trainer.domain.state import Assignment, Grant, NodeState, TargetState
 
@@ -103,7 +103,7 @@ def _harden(state: NodeState, lease: int, target: TargetState) -> NodeState:
 
 
 def _closed(state: NodeState, event: pool.PlacementClosed) -> NodeState:
-    """What still runs under the lease of a closed placement is of no use any more."""
+    """Drop a closed placement; kill the lease that still runs for it."""
     waiting = state.placements.get(event.job_id)
     if waiting is not None and waiting.attempt == event.attempt:
         return replace(state, placements=state.placements.delete(event.job_id))

@@ -22,18 +22,18 @@ class SlowestRank(NamedTuple):
 
 
 class RankTimes:
-    """What micro-batches took each rank in the newest steps."""
+    """Time that each rank took for its micro-batches in the newest steps."""
 
     def __init__(self) -> None:
         self._steps: deque[tuple[Ms, ...]] = deque(maxlen=STEPS)
 
     def add(self, rank_ms: tuple[Ms, ...]) -> None:
-        """One step more: as `StepCompleted.rank_ms`."""
+        """Record one more step: `StepCompleted.rank_ms`."""
         if rank_ms:
             self._steps.append(rank_ms)
 
     def slowest(self) -> SlowestRank | None:
-        """None: there are too few steps, or one rank."""
+        """Return the slowest rank; None: there are too few steps, or one rank."""
         if len(self._steps) < STEPS:
             return None
         means = [

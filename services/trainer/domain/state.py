@@ -14,20 +14,13 @@ TargetState: TypeAlias = Literal["run", "drain", "kill"]
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """What an agent needs to run its member of a lease.
-
-    lease: the lease.
-    member: its part on this node.
-    placement: what the lease was granted for.
-    work: what the placement refers to.
-    members: all of the lease, in its order.
-    """
+    """Lease of this node, with the placement and the work that it is for."""
 
     lease: LeaseRef
-    member: LeaseMember
+    member: LeaseMember  # the part of the lease on this node
     placement: Placement
     work: Work
-    members: tuple[LeaseMember, ...] = ()
+    members: tuple[LeaseMember, ...] = ()  # all parts, in the lease's order
 
     @property
     def token(self) -> Token:
@@ -41,7 +34,6 @@ class Grant(Struct, frozen=True, kw_only=True):
 
     @property
     def job_id(self) -> str:
-        """The job."""
         return self.lease.job_id
 
     @property
@@ -51,12 +43,11 @@ class Grant(Struct, frozen=True, kw_only=True):
 
     @property
     def role(self) -> Role:
-        """What the lease is for."""
+        """Purpose of the lease: training, evaluation or serving."""
         return self.lease.role
 
     @property
     def node_id(self) -> str:
-        """This node."""
         return self.member.node_id
 
     @property
@@ -66,7 +57,7 @@ class Grant(Struct, frozen=True, kw_only=True):
 
     @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """What it may go on from, newest first."""
+        """Checkpoints that the work may resume from, newest first."""
         return self.placement.checkpoints
 
 
@@ -77,59 +68,46 @@ class QueuedPlacement(Struct, frozen=True, kw_only=True):
 
 
 class PoolSnapshot(Struct, frozen=True, kw_only=True):
-    """The part of a pool in the scheduler's snapshots that agents read.
+    """The part of a pool in the scheduler's snapshots that agents read."""
 
-    waiting: by job id.
-    works: works of the pool's open jobs by job id.
-    """
-
-    waiting: Map[str, QueuedPlacement]
-    works: Map[str, tuple[WorkDescription, ...]]
+    waiting: Map[str, QueuedPlacement]  # waiting placements by job id
+    works: Map[str, tuple[WorkDescription, ...]]  # works of the pool's open jobs by job id
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
     """A lease on this node, and what the pool wants of its process now.
 
     `target` only hardens: from run to drain to kill.
-    sealed_keys: what the lease was given last, sealed to its agent; empty: nothing yet.
-    rendezvous: how agents of the other members reach that of the first; None: it has not said so.
     """
 
     grant: Grant
     target: TargetState = "run"
-    sealed_keys: str = ""
+    sealed_keys: str = ""  # what the lease was given last, sealed to its agent; empty: nothing yet
+    # how agents of the other members reach that of the first; None: it has not said so
     rendezvous: Sealed | None = None
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
-    """One node as the journal describes it.
-
-    registered: the pool has accepted this incarnation
-    leaving: the pool grants this incarnation nothing more
-    forgotten: the pool knows this incarnation no longer
-    replaced: another incarnation registered after this one
-    sender: as whom the agent sends; empty: nobody checks that
-    withdrawn: an operator withdrew the key that it has
-    assignments: leases whose member here is not free yet, by lease number
-    placements: waiting placements of the pool by job id; a grant refers to one
-    works: works of the pool's open jobs by job id; a placement refers to one
-    """
+    """One node as the journal describes it."""
 
     node_id: str
     incarnation: str
-    registered: bool = False
-    leaving: bool = False
-    forgotten: bool = False
-    replaced: bool = False
-    sender: str = ""
-    withdrawn: bool = False
+    registered: bool = False  # the pool has accepted this incarnation
+    leaving: bool = False  # the pool grants this incarnation nothing more
+    forgotten: bool = False  # the pool knows this incarnation no longer
+    replaced: bool = False  # another incarnation registered after this one
+    sender: str = ""  # principal that the agent sends as; empty: senders are not checked
+    withdrawn: bool = False  # an operator withdrew the key that it has
+    # leases whose member here is not free yet, by lease number
     assignments: Map[int, Assignment] = Map()
+    # waiting placements of the pool by job id; a grant refers to one
     placements: Map[str, Placement] = Map()
+    # works of the pool's open jobs by job id; a placement refers to one
     works: Map[str, tuple[WorkDescription, ...]] = Map()
 
 
 def state_of_snapshot(state: NodeState, snapshot: PoolSnapshot | None) -> NodeState:
-    """What a new incarnation, of this state, knows of its pool; None: nothing."""
+    """Return the state with the placements and works of a pool's snapshot, if there is one."""
     if snapshot is None:
         return state
     placements = {job_id: queued.placement for job_id, queued in snapshot.waiting.items()}

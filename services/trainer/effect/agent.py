@@ -25,11 +25,7 @@ from schemas.node import (
     ReportDeviceFaults,
     WarnNode,
 )
-from schemas.pool import (
-    Event,
-    RegisterNode,
-    RetireNode,
-)
+from schemas.pool import Event, RegisterNode, RetireNode
 from schemas.sealed import Sealed
 from schemas.telemetry import Heartbeat
 from schemas.topics import POOL
@@ -49,16 +45,16 @@ from services.trainer.ports import (
     Hardware,
     NoticeSource,
     NoticesUnavailable,
-    ProcessLauncher,
+    OrphanSweeper,
     SlotHealth,
 )
 from services.trainer.settings import TrainerSettings
+from tunery.platform.ports import Runtime
 from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.abstract import HostStopped
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.journal.snapshots import SnapshotReader
-from tunery.runtime.ports import Runtime
 from tunery.runtime.tasks import KeptTask, run_again
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.telemetry.trail import NO_TRAIL, Trail, trail_context
@@ -83,19 +79,19 @@ class Forgotten(Exception):
 
 
 class RunningLease(Protocol):
-    """What runs under one lease, from its grant to the report that its slots are free."""
+    """Task of one lease, from its grant to the report that its slots are free."""
 
     async def run(self) -> None:
-        """Work until the end, whatever it is, and report it.
+        """Work until the end, and report it however it ended.
 
         Called again when it was cancelled by mistake: then nothing is started a second time.
         """
 
     def set_target(self, target: TargetState) -> None:
-        """What the pool wants now; targets only harden."""
+        """Take the state that the pool wants now; targets only harden."""
 
     def take_keys(self, sealed_keys: str) -> None:
-        """What it was given; it may be told of the same keys again."""
+        """Take the keys of the lease; the same ones may come more than once."""
 
     def meet(self, rendezvous: Sealed) -> None:
         """Take how the first of several members is reached."""
@@ -109,7 +105,7 @@ class RunningLease(Protocol):
         """Monotonic time since its process began to work; 0 before that."""
 
     def prepared_bytes(self) -> int:
-        """What was fetched and read for the start so far."""
+        """Return the bytes fetched and read so far to prepare the start."""
 
 
 class NodeAgent:
@@ -124,13 +120,13 @@ class NodeAgent:
         self,
         runtime: Runtime,
         settings: TrainerSettings,
-        launcher: ProcessLauncher,
+        sweeper: OrphanSweeper,
         hardware: Hardware,
         start_lease: Callable[[Grant, str], RunningLease],
         notices: NoticeSource,
         health: SlotHealth,
     ) -> None:
-        self._runtime, self._settings, self._launcher = runtime, settings, launcher
+        self._runtime, self._settings, self._sweeper = runtime, settings, sweeper
         self._hardware, self._start_lease = hardware, start_lease
         self._notices, self._health = notices, health
         self._reports = Reports(runtime, settings.pool)
@@ -143,7 +139,7 @@ class NodeAgent:
         self._state = NodeState(node_id=self._settings.id, incarnation=uuid4().hex, sender=sender)
         self._has_joined = self._is_leaving = False
         self._grants_ended = asyncio.Event()
-        self._faults: tuple[DeviceFault, ...] = ()  # that the pool was told of
+        self._faults: tuple[DeviceFault, ...] = ()  # reported to the pool
         self._mildest: TargetState = "run"  # of all leases; harder once this agent leaves
         self._position = START
         self._leases: dict[int, RunningLease] = {}
@@ -166,7 +162,7 @@ class NodeAgent:
         """The life of one incarnation."""
         self._begin()
         await self._restore()
-        killed = await self._launcher.sweep()
+        killed = await self._sweeper.sweep()
         if killed:
             log_event(LOG, logging.WARNING, "node.orphans_killed", processes=killed)
         beating = KeptTask(self._beat, "agent heartbeats")
@@ -195,7 +191,7 @@ class NodeAgent:
             await self._report_faults()
 
     async def _report_faults(self) -> None:
-        """Tell the pool when something else is wrong with the slots than it was told last."""
+        """Report the faults of the slots to the pool when they change."""
         faults, state = self._health.faults(), self._state
         if faults == self._faults:
             return
@@ -208,7 +204,7 @@ class NodeAgent:
         self._faults = faults
 
     async def _await_notice(self) -> None:
-        """Tell the pool once that the machine is taken away. What runs ends by the pool's order.
+        """Report once that the machine is taken away. Leases end by the pool's order.
 
         And once before that it may be: then the pool prefers other nodes.
         """
@@ -232,7 +228,7 @@ class NodeAgent:
         await self._reports.fact(notice)
 
     async def _warn(self) -> bool:
-        """Tell the pool where the cloud may soon take the machine away; whether it was told."""
+        """Report if the cloud may soon take the machine away; return whether it was reported."""
         try:
             if not await self._notices.is_at_risk():
                 return False
@@ -260,7 +256,7 @@ class NodeAgent:
     async def _follow_while(self, beating: KeptTask[None]) -> None:
         """Follow the journal until that, or the heartbeats, come to an end. Raises what they did.
 
-        A node without heartbeats is lost to its pool, whatever else it does.
+        A node without heartbeats is lost to its pool, regardless of all else.
         """
         following = KeptTask(self._follow, "agent journal")
         try:
@@ -291,6 +287,7 @@ class NodeAgent:
             scores=self._settings.score_url is not None,
             interconnect=self._hardware.interconnect,
             device_names=self._hardware.device_names,
+            fabric=bool(self._settings.fabric),
         )
         await self._reports.fact(RegisterNode(node=node, joins=True))
 
@@ -363,7 +360,7 @@ class NodeAgent:
             running = self._start_lease(assignment.grant, self._state.incarnation)
             # not what it was granted for: that may be another job, which freed its slots
             with trail_context(self._submissions.get(assignment.grant.job_id, NO_TRAIL)):
-                # not watched: it says nothing for long, and `idle_ms` tells of it
+                # not watched: it is silent for long, and `idle_ms` shows that
                 kept = KeptTask(running.run, f"lease {lease}", is_watched=False)
             kept.ended.add_done_callback(partial(_log_crash, lease))
             self._leases[lease], self._tasks[lease] = running, kept
@@ -396,7 +393,7 @@ class NodeAgent:
             await self._runtime.clock.sleep(self._settings.heartbeat_ms)
 
     async def _leave(self) -> None:
-        """Tell the pool, drain what runs, kill what is left after the grace period, then retire."""
+        """Announce the end, drain leases, kill them after the grace period, then retire."""
         self._is_leaving = True
         self._harden("kill" if self._is_unknown else "drain")
         # What was granted before the pool knew goes back unstarted, so that it is granted again.
@@ -427,7 +424,7 @@ class NodeAgent:
                 await self._grants_ended.wait()
 
     def _harden(self, target: TargetState) -> None:
-        """Of what runs, and of what the journal still brings."""
+        """Set the target of all leases, and of those that the journal still brings."""
         self._mildest = target
         for running_lease in self._leases.values():
             running_lease.set_target(target)

@@ -29,8 +29,8 @@ from services.trainer.effect.lease_keys import KeysMissing, LeaseKeys
 from services.trainer.effect.process_end import ProcessEnd
 from services.trainer.effect.program import Program, Tools
 from services.trainer.ports import WorkProcess
+from tunery.platform.seal.abstract import KeyStoreBroken
 from tunery.ranks.group import GRACE_S
-from tunery.runtime.seal.abstract import KeyStoreBroken
 from tunery.runtime.tasks import run_again, run_apart
 from tunery.runtime.telemetry.logs import log_context, log_event
 from tunery.runtime.telemetry.traces import traced
@@ -88,7 +88,7 @@ class LeaseAttempt:
 
     @property
     def _subject(self) -> dict[str, Any]:
-        """Of each log line about it."""
+        """Fields of each log line about this lease."""
         grant = self._grant
         return {
             "tenant": grant.tenant,
@@ -112,7 +112,7 @@ class LeaseAttempt:
         return (self._ended_ms or self._tools.runtime.clock.monotonic_ms()) - self._started_ms
 
     def prepared_bytes(self) -> int:
-        """What was fetched and read for the start; it stands still once that is done."""
+        """Return the bytes fetched and read to prepare the start; constant once that is done."""
         if self._started_ms is None:
             read = 0 if self._process is None else self._process.read_bytes()
             self._prepared_bytes = max(self._prepared_bytes, read + _stored_bytes(self._folder))
@@ -126,9 +126,11 @@ class LeaseAttempt:
         log_event(LOG, logging.INFO, "attempt.target_set", target=target, **self._subject)
         if self._process is not None:
             self._signal(self._process)
+        elif target == "kill" and self._program.gang is not None:
+            self._program.gang.stop_waiting()  # the first member may have failed before it listens
 
     def take_keys(self, sealed_keys: str) -> None:
-        """What the lease was given; it may be told of the same keys again."""
+        """Take the keys of the lease; the same ones may come more than once."""
         self._keys.take(sealed_keys)
 
     def meet(self, rendezvous: Sealed) -> None:
@@ -137,7 +139,7 @@ class LeaseAttempt:
             self._program.gang.meet(rendezvous)
 
     async def run(self) -> None:
-        """Work until the end, whatever it is, and report it.
+        """Work until the end, and report it however it ended.
 
         Called again after a stray cancellation, which ended the process, it only reports.
         """
@@ -197,9 +199,12 @@ class LeaseAttempt:
             return ProcessEnd("not_started")
         gang = self._program.gang
         if gang is not None:
-            await gang.open(self._folder)
+            await gang.open()
         log_event(LOG, logging.INFO, "attempt.preparing", program=type(self._program).__name__)
         arguments = await self._program.prepare(self._folder)
+        access = self._program.access
+        if gang is not None:
+            access = await gang.placed(access)
         if self._stopping():
             return ProcessEnd("not_started")
         if gang is not None and gang.others_ended.is_set():
@@ -209,7 +214,7 @@ class LeaseAttempt:
             (sys.executable, *arguments),
             process_environment(self._grant, self._tools.device_names),
             self._folder,
-            self._program.access,
+            access,
         )
         self._process = process
         log_event(LOG, logging.INFO, "attempt.process_started", pid=process.pid)
@@ -218,7 +223,6 @@ class LeaseAttempt:
         abandoning = None
         try:
             if gang is not None:
-                await gang.carrier.begin()
                 abandoning = asyncio.create_task(self._abandon(gang, process))
             async for line in process.lines():
                 self._idle_since_ms = None  # handling an event may take long: an upload, an outage
@@ -287,7 +291,7 @@ class LeaseAttempt:
     def _killed(self, text: str) -> ProcessEnd:
         """The end of a process that was killed unasked: out of memory, unless the kernel says no.
 
-        A kill from outside is no reason to train in smaller micro-batches: the job goes on as it
+        A kill from outside is no reason to train in smaller micro-batches: the job continues as it
         is, as after any fault of the platform.
         """
         before, after = self._memory_kills, self._tools.memory_kills()
@@ -299,7 +303,7 @@ class LeaseAttempt:
         return ProcessEnd("failed", "platform", f"{text}. {KILLED_FROM_OUTSIDE}")
 
     async def _let_devices_say(self, end: ProcessEnd) -> None:
-        """Wait until the pool was told what is wrong with devices, if that may be why it failed.
+        """Wait until faults of devices are reported to the pool, if they may be the cause.
 
         A process ends at once when its device breaks, and the driver says so a moment later. Then
         the pool ends the lease by itself; the device gets nothing new, and its node is not blamed.

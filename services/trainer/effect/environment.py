@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from services.trainer.domain.state import Grant
-from tunery.ranks.joining import VISIBLE
+from tunery.ranks.launching import VISIBLE
 
 # What a process may know of its agent's environment. It reads what tenants upload, so all else,
 # such as AWS_*, PG*, HF_TOKEN or a proxy with a password, stays with the agent.
@@ -32,7 +32,7 @@ def accelerators(grant: Grant) -> int:
 def process_environment(grant: Grant, names: Sequence[str]) -> dict[str, str]:
     """The environment of the process that works under a lease.
 
-    names: of the node's devices, in the order of their numbers
+    names: names of the node's devices, in the order of their numbers
     Raises OSError (ENODEV) when the node has no device of such a number.
     """
     return environment_on(devices_of(grant, names))
@@ -41,7 +41,7 @@ def process_environment(grant: Grant, names: Sequence[str]) -> dict[str, str]:
 def devices_of(grant: Grant, names: Sequence[str]) -> tuple[str, ...]:
     """The names of the accelerators that a lease has on this node; none: it is one of processors.
 
-    names: of the node's devices, in the order of their numbers
+    names: names of the node's devices, in the order of their numbers
     Raises OSError (ENODEV) when the node has no device of such a number.
     """
     devices = grant.member.devices if accelerators(grant) else ()
@@ -54,9 +54,9 @@ def devices_of(grant: Grant, names: Sequence[str]) -> tuple[str, ...]:
 def devices_of_ranks(grant: Grant, names: Sequence[str]) -> tuple[str, ...]:
     """The names of the accelerators of all ranks of a lease; none: it is one of processors.
 
-    names: as in `devices_of`, which says what is raised
+    names: see `devices_of`, also for what is raised
 
-    Those of other nodes are told apart by node and number: no rank here sees one.
+    Devices of other nodes are named by node and number: no rank here sees one.
     """
     own = devices_of(grant, names)
     if not own or len(grant.members) < 2:
@@ -72,7 +72,7 @@ def environment_on(names: Sequence[str]) -> dict[str, str]:
     """The environment of a process: the devices of its lease, no secret, and no library that
     reaches for the network.
 
-    names: of the devices; unlike numbers they stay when another device falls off its bus
+    names: names of the devices; unlike numbers they stay when another device falls off its bus
     """
     kept = {
         name: value

@@ -17,7 +17,7 @@ FRAME: Final = re.compile(
 RAISED: Final = re.compile(
     r"(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Missing|Corrupt))(?::.*)?"
 )
-#: fixed words, of which nothing else of the line is told
+#: fixed words; the rest of the line is not reported
 MACHINE: Final = (*MACHINE_WORDS, "out of memory", "segmentation fault", "killed")
 
 
@@ -28,7 +28,7 @@ def error_lines(text: str, lines_max: int = LINES_MAX) -> tuple[str, ...]:
 
 
 def _named(line: str) -> str | None:
-    """What a log may say of the line; None: nothing."""
+    """Return the part of a line of standard error that is safe to log; None: nothing is."""
     if frame := FRAME.fullmatch(line):
         path = "/".join(frame["path"].split("/")[-3:])  # no folder of a lease, base model or person
         return f"{path}:{frame['line']} {frame['name']}"

@@ -15,7 +15,7 @@ from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import accelerators
 from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
-from tunery.confinement.taking import opened_within
+from tunery.confinement.taking import below, opened_within
 from tunery.measures.declaration import JUDGE
 from tunery.work.codec import decode_scores, encode_scores
 from tunery.work.events import (
@@ -33,7 +33,7 @@ NO_JUDGE: Final = Judgement(
     model="", instruction="", labels_sha256="", labelled=(), rows=(), problem="judge_unconfigured"
 )
 JUDGED: Final = "judged"  # the agent's own folder in that of the lease
-BASE_SCORES: Final = "base-scores"  # kept beside the attempts' folders
+BASE_SCORES: Final = "base-scores"  # kept next to the attempts' folders
 
 
 class Evaluation(Program):
@@ -66,7 +66,7 @@ class Evaluation(Program):
         adapter = folder / "adapter"
         adapter.mkdir()
         for file in work.adapter:
-            await self.fetch(file.blob, adapter / file.name, file.sha256)
+            await self.fetch(file.blob, below(adapter, file.name), file.sha256)
         benchmarks = [
             await self._benchmark(folder, number, wanted)
             for number, wanted in enumerate(work.benchmarks)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -13,11 +12,9 @@ from schemas.sealed import Sealed
 from services.trainer.domain.state import Grant
 from services.trainer.effect.gang import JOIN_S_MAX, Gang, end_to_tell
 from services.trainer.effect.gang_link import LINK_ERRORS, GangLink, Hello, MemberEnd, Rendezvous
-from services.trainer.effect.lease_certificates import LeaseCertificate, client_context
 from services.trainer.effect.process_end import ProcessEnd
-from tunery.ranks.carrying import Carried, CarriedWrong, RankGone, RankPart
-from tunery.runtime.ports import Runtime
-from tunery.runtime.seal.abstract import KeyStoreBroken, SealBroken
+from tunery.platform.ports import Runtime
+from tunery.platform.seal.abstract import KeyStoreBroken, SealBroken
 from tunery.runtime.telemetry.logs import log_event
 
 TRY_S: Final = 1.0  # between two tries to connect
@@ -25,22 +22,22 @@ LOG: Final = logging.getLogger(__name__)
 
 
 class FollowingGang(Gang):
-    """Tells the first member how this one ended; that one reports it.
+    """Sends the end of this member to the first one, which reports it.
 
     Where it never reached the first member, this one reports its own end.
     """
 
     leads = False
 
-    def __init__(self, grant: Grant, incarnation: str, runtime: Runtime) -> None:
-        super().__init__(grant)
+    def __init__(self, grant: Grant, interface: str, incarnation: str, runtime: Runtime) -> None:
+        super().__init__(grant, interface)
         self._incarnation, self._runtime = incarnation, runtime
         self._first = grant.members[0].node_id
         self._rendezvous: asyncio.Future[Sealed] | None = None
         self._known: Sealed | None = None
         self._link: GangLink | None = None
         self._meeting: asyncio.Task[None] | None = None
-        self._problem = ""
+        self._problem = self._store = ""
         self._has_met = asyncio.Event()  # or will not
 
     def meet(self, rendezvous: Sealed) -> None:
@@ -49,22 +46,22 @@ class FollowingGang(Gang):
         if self._rendezvous is not None and not self._rendezvous.done():
             self._rendezvous.set_result(rendezvous)
 
-    async def open(self, folder: Path) -> None:
-        """Begin to connect; ranks may start meanwhile."""
+    async def open(self) -> None:
+        """Begin to connect."""
         self._rendezvous = asyncio.get_running_loop().create_future()
         if self._known is not None:
             self._rendezvous.set_result(self._known)
-        self._meeting = asyncio.create_task(self._meet(folder))
+        self._meeting = asyncio.create_task(self._meet())
 
-    async def carry(self, carried: Carried) -> None:
-        """Send it to the first member, which passes it on."""
+    def stop_waiting(self) -> None:
+        self._has_met.set()
+
+    async def store(self) -> str:
         await self._has_met.wait()
-        if self._link is not None:
-            with suppress(OSError):  # who reads from the connection notices
-                await self._link.send(carried)
+        return self._store
 
     async def settle(self, own: ProcessEnd) -> ProcessEnd:
-        """Tell the first member; where it was never reached, say so to the pool."""
+        """Send the end to the first member; report to the pool if it was never reached."""
         if self._link is not None:
             with suppress(OSError):
                 await self._link.send(end_to_tell(own))
@@ -81,29 +78,25 @@ class FollowingGang(Gang):
             await asyncio.gather(self._meeting, return_exceptions=True)
         if self._link is not None:
             await self._link.close()
-        await self.carrier.close()
 
-    async def _meet(self, folder: Path) -> None:
+    async def _meet(self) -> None:
         try:
             async with asyncio.timeout(JOIN_S_MAX):
-                link = await self._connect(folder)
+                link = await self._connect()
             self._link = link
             self._has_met.set()
             link.keep_alive()
             while not isinstance(frame := await link.receive(), MemberEnd):
-                if isinstance(frame, RankPart | RankGone):
-                    await self.carrier.deliver(frame)
+                pass
             if frame.outcome in ("succeeded", "preempted"):
                 await asyncio.Event().wait()  # ranks here end by themselves: until `close`
-        except (*LINK_ERRORS, CarriedWrong) as error:
+        except LINK_ERRORS as error:
             self._problem = self._problem or f"{self._first} is not reached: {error}"
             log_event(LOG, logging.WARNING, "gang.lost", node=self._first, why=self._problem)
         self.others_ended.set()
         self._has_met.set()
-        with suppress(CarriedWrong):
-            await self.carrier.end_all()
 
-    async def _connect(self, folder: Path) -> GangLink:
+    async def _connect(self) -> GangLink:
         """Connect to the first member. Raises one of `LINK_ERRORS`."""
         assert self._rendezvous is not None, "opened"  # noqa: S101  # set in `open`
         self._problem = f"{self._first} did not say how it is reached"
@@ -114,20 +107,20 @@ class FollowingGang(Gang):
             self._problem = str(error)
             raise EOFError from error
         meeting = msgspec.json.decode(text, type=Rendezvous)
-        own = LeaseCertificate(meeting.client, meeting.client_key)
-        context = client_context(folder, own, meeting.certificate)
         while True:
             try:
-                streams = await asyncio.open_connection(meeting.host, meeting.port, ssl=context)
+                streams = await asyncio.open_connection(meeting.host, meeting.port)
                 break
             except OSError as error:
                 at = f"{meeting.host}:{meeting.port}"
                 self._problem = (
                     f"{self.grant.node_id} does not reach {self._first} at {at}: {error}. Set "
-                    f"TUNERY_NODE_GANG_HOST and TUNERY_NODE_GANG_AS of {self._first}"
+                    f"TUNERY_NODE_FABRIC of {self._first} to an interface of the network that both "
+                    "are in, and let nodes reach each other there"
                 )
                 await asyncio.sleep(TRY_S)
         self._problem = ""
-        link, token = GangLink(*streams), self.grant.token
-        await link.send(Hello(token.pool, token.lease, self.grant.node_id, self._incarnation))
+        link = GangLink(*streams)
+        await link.send(Hello(meeting.secret, self.grant.node_id, self._incarnation))
+        self._store = f"tcp://{meeting.host}:{meeting.store_port}"
         return link

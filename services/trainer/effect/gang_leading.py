@@ -1,11 +1,14 @@
 """The first member of a lease: where the others meet, and who says how all of them ended."""
 
 import asyncio
-import datetime
+import fcntl
+import hmac
 import logging
+import secrets
+import socket
+import struct
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -15,24 +18,23 @@ from schemas.sealed import Sealed
 from services.trainer.domain.state import Grant
 from services.trainer.effect.gang import JOIN_S_MAX, SETTLE_S_MAX, Gang, end_to_tell
 from services.trainer.effect.gang_link import LINK_ERRORS, GangLink, Hello, MemberEnd, Rendezvous
-from services.trainer.effect.lease_certificates import new_certificate, server_context
 from services.trainer.effect.process_end import ProcessEnd
-from services.trainer.effect.reports import Reports
-from services.trainer.settings import TrainerSettings
-from tunery.ranks.carrying import Carried, CarriedWrong, RankGone, RankPart
-from tunery.runtime.ports import Runtime
+from services.trainer.ports import Reporting
+from tunery.platform.ports import Runtime
 from tunery.runtime.telemetry.logs import log_event
 from tunery.work.exits import WorkError
 
 HELLO_S_MAX: Final = 10.0
 LATE_S: Final = 5.0  # beyond the time to join: a member that tried says first which address
+SECRET_BYTES: Final = 32
+ADDRESS_OF_INTERFACE: Final = 0x8915  # SIOCGIFADDR
 LOG: Final = logging.getLogger(__name__)
 
 
 class LeadingGang(Gang):
     """Listens for the other members.
 
-    incarnation: of this agent
+    incarnation: incarnation of this agent
     """
 
     leads = True
@@ -40,37 +42,40 @@ class LeadingGang(Gang):
     def __init__(
         self,
         grant: Grant,
+        interface: str,
         incarnation: str,
         runtime: Runtime,
-        reports: Reports,
-        settings: TrainerSettings,
+        reports: Reporting,
     ) -> None:
-        super().__init__(grant)
+        super().__init__(grant, interface)
         self._incarnation, self._runtime, self._reports = incarnation, runtime, reports
-        self._host = settings.gang_host
-        self._address = settings.gang_as or settings.gang_host
+        self._secret = secrets.token_urlsafe(SECRET_BYTES)
+        self._store = ""
         self._others = {m.node_id: m for m in grant.members if m.node_id != grant.node_id}
         self._links: dict[str, GangLink] = {}
         self._ends: dict[str, ProcessEnd] = {}
-        self._all_joined, self._all_ended = asyncio.Event(), asyncio.Event()
+        self._all_ended = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
         self._joining: asyncio.Task[None] | None = None
 
-    async def open(self, folder: Path) -> None:
-        """Listen, and have the others told where. Raises WorkError where it cannot listen."""
-        clock, grant = self._runtime.clock, self.grant
-        now = datetime.datetime.fromtimestamp(clock.now_ms() / 1_000, datetime.UTC)
-        own, client = new_certificate("tunery gang", now), new_certificate("tunery member", now)
-        context = server_context(folder, own, client.certificate)
+    async def open(self) -> None:
+        """Listen, and announce the address to the others. Raises WorkError where it cannot
+        listen.
+        """
+        grant = self.grant
         try:
-            self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=context)
+            host = address_of(self.interface)
+            self._server = await asyncio.start_server(self._serve, host, 0)
+            with socket.create_server((host, 0)) as probe:
+                store_port: int = probe.getsockname()[1]
         except OSError as error:
-            message = f"{grant.node_id} cannot listen at {self._host}: {error}"
-            advice = "Set TUNERY_NODE_GANG_HOST to an address of the machine, or to 0.0.0.0"
-            raise WorkError("bad_node", message, f"{advice} with TUNERY_NODE_GANG_AS.") from error
+            message = f"{grant.node_id} cannot listen at its interface {self.interface!r}: {error}"
+            advice = "Set TUNERY_NODE_FABRIC to an interface that is up and has an IPv4 address."
+            raise WorkError("bad_node", message, advice) from error
         port: int = self._server.sockets[0].getsockname()[1]
-        meeting = Rendezvous(self._address, port, own.certificate, *client)
+        self._store = f"tcp://{host}:{store_port}"
+        meeting = Rendezvous(host, port, store_port, self._secret)
         text = msgspec.json.encode(meeting).decode()
         sealed = self._runtime.seal.seal(grant.tenant, text, "rendezvous")
         report = ReportRendezvous(
@@ -82,16 +87,15 @@ class LeadingGang(Gang):
     def meet(self, rendezvous: Sealed) -> None:
         """Nothing: it is this one's own."""
 
-    async def carry(self, carried: Carried) -> None:
-        """Send it to all other members, once all are there."""
-        await self._all_joined.wait()
-        await self._forward(carried, "")
+    def stop_waiting(self) -> None:
+        """Nothing: it starts its ranks without the others."""
+
+    async def store(self) -> str:
+        return self._store
 
     async def settle(self, own: ProcessEnd) -> ProcessEnd:
         """Wait until the others have ended; then the end of the one that began it is all's."""
-        for link in list(self._links.values()):
-            with suppress(OSError):
-                await link.send(end_to_tell(own))
+        await self._tell_all(own)
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S_MAX):
                 if self._links:
@@ -106,7 +110,6 @@ class LeadingGang(Gang):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.carrier.close()
 
     async def _give_up_joining(self) -> None:
         await asyncio.sleep(JOIN_S_MAX + LATE_S)
@@ -130,37 +133,33 @@ class LeadingGang(Gang):
             await link.close()
 
     async def _member_of(self, link: GangLink) -> LeaseMember | None:
-        """Who connects; None: nobody that has a place here, or who is here already."""
+        """Return the member that a connection authenticates as; None if it is refused.
+
+        A stranger is refused, and so is a member that has already connected.
+        """
         try:
             async with asyncio.timeout(HELLO_S_MAX):
                 hello = await link.receive()
         except LINK_ERRORS:
             return None
-        token = self.grant.token
-        if isinstance(hello, Hello) and (hello.pool, hello.lease) == (token.pool, token.lease):
+        if isinstance(hello, Hello) and hmac.compare_digest(hello.secret, self._secret):
             member = self._others.get(hello.node_id)
             is_new = hello.node_id not in self._links and hello.node_id not in self._ends
             if member is not None and is_new and member.incarnation == hello.incarnation:
                 return member
-        log_event(LOG, logging.WARNING, "gang.connection_refused", lease=token.lease)
+        lease = self.grant.token.lease
+        log_event(LOG, logging.WARNING, "gang.connection_refused", lease=lease)
         return None
 
     async def _follow(self, node_id: str, link: GangLink) -> None:
-        """Pass on what a member says, to its end or that of its connection."""
+        """Follow a member to its end or that of its connection."""
         self._links[node_id] = link
         log_event(LOG, logging.INFO, "gang.joined", node=node_id, lease=self.grant.token.lease)
         link.keep_alive()
-        if len(self._links) == len(self._others):
-            self._all_joined.set()
         try:
             while not isinstance(frame := await link.receive(), MemberEnd):
-                if not isinstance(frame, RankPart | RankGone):
-                    raise CarriedWrong(f"a {type(frame).__name__}")
-                if frame.rank not in self.ranks[node_id]:
-                    raise CarriedWrong(f"something of rank {frame.rank}")
-                await self.carrier.deliver(frame)
-                await self._forward(frame, node_id)
-        except (*LINK_ERRORS, CarriedWrong) as error:
+                pass
+        except LINK_ERRORS as error:
             text = f"the connection to {node_id} was lost: {error}"
             await self._lose(node_id, ProcessEnd("failed", "platform", text))
             return
@@ -179,19 +178,24 @@ class LeadingGang(Gang):
         self.ended_ms = self._runtime.clock.monotonic_ms()
         if end.outcome not in ("succeeded", "preempted"):
             self.others_ended.set()
-            for number in self.ranks[node_id]:
-                with suppress(CarriedWrong):
-                    await self.carrier.deliver(RankGone(number))
-                await self._forward(RankGone(number), node_id)
+            await self._tell_all(end)
         if self._ends.keys() >= self._links.keys():
             self._all_ended.set()
 
-    async def _forward(self, carried: Carried, but: str) -> None:
-        """Send it to all members but one."""
+    async def _tell_all(self, end: ProcessEnd) -> None:
+        """Tell the members that still run how another one ended."""
         for node_id, link in list(self._links.items()):
-            if node_id != but and node_id not in self._ends:
+            if node_id not in self._ends:
                 with suppress(OSError):  # who reads from the connection notices
-                    await link.send(carried)
+                    await link.send(end_to_tell(end))
+
+
+def address_of(interface: str) -> str:
+    """The IPv4 address of a network interface. Raises OSError."""
+    request = struct.pack("16s16x", interface.encode())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        answer = fcntl.ioctl(any_socket, ADDRESS_OF_INTERFACE, request)
+    return socket.inet_ntoa(answer[20:24])
 
 
 def verdict(
@@ -200,10 +204,10 @@ def verdict(
     """How a lease ended, from the ends of its members.
 
     first: the node of the first member, whose end is `own`
-    others: "lost" where nobody has heard of it any more
-    ranks: by node
+    others: "lost" after its silence
+    ranks: ranks by node
 
-    What a member failed with by itself comes first, then one that was lost, then one that was told
+    What a member failed with by itself comes first, then one that was lost, then one that was asked
     to end. Ranks that only lost others are no reason.
     """
     if own.outcome != "failed" or own.keyless:

@@ -1,7 +1,8 @@
 """A connection between the agents of two members of a lease, and what they say on it.
 
-It is TLS in which both ends show a certificate of the lease. Each end says every `PING_S` that it
-is there; one of which nothing is read for `SILENT_S_MAX` counts as gone.
+A line of JSON is a frame. The connection is not encrypted, as that of the ranks is not: nodes whose
+operator calls their fabric trusted have one. Each end says every `PING_S` that it is there; one of
+which nothing is read for `SILENT_S_MAX` counts as gone.
 """
 
 import asyncio
@@ -11,43 +12,31 @@ import msgspec
 from msgspec import Struct
 
 from schemas.training import AttemptOutcome, FailureCause
-from tunery.ranks.carrying import RankGone, RankPart
-from tunery.ranks.joining import PART_BYTES
 
 PING_S: Final = 2.0
 SILENT_S_MAX: Final = 20.0
 CLOSE_S_MAX: Final = 2.0
-LENGTH_BYTES: Final = 4
-FRAME_BYTES_MAX: Final = PART_BYTES + (1 << 16)  # a part, or words of a failure
-CHUNK_BYTES: Final = 1 << 16
 
 
 class Rendezvous(Struct, frozen=True):
-    """How agents of the other members of a lease reach that of the first.
+    """How the other members of a lease reach the first one; they alone can read it."""
 
-    host, port: where it listens.
-    certificate: what it shows, in PEM; nobody else signed it.
-    client, client_key: what it has to be shown, in PEM.
-    """
-
-    host: str
-    port: int
-    certificate: str
-    client: str
-    client_key: str
+    host: str  # address of its fabric
+    port: int  # port of its agent
+    store_port: int  # port of rank 0's store
+    secret: str  # secret by which the agents of the others prove that they can read this
 
 
-class Hello(Struct, frozen=True, tag="hello", array_like=True):
-    """Who connects, and under which fencing token."""
+class Hello(Struct, frozen=True, tag="hello"):
+    """The first message of a member: its name, and its secret of the lease."""
 
-    pool: str
-    lease: int
+    secret: str
     node_id: str
     incarnation: str
 
 
-class MemberEnd(Struct, frozen=True, tag="end", array_like=True):
-    """What the work of a member ended with: fields as those of `ProcessEnd`."""
+class MemberEnd(Struct, frozen=True, tag="end"):
+    """Message with which a member's work ended; fields as those of `ProcessEnd`."""
 
     outcome: AttemptOutcome
     cause: FailureCause | None
@@ -56,15 +45,14 @@ class MemberEnd(Struct, frozen=True, tag="end", array_like=True):
     is_left: bool
 
 
-class Ping(Struct, frozen=True, tag="ping", array_like=True):
+class Ping(Struct, frozen=True, tag="ping"):
     """An end is there."""
 
 
-Frame: TypeAlias = Hello | RankPart | RankGone | MemberEnd | Ping
-_ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(Frame)
-#: what reading from a link, or what was read, may raise
-LINK_ERRORS: Final = (OSError, EOFError, TimeoutError, msgspec.MsgspecError)
+Frame: TypeAlias = Hello | MemberEnd | Ping
+_DECODER: Final = msgspec.json.Decoder(Frame)
+#: what reading from a link, or what was read, may raise; ValueError: a line is too long
+LINK_ERRORS: Final = (OSError, EOFError, TimeoutError, ValueError, msgspec.MsgspecError)
 
 
 class GangLink:
@@ -72,7 +60,6 @@ class GangLink:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._one_at_a_time = asyncio.Lock()
         self._pinging: asyncio.Task[None] | None = None
 
     def keep_alive(self) -> None:
@@ -81,20 +68,22 @@ class GangLink:
 
     async def send(self, frame: Frame) -> None:
         """Send one frame. Raises OSError."""
-        content = _ENCODER.encode(frame)
-        async with self._one_at_a_time:
-            if self._writer.is_closing():
-                raise ConnectionResetError("the connection is closed")
-            self._writer.write(len(content).to_bytes(LENGTH_BYTES, "big") + content)
-            await self._writer.drain()
+        if self._writer.is_closing():
+            raise ConnectionResetError("the connection is closed")
+        self._writer.write(msgspec.json.encode(frame) + b"\n")
+        await self._writer.drain()
 
-    async def receive(self) -> Frame:
+    async def receive(self) -> Hello | MemberEnd:
         """The next frame that is no ping. Raises one of `LINK_ERRORS`."""
         while True:
-            size = int.from_bytes(await self._read(LENGTH_BYTES), "big")
-            if size > FRAME_BYTES_MAX:
-                raise EOFError(f"a frame of {size} bytes")
-            frame: Frame = _DECODER.decode(await self._read(size))
+            try:
+                async with asyncio.timeout(SILENT_S_MAX):
+                    line = await self._reader.readline()
+            except TimeoutError:
+                raise TimeoutError(f"nothing was heard for {SILENT_S_MAX:.0f} s") from None
+            if not line.endswith(b"\n"):
+                raise EOFError("the connection has ended")
+            frame: Frame = _DECODER.decode(line)
             if not isinstance(frame, Ping):
                 return frame
 
@@ -108,19 +97,6 @@ class GangLink:
                 await self._writer.wait_closed()
         except (OSError, TimeoutError):
             self._writer.transport.abort()
-
-    async def _read(self, size: int) -> bytes:
-        content = bytearray()
-        while len(content) < size:
-            try:
-                async with asyncio.timeout(SILENT_S_MAX):
-                    chunk = await self._reader.read(min(CHUNK_BYTES, size - len(content)))
-            except TimeoutError:
-                raise TimeoutError(f"nothing was heard for {SILENT_S_MAX:.0f} s") from None
-            if not chunk:
-                raise EOFError("the connection has ended")
-            content += chunk
-        return bytes(content)
 
     async def _ping(self) -> None:
         try:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from services.trainer.ports import ChatCompletions
 from tunery.benchmarks.guard import GuardVerdict, guard_request, guard_verdict
 from tunery.graders.pair_questions import text_of
-from tunery.runtime.chat_endpoint import EndpointError
+from tunery.platform.chat_endpoint import EndpointError
 from tunery.runtime.telemetry.logs import log_event
 from tunery.work.scores import BenchmarkScores, RefusalScore
 
@@ -24,9 +24,9 @@ class AnswerGuard:
         self._endpoint, self._model = endpoint, model
 
     async def judge(self, scores: BenchmarkScores) -> BenchmarkScores:
-        """The same with what the guard says of each answer.
+        """Return the scores with the guard's verdict on each answer.
 
-        Where it cannot be asked the rules' words stay, and the scores name no guard.
+        If the guard is unavailable, the verdicts by rules stay, and the scores name no guard.
         """
         if not scores.refusals:
             return scores
@@ -63,7 +63,7 @@ class AnswerGuard:
 
 
 def _refuses(verdict: GuardVerdict | None, by_rules: bool) -> bool:
-    """What the guard says, or the rules where it says nothing of refusals."""
+    """Return whether an answer refuses: by the guard, else by the rules if it does not say."""
     if verdict is None or verdict.refusal is None:
         return by_rules
     return verdict.refusal

@@ -21,7 +21,7 @@ from tunery.graders.pair_questions import (
     read_pairs,
     text_of,
 )
-from tunery.runtime.chat_endpoint import EndpointError
+from tunery.platform.chat_endpoint import EndpointError
 from tunery.runtime.telemetry.logs import log_event
 from tunery.work.scores import JudgedPair, Judgement, MeasuredRow
 
@@ -42,7 +42,7 @@ class PairJudge:
         self._turn = asyncio.Lock()  # two evaluations qualify it once
 
     async def compare(self, rows: Sequence[MeasuredRow]) -> Judgement:
-        """What the judge says of rows: answer a is the base model's, answer b the new one's."""
+        """Have the judge compare the answers of rows: a is the base model's, b the new one's."""
         said: tuple[JudgedPair, ...] = ()
         problem = ""
         try:

@@ -1,4 +1,4 @@
-"""Certificates of one lease: nobody signs them, and they are known to those who reach it alone."""
+"""The self-signed certificate of one lease, known to its members alone."""
 
 import datetime
 import ssl
@@ -13,7 +13,7 @@ VALID: Final = datetime.timedelta(days=3)  # longer than a term, and clocks may 
 
 
 class LeaseCertificate(NamedTuple):
-    """certificate, key: in PEM."""
+    """Certificate and private key of a lease, in PEM."""
 
     certificate: str
     key: str
@@ -43,28 +43,9 @@ def new_certificate(name: str, now: datetime.datetime) -> LeaseCertificate:
     return LeaseCertificate(text.decode("ascii"), secret.decode("ascii"))
 
 
-def server_context(
-    folder: Path, own: LeaseCertificate, client: str | None = None
-) -> ssl.SSLContext:
-    """Of who listens. client: the certificate that others have to show; None: they show none."""
+def server_context(folder: Path, own: LeaseCertificate) -> ssl.SSLContext:
+    """TLS context of who listens; the key is in a file of the folder for a moment."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    if client is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(cadata=client)
-    return _with_own(context, folder, own)
-
-
-def client_context(folder: Path, own: LeaseCertificate, server: str) -> ssl.SSLContext:
-    """Of who connects. server: the certificate of who listens, wherever that is."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # the certificate is of one lease, and not of a name
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=server)
-    return _with_own(context, folder, own)
-
-
-def _with_own(context: ssl.SSLContext, folder: Path, own: LeaseCertificate) -> ssl.SSLContext:
-    """The key is in a file of the folder for a moment: nothing else is read."""
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     path = folder / "relay.pem"
     path.touch(mode=0o600)

@@ -17,13 +17,13 @@ import msgspec
 from schemas.lease_keys import RequestLeaseKeys
 from schemas.units import Ms
 from services.trainer.domain.state import Grant
-from services.trainer.effect.reports import Reports
-from tunery.runtime.blobs.encrypted import EncryptedBlobs
-from tunery.runtime.blobs.path_keys import LeasePathKeys
-from tunery.runtime.ports import Runtime
-from tunery.runtime.seal.abstract import SealBroken
-from tunery.runtime.seal.boxes import KEY_BYTES, open_box, public_key_of
-from tunery.runtime.seal.handed import HandedKeys, LeaseSealer, decode_keys, hand_paths
+from services.trainer.ports import Reporting
+from tunery.platform.blobs.encrypted import EncryptedBlobs
+from tunery.platform.blobs.path_keys import LeasePathKeys
+from tunery.platform.ports import Runtime
+from tunery.platform.seal.abstract import SealBroken
+from tunery.platform.seal.boxes import KEY_BYTES, open_box, public_key_of
+from tunery.platform.seal.handed import HandedKeys, LeaseSealer, decode_keys, hand_paths
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger(__name__)
@@ -36,9 +36,11 @@ class KeysMissing(Exception):
 
 
 class LeaseKeys:
-    """Of one lease. `blobs` and `seal` work as soon as its keys have come, and for it alone."""
+    """Keys of one lease. `blobs` and `seal` work once they have come, and for this lease alone."""
 
-    def __init__(self, grant: Grant, incarnation: str, runtime: Runtime, reports: Reports) -> None:
+    def __init__(
+        self, grant: Grant, incarnation: str, runtime: Runtime, reports: Reporting
+    ) -> None:
         self._grant, self._incarnation, self._reports = grant, incarnation, reports
         self._clock = runtime.clock
         self._private_key = os.urandom(KEY_BYTES)
@@ -50,7 +52,7 @@ class LeaseKeys:
         self.blobs = EncryptedBlobs(runtime.blobs, self._path_keys, encrypts=encrypts)
 
     def take(self, sealed_keys: str) -> None:
-        """Open what came for this lease. Keys that have come before stay."""
+        """Decrypt the keys that came for this lease. The first ones are kept."""
         if self._keys is not None:
             return
         try:

@@ -1,7 +1,7 @@
-"""What runs under a lease: inputs, the process, its results. One subclass for each role.
+"""Outline of what runs under a lease: inputs, the process, its results. One subclass for each role.
 
 Trainings, evaluations and replicas have the same outline: fetch the inputs, write a spec, start a
-module on it, follow its events, store what it leaves.
+module on it, follow its events, store the results.
 """
 
 from abc import ABC, abstractmethod
@@ -17,7 +17,6 @@ from services.trainer.domain.state import Grant
 from services.trainer.effect.gang import Gang
 from services.trainer.effect.guarding import AnswerGuard
 from services.trainer.effect.judging import PairJudge
-from services.trainer.effect.reports import Reports
 from services.trainer.effect.scores import ScoreRelay
 from services.trainer.effect.storage import fetch, upload
 from services.trainer.figures import NodeMeter
@@ -27,12 +26,13 @@ from services.trainer.ports import (
     ChatCompletions,
     MemoryKills,
     ProcessLauncher,
+    Reporting,
 )
 from services.trainer.settings import TrainerSettings
 from tunery.confinement.taking import below, opened_within
 from tunery.graders.grader import asks_models, parse
-from tunery.ranks.joining import RANK_MODULE
-from tunery.runtime.ports import Runtime
+from tunery.platform.ports import Runtime
+from tunery.ranks.launching import RankLayout
 from tunery.work.codec import encode_spec
 from tunery.work.events import AnyWorkEvent, FileDigest
 from tunery.work.exits import WorkError
@@ -42,33 +42,26 @@ from tunery.work.spec import ScoreSpec, TrainSpec, VariantsSpec
 
 @dataclass(frozen=True)
 class Tools:
-    """What every lease of one agent uses.
-
-    incarnation: the agent's, part of each report
-    memory_kills: the kernel's count of processes killed for lack of memory
-    scores: gives scores for graders; None: this node asks nobody
-    judge: compares answers; None: the operator names none
-    guard: says what harms and what refuses; None: the operator names none
-    device_names: of the node's devices, in the order of their numbers
-    meter: counts how trainings get on
-    """
+    """Dependencies that all leases of one agent share."""
 
     runtime: Runtime
     launcher: ProcessLauncher
-    reports: Reports
-    incarnation: str
-    memory_kills: MemoryKills
+    reports: Reporting
+    incarnation: str  # id of this run of the agent; part of each report
+    memory_kills: MemoryKills  # the kernel's count of processes killed for lack of memory
+    # client of models that score for graders; None: none is configured
     scores: ChatCompletions | None = None
-    judge: PairJudge | None = None
+    judge: PairJudge | None = None  # compares answers; None: none is configured
+    # says which answers harm and which refuse; None: none is configured
     guard: AnswerGuard | None = None
-    device_names: tuple[str, ...] = ()
-    meter: NodeMeter = field(default_factory=NodeMeter)
+    device_names: tuple[str, ...] = ()  # names of the node's devices, in the order of their numbers
+    meter: NodeMeter = field(default_factory=NodeMeter)  # counts the progress of trainings
 
 
 class Program(ABC):
-    """One role's part of a lease. `module`: what the Python interpreter is started with."""
+    """One role's part of a lease."""
 
-    module: str
+    module: str  # module that the Python interpreter is started with
 
     def __init__(self, grant: Grant, tools: Tools, settings: TrainerSettings) -> None:
         self.grant, self.tools, self.settings = grant, tools, settings
@@ -86,16 +79,12 @@ class Program(ABC):
         path, self.folder = folder / "spec.json", folder
         spec = await self.write_inputs(folder)
         path.write_bytes(encode_spec(spec))
-        self.access = access_of(spec)
-        if self.gang is not None:
-            carrier = self.gang.carrier
-            self.access = replace(self.access, ranks=len(carrier.here), elsewhere=carrier)
-        alone = self.access.ranks == 1 and self.gang is None
-        return ("-m", self.module if alone else RANK_MODULE, str(path))
+        self.access = replace(access_of(spec), job=f"{self.grant.tenant}/{self.grant.job_id}")
+        return ("-m", self.module, str(path))
 
     @property
     def leads(self) -> bool:
-        """Whether this member of the lease reports for all."""
+        """True if this member of the lease reports for all of them."""
         return self.gang is None or self.gang.leads
 
     @abstractmethod
@@ -122,7 +111,7 @@ class Program(ABC):
     async def upload(self, kind: str, folder: Path, file: FileDigest) -> BlobFile:
         """Store a file of the process under this attempt.
 
-        folder: as the process names it; it lies below that of the lease
+        folder: path that the process reports, below the folder of the lease
         Raises FileNotFoundError, BlobCorrupt, BlobsUnavailable; NotTaken for what is no such file.
         """
         with opened_within(self.folder, below(folder, file.name)) as path:
@@ -168,7 +157,7 @@ class Program(ABC):
 
 
 def access_of(spec: TrainSpec | VariantsSpec | ScoreSpec | ReplicaSpec) -> Access:
-    """What the process of a spec needs; folders that it shares are made. Raises OSError."""
+    """Return the access that a spec's process needs. Makes its shared folders. Raises OSError."""
     if isinstance(spec, VariantsSpec):
         return access_of(spec.training)
     named: tuple[str | None, ...]
@@ -187,5 +176,8 @@ def access_of(spec: TrainSpec | VariantsSpec | ScoreSpec | ReplicaSpec) -> Acces
         return Access((Path(base),), shared, serves=True, links=(models,))
     scores = None if spec.score_socket is None else Path(spec.score_socket)
     if isinstance(spec, TrainSpec):
-        return Access((Path(base),), shared, scores, ranks=spec.ranks, devices=spec.devices)
+        here = range(spec.ranks)
+        layout = RankLayout(spec.ranks, here, devices=spec.devices)
+        is_alone = spec.ranks == 1 and spec.engine.name == "single"
+        return Access((Path(base),), shared, scores, ranks=None if is_alone else layout)
     return Access((Path(base),), shared, scores)

@@ -1,6 +1,6 @@
 """Sends the tokens that replicas of this node have counted to the log, also those of dead ones.
 
-Each replica writes to a folder of its own, which later ones of its tenant use again: the numbers of
+Each replica writes to its own folder, which later ones of its tenant use again: the numbers of
 its files go on. So tokens outlive their process, its agent and its lease. A process may write what
 it likes there: it counts for its own tenant alone, and stops the counts of no other.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from schemas.units import Ms
-from tunery.runtime.answer_files import close_left, send_closed, spool_files
+from tunery.platform.answer_files import close_left, send_closed, spool_files
 from tunery.runtime.bus.abstract import AppendUnknown, TooLarge, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock
@@ -26,7 +26,7 @@ EVERY_MS: Final[Ms] = 5_000
 class ReplicaAnswers:
     """Implements `Host`.
 
-    folder: of the tenants' folders
+    folder: parent of the tenants' folders
     swept: returns when no process of an earlier agent is left, which might still write
     """
 

@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
+from tunery.platform.local_socket import listen_at
+from tunery.platform.seal.abstract import KeyStoreBroken
 from tunery.runtime.blobs.abstract import BlobError
-from tunery.runtime.local_socket import listen_at
-from tunery.runtime.seal.abstract import KeyStoreBroken
 from tunery.runtime.telemetry.logs import log_event
 from tunery.work.replica import (
     FILE_LINE_BYTES_MAX,

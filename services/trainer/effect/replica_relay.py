@@ -1,7 +1,7 @@
-"""Where gateways reach a replica: TLS to its agent, which relays to the socket of the process.
+"""TLS endpoint of a replica, for gateways: its agent relays to the socket of the process.
 
-The certificate and the secret are of one lease. Both travel sealed with the tenant's key, so
-nothing but a gateway can ask, and a gateway asks nothing but this replica.
+The certificate and the secret are valid for one lease. Both travel sealed with the tenant's key,
+so nothing but a gateway can connect, and a gateway connects to nothing but this replica.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from services.trainer.effect.lease_certificates import new_certificate, server_context
-from tunery.runtime.local_socket import connect_to
+from tunery.platform.local_socket import connect_to
 from tunery.work.replica import SECRET_BYTES_MAX, ReplicaEndpoint
 
 SOCKET: Final = "replica.socket"
@@ -58,7 +58,7 @@ class ReplicaRelay:
             if len(self._relaying) <= CONNECTIONS_MAX and await self._is_known(reader):
                 await self._relay(reader, writer)
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError, TimeoutError):
-            pass  # either end is gone, or it was no gateway: there is nobody to be told
+            pass  # either end is gone, or it was no gateway: there is no client to answer
         except asyncio.CancelledError:  # by `close`; what asyncio calls next would raise it again
             pass
         finally:
@@ -86,7 +86,7 @@ class ReplicaRelay:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until the end, which the other side is told: a client that leaves ends its answer."""
+    """Copy until the end, and pass the end on: a client that leaves ends its answer."""
     try:
         while chunk := await reader.read(CHUNK_BYTES):
             writer.write(chunk)

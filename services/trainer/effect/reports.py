@@ -1,28 +1,29 @@
-"""What the agent reports: facts to `pool` that must arrive, and telemetry that may get lost."""
+"""Reports of the agent: facts to `pool` that must arrive, and telemetry that may get lost."""
 
 import logging
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from schemas.envelope import Message
-from schemas.telemetry import Heartbeat, LogLine, Progress, Step
+from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, POOL, TELEMETRY
+from services.trainer.ports import Telemetry
+from tunery.platform.bus.sender_keys import NODES
+from tunery.platform.ports import Runtime
 from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.bus.abstract import AppendUnknown, BusError, Unavailable
-from tunery.runtime.bus.signing import NODES
-from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.trainer")
 RETRIES: Final = Backoff(100, 5_000)
-
-Telemetry = Step | LogLine | Progress
+INTEGER_MAX: Final = (1 << 53) - 1  # exact in every reader of JSON; tables keep sums of them
+M = TypeVar("M", bound=Message)
 
 
 class Reports:
-    """Commands go out one after the other, in the order of the calls.
+    """Implements `Reporting`. Commands go out one after the other, in the order of the calls.
 
     An append of unknown outcome is repeated: `pool` takes the first of equal facts and refuses the
     rest by the fencing token.
@@ -38,7 +39,7 @@ class Reports:
     async def fact(self, body: Message, tenant: str = "") -> None:
         """Return when the command is in the log, however long that takes."""
         await retry(
-            partial(self._runtime.sender.send, POOL.name, self._pool, tenant, body),
+            partial(self._runtime.sender.send, POOL.name, self._pool, tenant, bounded(body)),
             (Unavailable, AppendUnknown),
             clock=self._runtime.clock,
             backoff=RETRIES,
@@ -46,14 +47,14 @@ class Reports:
 
     async def telemetry(self, record: Telemetry) -> None:
         """Offer a record about a job; it is dropped when the log is unavailable."""
-        value = msgspec.json.encode(record)
+        value = msgspec.json.encode(bounded(record))
         if self._signs_telemetry:
             value = self._runtime.keys.sign(TELEMETRY.name, value)
         await self._offer(TELEMETRY.name, record.job_id, value)
 
     async def heartbeat(self, beat: Heartbeat) -> None:
         """Offer a proof of life; it is dropped when the log is unavailable."""
-        signed = self._runtime.keys.sign(NODES, msgspec.json.encode(beat))
+        signed = self._runtime.keys.sign(NODES, msgspec.json.encode(bounded(beat)))
         await self._offer(HEARTBEATS.name, beat.node_id, signed)
 
     async def _offer(self, topic: str, key: str, record: bytes) -> None:
@@ -61,3 +62,26 @@ class Reports:
             await self._runtime.log.send(topic, key.encode(), record)
         except BusError:
             return  # superseded by the next one
+
+
+def bounded(message: M) -> M:
+    """Return the message with all integers within INTEGER_MAX of zero.
+
+    Processes and pods count, and may lie: a table refuses a larger one, and its reader would stop
+    there for all tenants.
+    """
+    said = msgspec.to_builtins(message)
+    within = _bounded(said)
+    return message if within == said else msgspec.convert(within, type(message))
+
+
+def _bounded(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _bounded(each) for name, each in value.items()}
+        case list() | tuple():
+            return type(value)(map(_bounded, value))
+        case int():
+            return max(-INTEGER_MAX, min(value, INTEGER_MAX))
+        case _:
+            return value

@@ -15,8 +15,8 @@ from services.trainer.ports import ChatCompletions
 from tunery.graders.grader import Grader, ScoreMessage, ScoreModel, parts_of
 from tunery.graders.grading import ENDPOINT_ERROR, ScoreUnavailable
 from tunery.graders.model_scores import request_body, score_of
-from tunery.runtime.chat_endpoint import EndpointError
-from tunery.runtime.local_socket import listen_at
+from tunery.platform.chat_endpoint import EndpointError
+from tunery.platform.local_socket import listen_at
 from tunery.runtime.telemetry.logs import log_event
 from tunery.work.questions import (
     LINE_BYTES_MAX,
@@ -38,8 +38,8 @@ REFUSED: Final = frozenset((400, 404, 413, 415, 422))
 class ScoreRelay:
     """The socket of one lease.
 
-    endpoint: of the operator
-    grader: of the job
+    endpoint: endpoint of the operator
+    grader: grader of the job
     """
 
     def __init__(self, endpoint: ChatCompletions, grader: Grader) -> None:
@@ -114,10 +114,10 @@ class ScoreRelay:
 
 
 def failed(problem: str, status: int | None = None) -> ScoresFailed:
-    """What the process says of its end, by what the endpoint answered; None: nothing."""
+    """Return the failure that the process reports. status: of the endpoint's answer, if any."""
     message = f"models that score cannot be asked: {problem}"
     if status in DENIED:
-        advice = "Tell the operator: the agent's TUNERY_NODE_SCORE_KEY is not taken."
+        advice = "Tell the operator: the agent's TUNERY_NODE_SCORE_KEY is refused."
         return ScoresFailed("bad_node", message, advice)
     if status in REFUSED:
         advice = "Try the grader with POST /v1/fine_tuning/alpha/graders/run, and correct it."

@@ -16,7 +16,7 @@ from tunery.work.events import AnyWorkEvent, ReplicaReady
 from tunery.work.exits import WorkError
 from tunery.work.replica import ReplicaEndpoint, ReplicaSpec, encode_endpoint
 
-MODELS: Final = "engine"  # beside the folders of leases: later replicas find models converted
+MODELS: Final = "engine"  # next to the folders of leases: later replicas find models converted
 
 
 class Serving(Program):
@@ -75,7 +75,7 @@ class Serving(Program):
         )
 
     async def result(self) -> EvalResult:
-        """Raises FileNotFoundError: a replica leaves nothing, and ends only when it is told to."""
+        """Raises FileNotFoundError: a replica leaves nothing, and ends only on request."""
         raise FileNotFoundError("the replica ended by itself")
 
     async def close(self) -> None:

@@ -6,10 +6,10 @@ from typing import Final, TypeVar
 
 from schemas.units import Ms
 from services.trainer.domain.state import Grant
+from tunery.platform.ports import Runtime
 from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored, blob_key
 from tunery.runtime.clock import Clock
-from tunery.runtime.ports import Runtime
 
 OUTAGE_MS_MAX: Final[Ms] = 120_000
 RETRIES: Final = Backoff(200, 5_000)

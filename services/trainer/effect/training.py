@@ -1,12 +1,13 @@
 """The train role: `python -m tunery.ml.train`, its checkpoints and its adapter."""
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from schemas.ids import derived_id
 from schemas.pool import ReportCheckpoint
@@ -23,6 +24,7 @@ from schemas.training import (
 from schemas.units import PPM, Ms
 from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import accelerators, devices_of_ranks
+from services.trainer.effect.evaluation import BASE_SCORES
 from services.trainer.effect.gang import Gang
 from services.trainer.effect.gang_following import FollowingGang
 from services.trainer.effect.gang_leading import LeadingGang
@@ -48,6 +50,7 @@ from tunery.work.exits import WorkError
 from tunery.work.software import installed_software
 from tunery.work.spec import (
     CHECKPOINTS_KEPT_MIN,
+    Engine,
     Hyper,
     ResumeCandidate,
     StartingAdapter,
@@ -56,8 +59,9 @@ from tunery.work.spec import (
 )
 
 LOG: Final = logging.getLogger(__name__)
-REFERENCES: Final = "references"  # beside the folders of leases: other attempts go on with them
-PROOFS: Final = "proofs"  # likewise
+# folders next to those of leases: other attempts continue with what is in them
+REFERENCES: Final = "references"
+PROOFS: Final = "proofs"
 
 
 class Training(Program):
@@ -81,6 +85,15 @@ class Training(Program):
         self._work_id = speed_class(work, grant.slots)
         if len(grant.members) > 1:
             self.gang = _gang(grant, tools, settings)
+
+    async def prepare(self, folder: Path) -> tuple[str, ...]:
+        """Prepare as `Program`, with access for a process that continues as the evaluation."""
+        arguments = await super().prepare(folder)
+        if self.access.ranks is None:
+            shared = folder.parent.parent / BASE_SCORES
+            shared.mkdir(mode=0o700, exist_ok=True)
+            self.access = dataclasses.replace(self.access, write=(*self.access.write, shared))
+        return arguments
 
     async def write_inputs(self, folder: Path) -> TrainSpec | VariantsSpec:
         """Fetch packed rows and the newest checkpoint. Raises as `Program.prepare` does."""
@@ -109,7 +122,7 @@ class Training(Program):
             hyper=Hyper.from_log(work.hyper),
             precision=work.hyper.precision,
             threads=work.hyper.threads or self.settings.threads,
-            accelerators=1 if devices else 0,
+            accelerators=accelerators(self.grant),
             checkpoint_every_steps=work.hyper.checkpoint_every_steps,
             checkpoint_every_ms=work.hyper.checkpoint_every_ms,
             checkpoint_share=work.hyper.checkpoint_share_ppm / PPM,
@@ -123,6 +136,7 @@ class Training(Program):
             score_socket=await self.open_scores(folder, grader),
             score_calls_max=self.settings.score_calls_max,
             ranks=self.grant.placement.slots,
+            engine=Engine.from_log(work.hyper, self.grant.placement.slots),
             devices=devices,
         )
 
@@ -204,7 +218,7 @@ class Training(Program):
         folder.mkdir()
         try:
             for file in start.files:
-                await self.fetch(file.blob, folder / file.name, file.sha256)
+                await self.fetch(file.blob, below(folder, file.name), file.sha256)
         except BlobMissing as error:
             message = f"{start.model_id}, which the training begins with, was deleted"
             raise WorkError("user", message, "Submit a job that begins with another.") from error
@@ -231,7 +245,7 @@ class Training(Program):
         return None
 
     def _start_report(self, event: Started, software: Mapping[str, str]) -> AttemptStart:
-        """What is reported to the pool. The process's own words stay in the log of this agent."""
+        """Build the start report for the pool. Texts of the process stay in this agent's log."""
         for skip in event.skipped:
             log_event(
                 LOG,
@@ -338,7 +352,7 @@ class Training(Program):
 
 
 def _when(event: LossSpiked | Noted | Sampled) -> str:
-    """Of the whole, or of a variant, which counts its own steps."""
+    """Return the step in words; a variant counts its own steps."""
     step = f"step {event.step}"
     return step if event.variant is None else f"variant {event.variant}, {step}"
 
@@ -348,20 +362,20 @@ def _ppm(loss: float | None) -> int | None:
 
 
 def _gang(grant: Grant, tools: Tools, settings: TrainerSettings) -> Gang:
+    common = grant, settings.fabric, tools.incarnation, tools.runtime
     if grant.node_id == grant.members[0].node_id:
-        return LeadingGang(grant, tools.incarnation, tools.runtime, tools.reports, settings)
-    return FollowingGang(grant, tools.incarnation, tools.runtime)
+        return LeadingGang(*common, tools.reports)
+    return FollowingGang(*common)
 
 
 def speed_class(work: TrainWork, slots: int) -> str:
-    """The same for trainings that take as long for a token on the same devices."""
-    hyper = work.hyper
+    """Return an id that is equal for trainings with equal time per token on the same devices."""
+    hyper, engine = work.hyper, Engine.from_log(work.hyper, slots)
     parts = (
         *(work.base_sha256, hyper.method, hyper.adaptation, hyper.precision, hyper.rank),
         *(hyper.batch_size, hyper.accumulation, hyper.max_length, hyper.packing, hyper.recompute),
         *(hyper.target_modules, hyper.num_generations, hyper.threads, slots),
-        *(("offload",) if hyper.offload else ()),
-        *(("shard_weights",) if hyper.shard_weights else ()),
+        *(() if engine == Engine() else (str(astuple(engine)),)),
         *map(str, work.variants),
     )
     return derived_id(*map(str, parts))
