@@ -282,7 +282,10 @@ TENANTS: Final = Board(
             "reqps",
             (
                 Query(rates("tunery_http_requests_total", where='{status="429"}'), "answered 429"),
-                Query(rates("tunery_rates_local_total"), "rate limit counted by one gateway alone"),
+                Query(
+                    rates("tunery_rates_total", where='{result="alone"}'),
+                    "rate limit counted by one gateway alone",
+                ),
             ),
         ),
     ),

@@ -1,6 +1,6 @@
 """The chart, rendered by Helm itself.
 
-`python -m tests.infra.chart` writes the rendering of the example that is recorded.
+`python -m tests.infra.chart` writes the renderings of the examples that are recorded.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,13 @@ from tests.infra.variables import INFRA
 CHART: Final = INFRA / "helm" / "tunery"
 EXAMPLE: Final = INFRA / "helm" / "example.yaml"
 RECORDED: Final = Path(__file__).with_name("example_rendered.yaml")
+DAEMONSET: Final[dict[str, Any]] = yaml.safe_load(
+    EXAMPLE.with_name("daemonset.yaml").read_text(encoding="utf-8")
+)
+#: of the other example, what the first one has not
+DAEMONSET_RECORDED: Final = Path(__file__).with_name("daemonset_rendered.yaml")
 RELEASE: Final = "tunery"
+WORKLOADS: Final = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 
 
 def example() -> dict[str, Any]:
@@ -48,7 +54,7 @@ def text_of(templates: Mapping[str, str]) -> str:
     return "".join(
         f"# Source: {name}\n{text.strip()}\n---\n"
         for name, text in sorted(templates.items())
-        if name.endswith(".yaml")
+        if name.endswith(".yaml") and text.strip()
     )
 
 
@@ -56,10 +62,29 @@ def objects_of(templates: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     yield from filter(None, yaml.safe_load_all(text_of(templates)))
 
 
+def workloads(objects: "tuple[dict[str, Any], ...]") -> Iterator[tuple[dict[str, Any], Any]]:
+    """Objects that make pods, and the template of their pods."""
+    for item in objects:
+        if item["kind"] in WORKLOADS:
+            yield item, item["spec"]["template"]
+
+
 @cache
 def example_objects() -> tuple[dict[str, Any], ...]:
     return tuple(objects_of(rendered({})))
 
 
+@cache
+def daemonset_objects() -> tuple[dict[str, Any], ...]:
+    return tuple(objects_of(rendered(DAEMONSET)))
+
+
+def rendered_agents() -> dict[str, str]:
+    """Texts by template, of what differs where agents keep their nodes' GPUs."""
+    example_texts = rendered({})
+    return {name: text for name, text in rendered(DAEMONSET).items() if text != example_texts[name]}
+
+
 if __name__ == "__main__":
+    DAEMONSET_RECORDED.write_text(text_of(rendered_agents()), encoding="utf-8")
     RECORDED.write_text(text_of(rendered({})), encoding="utf-8")

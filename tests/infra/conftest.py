@@ -5,16 +5,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.infra.variables import NODE
+from tests.infra.variables import FLAVOR, NODE
 from tunery.cli.main import main
 
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Environment files of all services and of one node, as the command line writes them."""
+    """Environment files of all services and of two nodes, as the command line writes them."""
     folder = tmp_path_factory.mktemp("etc")
     secret = folder / "secret.txt"
     secret.write_text("0123456789abcdef" * 4, encoding="ascii")
-    words = ["kafka", "files", str(folder / "tunery"), "--secret", str(secret), "--node", NODE]
+    words = ["kafka", "files", str(folder / "tunery"), "--secret", str(secret)]
+    words += [f"--node={name}" for name in (NODE, FLAVOR)]
     assert CliRunner().invoke(main, words).exit_code == 0
     return folder / "tunery"

@@ -19,24 +19,16 @@ from schemas.access import KEEPS_ROWS, opens_keys
 from schemas.topics import SERVICES
 from tests.infra.chart import CHART
 from tests.infra.containerfiles import PINNED
-from tests.infra.variables import (
-    CONTROL_PLANE,
-    INFRA,
-    NODE,
-    ROOT,
-    environment,
-    load_as,
-    unknown_in,
-)
+from tests.infra.variables import CONTROL_PLANE, INFRA, NODE, ROOT, environment, load_as, unknown_in
 from tunery.cli.kafka import prepare
 from tunery.cli.main import main
 from tunery.local import jars, kafka
 from tunery.local.paths import VERSITYGW_VERSION
 from tunery.local.settings import OFFLINE
 from tunery.local.stack import AGENT, AGENT_STOP_MS_MAX, EXPORTER, service_specs
-from tunery.runtime.bus.grants import OPERATOR
+from tunery.platform.bus.grants import OPERATOR
+from tunery.platform.store.roles import default_roles
 from tunery.runtime.bus.signing import read_keys
-from tunery.runtime.store.roles import default_roles
 
 FOLDER: Final = INFRA / "compose"
 FILE: Final = FOLDER / "compose.yaml"

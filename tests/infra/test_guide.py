@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from tests.infra.chart import example, example_objects
+from tests.infra.chart import daemonset_objects, example, example_objects
 from tests.infra.containerfiles import read
 from tests.infra.variables import CONTROL_PLANE, INFRA, ROOT, unknown_in
 from tunery.local.stack import EXPORTER
@@ -17,7 +17,7 @@ def test_secrets_of_the_guide_are_those_of_the_chart() -> None:
     (services,) = (loop.split() for loop in LOOP.findall(PAGE))
     assert sorted(services) == sorted(name for name in CONTROL_PLANE if name != EXPORTER)
     created = {*SECRET.findall(PAGE), *(f"tunery-{name}" for name in services)} - {"tunery-"}
-    text = str(example_objects())
+    text = str((*example_objects(), *daemonset_objects()))
     named = set(re.findall(r"'(?:secretName|secretRef)': (?:\{'name': )?'([\w-]+)'", text))
     assert created == named
 

@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,60 +11,71 @@ from helm_python.chart import lint
 from helm_python.errors import HelmError
 
 from schemas.access import opens_keys
-from schemas.topics import PARTITIONS
+from schemas.streams import PARTITIONS
+from services.trainer.settings import TrainerSettings
 from tests.infra.chart import (
     CHART,
+    DAEMONSET,
+    DAEMONSET_RECORDED,
     RECORDED,
+    daemonset_objects,
     example,
     example_objects,
     merged,
     objects_of,
     rendered,
+    rendered_agents,
     text_of,
+    workloads,
 )
 from tests.infra.variables import (
+    CLUSTER,
     CONTROL_PLANE,
+    FLAVOR,
     NODE,
     environment,
     load_as,
     unknown_in,
 )
 from tunery.cli.kafka import prepare
+from tunery.cli.postgres import prepare as prepare_roles
 from tunery.local.settings import OFFLINE
 from tunery.local.stack import AGENT, AGENT_STOP_MS_MAX, EXPORTER, service_specs
+from tunery.platform.seal.directory import DirectoryKeyStore
+from tunery.platform.seal.roots import Roots, create_root
+from tunery.platform.settings import load
 from tunery.provenance.keys import CERTIFICATES, PRIVATE
 from tunery.runtime.bus.signing import read_keys
 
 WARNING: Final = 2  # of Helm's severities
-WORKLOADS: Final = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 #: what the Secrets hold that are made by hand
 SECRETS: Final = {
     "tunery-shared": {
         "TUNERY_S3_ACCESS_KEY": "access",
-        "TUNERY_S3_SECRET_KEY": "secret",
-        "TUNERY_VALKEY_URL": "rediss://:x@valkey.example.com",
+        "TUNERY_S3_SECRET_KEY": "a-secret-1",
+        "TUNERY_VALKEY_URL": "rediss://:x-1@valkey.example.com",
     },
-    "tunery-operator": {"TUNERY_KAFKA_USERNAME": "operator", "TUNERY_KAFKA_PASSWORD": "x"},
+    "tunery-operator": {"TUNERY_KAFKA_USERNAME": "operator", "TUNERY_KAFKA_PASSWORD": "x-1"},
 }
 
 
-def workloads(objects: "tuple[dict[str, Any], ...]") -> Iterator[tuple[dict[str, Any], Any]]:
-    """Objects that make pods, and the template of their pods."""
-    for item in objects:
-        if item["kind"] in WORKLOADS:
-            yield item, item["spec"]["template"]
-
-
 def containers() -> dict[str, dict[str, Any]]:
-    """Containers of the example by name; each has one of its own."""
-    every = [
-        container
-        for _, pod in workloads(example_objects())
-        for container in pod["spec"]["containers"]
-    ]
-    named = {container["name"]: container for container in every}
-    assert len(named) == len(every)
+    """Containers of both examples by name; in each a container has a name of its own."""
+    named: dict[str, dict[str, Any]] = {}
+    for objects in (daemonset_objects(), example_objects()):
+        every = [each for _, pod in workloads(objects) for each in pod["spec"]["containers"]]
+        names = [container["name"] for container in every]
+        assert len(set(names)) == len(names)
+        named |= dict(zip(names, every, strict=True))
     return named
+
+
+def policies_of(objects: "tuple[dict[str, Any], ...]") -> dict[str, dict[str, Any]]:
+    return {
+        item["metadata"]["name"]: item["spec"]
+        for item in objects
+        if item["kind"] == "NetworkPolicy"
+    }
 
 
 def test_helm_finds_nothing_wrong() -> None:
@@ -74,10 +85,10 @@ def test_helm_finds_nothing_wrong() -> None:
     assert [said for said in report["messages"] if said["severity"] >= WARNING] == []
 
 
-def test_the_example_is_rendered_as_recorded() -> None:
-    assert text_of(rendered({})) == RECORDED.read_text(encoding="utf-8"), (
-        "python -m tests.infra.chart"
-    )
+def test_the_examples_are_rendered_as_recorded() -> None:
+    renderings = {RECORDED: rendered({}), DAEMONSET_RECORDED: rendered_agents()}
+    for recorded, texts in renderings.items():
+        assert text_of(texts) == recorded.read_text(encoding="utf-8"), "python -m tests.infra.chart"
 
 
 # --- what runs ---------------------------------------------------------------------------------
@@ -86,19 +97,15 @@ def test_the_example_is_rendered_as_recorded() -> None:
 def test_every_process_has_a_container_that_runs_its_module() -> None:
     with_exporter = tuple(objects_of(rendered({"services": {EXPORTER: {"replicas": 1}}})))
     started = {
-        word
+        container["args"][1]
         for _, pod in workloads(with_exporter)
         for container in pod["spec"]["containers"]
-        for word in (*container.get("args", ()), *container.get("command", ())[-1:])
-        if "services." in word
+        if container.get("args", ("",))[0] == "-m"
     }
-    assert started == {f"services.{name}" for name in CONTROL_PLANE} | {
-        word for word in started if word.endswith(f"exec python -m services.{AGENT}\n")
-    }
-    assert len(started) == len(CONTROL_PLANE) + 1
+    assert started == {f"services.{name}" for name in (*CONTROL_PLANE, CLUSTER)}
+    assert containers()["agent"]["command"][-1].endswith(f"exec python -m services.{AGENT}\n")
     kinds = {item["metadata"]["name"]: item["kind"] for item, _ in workloads(with_exporter)}
-    assert kinds.pop("tunery-agent") == "DaemonSet"
-    assert kinds.pop("tunery-topics") == "Job"
+    assert kinds.pop("tunery-topics") == kinds.pop("tunery-roles") == "Job"
     assert kinds.pop("tunery-gateway") == "StatefulSet", "its engine has a volume"
     assert set(kinds.values()) == {"Deployment"}
 
@@ -114,19 +121,59 @@ def test_without_an_engine_the_gateway_is_a_deployment() -> None:
     assert {"name": "data", "emptyDir": {}} in pod["spec"]["volumes"]
 
 
+def test_review2_p15_no_claim_keeps_a_gateway_on_a_lost_node_where_its_engine_needs_none() -> None:
+    objects = tuple(objects_of(rendered({"engine": {"ephemeral": True, "size": "20Gi"}})))
+    (gateway,) = [
+        (item, pod) for item, pod in workloads(objects) if item["metadata"]["name"].endswith("way")
+    ]
+    item, pod = gateway
+    assert item["kind"] == "Deployment"
+    assert [each["name"] for each in pod["spec"]["containers"]] == ["gateway", "engine"]
+    assert {"name": "data", "emptyDir": {"sizeLimit": "20Gi"}} in pod["spec"]["volumes"]
+    assert "volumeClaimTemplates" not in item["spec"]
+
+
 def test_without_agents_nothing_is_left_of_them() -> None:
-    objects = tuple(objects_of(rendered({"agents": {"enabled": False, "nodes": []}})))
-    assert [item["kind"] for item, _ in workloads(objects) if "agent" in str(item)] == []
+    objects = tuple(objects_of(rendered({"nodes": {"backend": "none"}})))
+    names = {item["metadata"]["name"] for item in objects}
+    assert names & {"tunery-agent", f"tunery-cluster-{FLAVOR}", "tunery-cluster"} == set()
+    jobs = [pod["spec"]["containers"] for item, pod in workloads(objects) if item["kind"] == "Job"]
+    assert [container for (container,) in jobs if "args" in container] == []
 
 
-@pytest.mark.parametrize("name", [*(n for n in CONTROL_PLANE if n != EXPORTER), "agent"])
+@pytest.mark.parametrize("fabric", ["", "eth0"])
+def test_review2_p7_agents_reach_each_other_where_they_have_a_fabric(fabric: str) -> None:
+    objects = tuple(objects_of(rendered(merged(DAEMONSET, {"agents": {"fabric": fabric}}))))
+    (agent,) = [
+        pod for item, pod in workloads(objects) if item["metadata"]["name"].endswith("agent")
+    ]
+    variables = {each["name"]: each for each in agent["spec"]["containers"][0]["env"]}
+    assert variables.get("TUNERY_NODE_FABRIC", {}).get("value", "") == fabric
+    (rule,) = policies_of(objects)["tunery-agent"]["ingress"]
+    callers = [
+        each["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for each in rule["from"]
+    ]
+    assert callers == ["gateway", *(["agent"] if fabric else [])]
+    assert "ports" not in rule, "any free one"
+    (to_agents,) = policies_of(objects)["tunery-to-agents"]["podSelector"]["matchExpressions"]
+    assert to_agents["values"] == callers
+
+
+@pytest.mark.parametrize(
+    "name", [*(n for n in CONTROL_PLANE if n != EXPORTER), "agent", f"cluster-{FLAVOR}"]
+)
 def test_a_container_has_the_variables_that_its_process_needs(
     name: str, written: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     container = containers()[name]
-    file = f"node.{NODE}" if name == "agent" else name
+    agents = {
+        "agent": ("trainer", NODE, "agent"),
+        f"cluster-{FLAVOR}": (CLUSTER, FLAVOR, f"node-{FLAVOR}"),
+    }
+    service, node, secret = agents.get(name, (name, "", name))
+    file = f"node.{node}" if node else name
     own = environment((written / f"{file}.env").read_text(encoding="utf-8"))
-    secrets = {**SECRETS, f"tunery-{name}": {**own, "TUNERY_KAFKA_PASSWORD": "x"}}
+    secrets = {**SECRETS, f"tunery-{secret}": {**own, "TUNERY_KAFKA_PASSWORD": "x-1"}}
     variables: dict[str, str] = {}
     for source in container["envFrom"]:
         variables |= secrets[source["secretRef"]["name"]]
@@ -136,7 +183,9 @@ def test_a_container_has_the_variables_that_its_process_needs(
         variables = {**variables, **run_command(container, secrets["tunery-agent"])}
     authority = variables.pop("TUNERY_KAFKA_CA_FILE")
     assert authority in mounted_files(container, "kafka-authority", "ca.crt")
-    settings = load_as(AGENT if name == "agent" else name, variables, monkeypatch)
+    settings = load_as(service, variables, monkeypatch)
+    if node:
+        assert load(TrainerSettings).id == node
     assert read_keys(settings.command_keys or "").sender == settings.kafka_username == file
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert settings.metrics_port == ports["engine-metrics" if name == "engine" else "metrics"]
@@ -145,9 +194,9 @@ def test_a_container_has_the_variables_that_its_process_needs(
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     for folder in (settings.data_dir, Path("/tmp")):  # noqa: S108  # of a pod
         assert str(folder) in mounts.values()
-    opens = opens_keys("trainer" if name == "agent" else name)
+    opens = opens_keys("trainer" if node else name)
     assert (mounts.get("keys") == str(settings.keys.parent)) == opens
-    assert ("keys" in mounts) == opens
+    assert ("keys" in mounts) == ("roots" in mounts) == opens
 
 
 def run_command(container: dict[str, Any], variables: dict[str, str]) -> dict[str, str]:
@@ -176,8 +225,8 @@ def mounted_files(container: dict[str, Any], volume: str, *names: str) -> set[st
 
 
 def test_no_variable_is_one_that_nobody_reads() -> None:
-    texts = [RECORDED, CHART / "values.yaml", CHART / "values.schema.json"]
-    assert [unknown_in(text.read_text(encoding="utf-8")) for text in texts] == [set()] * 3
+    texts = [RECORDED, DAEMONSET_RECORDED, CHART / "values.yaml", CHART / "values.schema.json"]
+    assert [unknown_in(text.read_text(encoding="utf-8")) for text in texts] == [set()] * 4
 
 
 def test_models_are_signed_with_the_key_of_a_secret() -> None:
@@ -187,20 +236,38 @@ def test_models_are_signed_with_the_key_of_a_secret() -> None:
     assert mounted == {f"{folder}/{PRIVATE}", f"{folder}/{CERTIFICATES}"}
 
 
-def test_topics_are_prepared_by_a_command_that_is_there_before_the_services() -> None:
-    container = containers()["topics"]
-    assert container["command"] == ["tunery", "kafka", "prepare"]
-    context = prepare.make_context("prepare", list(container["args"]))
-    assert context.params["nodes"] == ("gpu-07", "gpu-08")
-    (job,) = [item for item in example_objects() if item["kind"] == "Job"]
-    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
-    no_hooks = [
-        item
-        for item in example_objects()
-        if item["kind"] == "ServiceAccount" and item["metadata"]["name"].endswith("topics")
-    ]
-    assert [item["metadata"]["annotations"]["helm.sh/hook"] for item in no_hooks] == [
-        "pre-install,pre-upgrade"
+@pytest.mark.parametrize(
+    ("objects", "nodes"),
+    [(example_objects(), ("h100",)), (daemonset_objects(), ("gpu-07", "gpu-08"))],
+)
+def test_review2_p15_servers_are_prepared_before_the_services(
+    objects: "tuple[dict[str, Any], ...]", nodes: tuple[str, ...]
+) -> None:
+    jobs = {
+        item["metadata"]["name"]: (item, pod["spec"]["containers"][0])
+        for item, pod in workloads(objects)
+        if item["kind"] == "Job"
+    }
+    commands = {name: container["command"] for name, (_, container) in jobs.items()}
+    assert commands == {
+        "tunery-topics": ["tunery", "kafka", "prepare"],
+        "tunery-roles": ["tunery", "postgres", "prepare"],
+    }
+    _, topics = jobs["tunery-topics"]
+    assert prepare.make_context("prepare", list(topics["args"])).params["nodes"] == nodes
+    _, roles = jobs["tunery-roles"]
+    assert prepare_roles.make_context("prepare", list(roles.get("args", ())))
+    accounts = [item for item in objects if item["kind"] == "ServiceAccount"]
+    hooks = [item for item in accounts if item["metadata"]["name"] in jobs]
+    for item in (*hooks, *(job for job, _ in jobs.values())):
+        assert item["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    assert len(hooks) == len(jobs)
+
+
+def test_roles_of_postgresql_are_the_operators_where_the_chart_has_no_owner() -> None:
+    objects = objects_of(rendered({"secrets": {"databaseOwner": ""}}))
+    assert [item["metadata"]["name"] for item in objects if item["kind"] == "Job"] == [
+        "tunery-topics"
     ]
 
 
@@ -208,9 +275,10 @@ def test_topics_are_prepared_by_a_command_that_is_there_before_the_services() ->
 
 
 def test_pods_run_without_rights_on_a_root_that_cannot_be_written() -> None:
-    for item, pod in workloads(example_objects()):
+    for item, pod in workloads((*example_objects(), *daemonset_objects())):
         spec = pod["spec"]
-        assert spec["automountServiceAccountToken"] is False, item["metadata"]["name"]
+        asks_kubernetes = item["metadata"]["name"] == f"tunery-cluster-{FLAVOR}"
+        assert spec["automountServiceAccountToken"] is asks_kubernetes
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in spec["containers"]:
@@ -225,7 +293,7 @@ def test_pods_run_without_rights_on_a_root_that_cannot_be_written() -> None:
 
 def test_probes_ask_the_port_of_health_and_the_gateway_where_balancers_do() -> None:
     for name, container in containers().items():
-        if name == "topics":
+        if name in ("topics", "roles"):
             continue
         port = "engine-metrics" if name == "engine" else "metrics"
         assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": port}
@@ -235,16 +303,18 @@ def test_probes_ask_the_port_of_health_and_the_gateway_where_balancers_do() -> N
 
 
 def test_pods_have_the_time_that_processes_need_to_stop() -> None:
-    for item, pod in workloads(example_objects()):
+    agents = ("tunery-agent", f"tunery-cluster-{FLAVOR}")
+    for item, pod in workloads((*example_objects(), *daemonset_objects())):
         if item["kind"] == "Job":
             continue
         grace_ms = 1_000 * pod["spec"]["terminationGracePeriodSeconds"]
         (spec,) = service_specs(["gateway"])
-        assert grace_ms >= (AGENT_STOP_MS_MAX if item["kind"] == "DaemonSet" else spec.stop_ms_max)
+        is_agent = item["metadata"]["name"] in agents
+        assert grace_ms >= (AGENT_STOP_MS_MAX if is_agent else spec.stop_ms_max)
 
 
-def test_what_objects_name_is_there() -> None:
-    objects = example_objects()
+@pytest.mark.parametrize("objects", [example_objects(), daemonset_objects()])
+def test_what_objects_name_is_there(objects: "tuple[dict[str, Any], ...]") -> None:
     accounts = {item["metadata"]["name"] for item in objects if item["kind"] == "ServiceAccount"}
     labels = [pod["metadata"]["labels"] for _, pod in workloads(objects)]
     for item, pod in workloads(objects):
@@ -257,7 +327,8 @@ def test_what_objects_name_is_there() -> None:
             selector = item["spec"]["selector"]["matchLabels"]
             assert [selector.items() <= label.items() for label in labels].count(True) == 1
     for item in objects:
-        if item["kind"] in ("NetworkPolicy", "PodDisruptionBudget"):
+        own_namespace = "namespace" not in item["metadata"]
+        if item["kind"] in ("NetworkPolicy", "PodDisruptionBudget") and own_namespace:
             selector = item["spec"].get("podSelector", item["spec"].get("selector"))["matchLabels"]
             assert any(selector.items() <= label.items() for label in labels), item["metadata"]
 
@@ -268,17 +339,12 @@ def test_a_service_with_several_replicas_loses_one_at_a_time() -> None:
     several = [name for name in CONTROL_PLANE if name not in (EXPORTER, "engine", "eval")]
     assert budgets == {f"tunery-{name}" for name in several}
     for item in objects:
-        if item["kind"] == "Deployment":
+        if item["kind"] == "Deployment" and item["metadata"]["name"] != f"tunery-cluster-{FLAVOR}":
             assert item["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
 
 
 def test_only_the_gateway_is_open_and_policies_can_be_left_out() -> None:
-    policies = {
-        item["metadata"]["name"]: item["spec"]
-        for item in example_objects()
-        if item["kind"] == "NetworkPolicy"
-    }
-    assert policies.keys() == {f"tunery-{name}" for name in ("all", "gateway", "agent", "notifier")}
+    policies = policies_of(example_objects())
     opened = [
         name
         for name, spec in policies.items()
@@ -287,6 +353,57 @@ def test_only_the_gateway_is_open_and_policies_can_be_left_out() -> None:
     assert opened == ["tunery-gateway"]
     off = objects_of(rendered({"networkPolicy": {"enabled": False}}))
     assert [item for item in off if item["kind"] == "NetworkPolicy"] == []
+
+
+# --- keys of tenants ---------------------------------------------------------------------------
+
+
+def test_review2_p9_root_keys_lie_apart_from_the_keys_that_they_wrap(tmp_path: Path) -> None:
+    pod = next(
+        pod
+        for item, pod in workloads(example_objects())
+        if item["metadata"]["name"].endswith("billing")
+    )["spec"]
+    (container,) = pod["containers"]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    volumes = {volume.pop("name"): volume for volume in deepcopy(pod["volumes"])}
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    roots, keys = variables["TUNERY_ROOTS_DIR"], Path(variables["TUNERY_KEYSTORE_DIR"])
+    assert mounts[roots]["readOnly"] is True
+    assert volumes[mounts[roots]["name"]] == {
+        "secret": {"secretName": "tunery-roots", "defaultMode": 0o440}
+    }
+    assert "persistentVolumeClaim" in volumes[mounts[str(keys.parent)]["name"]]
+
+    # The files of a Secret are links to a folder that is replaced as a whole.
+    assert create_root(tmp_path / "made")
+    mounted, data = tmp_path / "mounted", tmp_path / "mounted" / "..data"
+    data.mkdir(parents=True)
+    (data / "default.json").write_bytes((tmp_path / "made" / "default.json").read_bytes())
+    (data / "default.json").chmod(0o440)
+    (mounted / "default.json").symlink_to("..data/default.json")
+    store = DirectoryKeyStore(tmp_path / "keystore", Roots(mounted))
+    keyring = store.get("acme")
+    stored = store.stored("acme")
+    assert stored is not None
+    assert stored.root == "default"
+    assert DirectoryKeyStore(tmp_path / "keystore", Roots(mounted)).get("acme") == keyring
+
+
+def test_review2_p9_a_driver_mounts_root_keys_in_the_place_of_a_secret() -> None:
+    csi = {"driver": "secrets-store.csi.k8s.io", "readOnly": True}
+    objects = tuple(objects_of(rendered({"storage": {"roots": {"csi": csi}}})))
+    mounted = [
+        {**volume, "name": item["metadata"]["name"]}
+        for item, pod in workloads(objects)
+        for volume in pod["spec"]["volumes"]
+        if volume["name"] == "roots"
+    ]
+    assert {each["name"] for each in mounted} == {
+        f"tunery-{name}" for name in CONTROL_PLANE if name != EXPORTER and opens_keys(name)
+    }
+    assert [each.get("csi") for each in mounted] == [csi] * len(mounted)
+    assert "tunery-roots" not in str(objects)
 
 
 # --- values ------------------------------------------------------------------------------------
@@ -311,10 +428,22 @@ def test_the_chart_bounds_replicas_by_the_number_of_partitions() -> None:
         ({"images": {"train": {"digest": "sha256:1234"}}}, "images.train.digest"),
         ({"services": {"gateway": {"replicas": 0}}}, "services.gateway.replicas"),
         ({"services": {"trainer": {"replicas": 1}}}, "trainer"),
-        ({"agents": {"nodes": []}}, "agents.nodes"),
+        ({"nodes": {"backend": "daemonset"}}, "agents.nodes"),
+        ({"nodes": {"backend": "kubernetes"}}, "nodes.backend"),
         ({"agents": {"nodes": ["GPU 7"]}}, "agents.nodes.0"),
+        ({"cluster": {"flavors": []}}, "cluster.flavors"),
+        ({"cluster": {"flavors": [{"name": "h100"}]}}, "cluster.flavors.0"),
+        ({"images": {"train": {"repository": ""}}}, "images.train.repository"),
+        ({"cluster": {"namespace": "tunery"}}, "cluster.namespace"),
+        ({"cluster": {"priorities": {"gold": 1}}}, "gold"),
+        ({"networkPolicy": {"leaseEgress": []}}, "networkPolicy.leaseEgress"),
+        ({"networkPolicy": {"kubernetesEgress": []}}, "networkPolicy.kubernetesEgress"),
         ({"agents": {"folder": "data"}}, "agents.folder"),
+        ({"gateway": {"ingress": {"enabled": True}}}, "gateway.ingress.host"),
+        ({"gateway": {"httpRoute": {"enabled": True}}}, "gateway.httpRoute.parentRefs"),
+        ({"gateway": {"autoscaling": {"replicasMax": 9}}}, "gateway.autoscaling.replicasMax"),
         ({"storage": {"bases": {"size": "large"}}}, "storage.bases.size"),
+        ({"monitoring": {"interval": "often"}}, "monitoring.interval"),
         ({"metrics": {"port": 80}}, "metrics.port"),
         ({"networkPolicies": {}}, "networkPolicies"),
     ],

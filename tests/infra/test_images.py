@@ -16,7 +16,7 @@ import yaml
 from tests.infra.containerfiles import copied, dict_of, instructions, problems, read, stages
 from tests.infra.variables import CONTROL_PLANE, INFRA, ROOT, unknown_in
 from tunery.local.stack import AGENT
-from tunery.runtime.hosts.process import EXIT_BAD_SETTINGS
+from tunery.platform.process import EXIT_BAD_SETTINGS
 
 FOLDER: Final = INFRA / "images"
 FILES: Final = sorted(FOLDER.glob("*.Containerfile"))
@@ -75,9 +75,13 @@ def test_what_is_copied_is_there_and_reaches_the_build(file: Path) -> None:
 
 def test_images_install_the_extras_that_their_processes_import() -> None:
     """Torch is imported by `tunery.ml` alone, which the agent and the engine start. Faust is
-    imported by the watcher."""
+    imported by the watcher, lightkube by the agent of a cluster, and confluent-kafka by all where
+    a setting says so."""
     extras = {file.name.partition(".")[0]: EXTRA.findall(read(file)) for file in FILES}
-    assert extras == {"control": ["watch"], "train": ["train", "serve"]}
+    assert extras == {
+        "control": ["watch", "cluster", "confluent"],
+        "train": ["train", "serve", "confluent"],
+    }
     assert set(extras["train"]) <= PROJECT["project"]["optional-dependencies"].keys()
     chart = read(INFRA / "helm" / "tunery" / "templates" / "services.yaml")
     in_train = re.findall(r'"image" "train"\) }}\n\s+args: \["-m", "services\.(\w+)"', chart)

@@ -16,21 +16,13 @@ import httpx
 import pytest
 
 from services.trainer.settings import STOP_MS_MAX
-from tests.infra.variables import (
-    CONTROL_PLANE,
-    INFRA,
-    NODE,
-    ROOT,
-    environment,
-    load_as,
-    unknown_in,
-)
+from tests.infra.variables import CONTROL_PLANE, INFRA, NODE, ROOT, environment, load_as, unknown_in
 from tunery.local.ports import find_free
 from tunery.local.settings import OFFLINE
 from tunery.local.stack import AGENT, AGENT_STOP_MS_MAX, EXPORTER, service_specs
+from tunery.platform.process import EXIT_BAD_SETTINGS, LEAVE_MS_MAX
+from tunery.platform.settings import SettingsError
 from tunery.runtime.bus.signing import read_keys
-from tunery.runtime.hosts.process import EXIT_BAD_SETTINGS, LEAVE_MS_MAX
-from tunery.runtime.settings import SettingsError
 
 FOLDER: Final = INFRA / "systemd"
 TEMPLATE: Final = FOLDER / "tunery@.service"

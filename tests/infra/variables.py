@@ -12,13 +12,15 @@ from pydantic import AliasChoices
 from pydantic_settings import BaseSettings
 
 from tunery.local.stack import AGENT, KNOWN
-from tunery.runtime.settings import RuntimeSettings, load
+from tunery.platform.settings import RuntimeSettings, load
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 INFRA: Final = ROOT / "infra"
 #: what runs beside the nodes, the exporter included
 CONTROL_PLANE: Final = tuple(name for name in KNOWN if name != AGENT)
 NODE: Final = "gpu-07"  # of examples
+FLAVOR: Final = "h100"  # node of a cluster, of examples
+CLUSTER: Final = "cluster"  # service whose leases are pods; no part of a stack on one machine
 VARIABLE: Final = re.compile(r"\bTUNERY_[A-Z0-9_]+\b")
 #: read elsewhere than in settings
 OF_FOLDERS: Final = frozenset({"TUNERY_CONFINE_READ", "TUNERY_CACHE_DIR"})
@@ -48,7 +50,7 @@ def variables_of(settings: type[BaseSettings]) -> Iterator[str]:
 @cache
 def known_variables() -> frozenset[str]:
     classes: list[type[BaseSettings]] = [RuntimeSettings]
-    classes += [own for name in KNOWN for own in own_settings(name)]
+    classes += [own for name in (*KNOWN, CLUSTER) for own in own_settings(name)]
     return frozenset(name for settings in classes for name in variables_of(settings)) | OF_FOLDERS
 
 

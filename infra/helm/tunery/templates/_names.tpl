@@ -21,3 +21,12 @@ helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 {{- $volume := index .root.Values.storage .volume -}}
 {{ $volume.existingClaim | default (printf "%s-%s" .root.Release.Name .volume) }}
 {{- end }}
+
+{{- /* A rule of egress: to the DNS. */ -}}
+{{- define "tunery.dns" -}}
+- to:
+    {{- toYaml .Values.networkPolicy.dns | nindent 4 }}
+  ports:
+    - {protocol: UDP, port: 53}
+    - {protocol: TCP, port: 53}
+{{- end }}

@@ -1,0 +1,1 @@
+"""A lease in a cluster, pure: its manifests, its stages, and what its pod may say."""

