@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from schemas.topics import JOB, POOL
+from schemas.topics import JOB, POOL, STREAMS
+from schemas.units import Ms
 from services.scheduler.domain.job.decide import decide as decide_job
 from services.scheduler.domain.job.evolve import evolve as evolve_job
 from services.scheduler.domain.job.state import INITIAL as NO_TENANTS
 from services.scheduler.domain.job.state import Tenants
-from services.scheduler.domain.pool.deadlines import earliest
+from services.scheduler.domain.pool.deadlines import DEADLINES
 from services.scheduler.domain.pool.decide import decide as decide_pool
 from services.scheduler.domain.pool.evolve import evolve as evolve_pool
 from services.scheduler.domain.pool.state import INITIAL as NO_POOLS
@@ -19,36 +20,36 @@ from services.scheduler.figures import PoolMeter, count_jobs, job_figures, pool_
 from services.scheduler.react import react_job
 from services.scheduler.settings import SchedulerSettings
 from services.scheduler.watch import Watcher
+from tunery.platform.ports import Runtime
+from tunery.platform.settings import load
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.digests import Digests
 from tunery.runtime.hosts.reactor import Reactor
-from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import load
-from tunery.runtime.verbs import Aggregate, Deadline
+from tunery.runtime.verbs import Aggregate, deadlines_by_key
 
 
-def _deadline(state: Pools) -> Deadline | None:
-    due = earliest(state)
-    return None if due is None else Deadline(*due)
+def _review_at(state: Tenants, tenant: str) -> Ms | None:
+    return None if tenant not in state else state[tenant].review_at
 
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=31,  # 31: variants; 30: nodes at fault; 29: anomalies
+    fold_version=34,  # 34: tags; 33: prices of forgotten jobs; 32: turns of months
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,
     evolve=evolve_job,
+    deadlines=deadlines_by_key(lambda state: state, _review_at),
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=31,  # 31: nodes at fault; 30: works of leases; 29: used invitations leave
+    fold_version=36,  # 36: when nodes are gone; 35: since when jobs wait
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,
     evolve=evolve_pool,
-    deadline=_deadline,
+    deadlines=DEADLINES,
 )
 
 
@@ -63,7 +64,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     return (
         *owners,
         Digests(runtime, owners),
-        Reactor(runtime, JOB, react_job),
-        Reactor(runtime, POOL, reacting_with(runtime.keys)),
+        Reactor(runtime, JOB, react_job, streams=STREAMS),
+        Reactor(runtime, POOL, reacting_with(runtime.keys), streams=STREAMS),
         Watcher(runtime, settings.node_ttl_ms, settings.poll_ms, settings.idle_ms_max),
     )

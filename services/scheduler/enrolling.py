@@ -12,10 +12,11 @@ from typing import Final
 from schemas.enrolment import NodeEnrolled, RecordNodeKeys
 from schemas.envelope import Header
 from schemas.pool import Event
-from schemas.topics import KEY_NUMBER, NODE_PREFIX, POOL
+from schemas.streams import KEY_NUMBER, NODE_PREFIX
+from schemas.topics import POOL
 from services.scheduler.react import react_pool
+from tunery.platform.seal.boxes import seal_to
 from tunery.runtime.bus.signing import SenderKeys, node_keys, write_keys
-from tunery.runtime.seal.boxes import seal_to
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import React, Send
 

@@ -9,7 +9,6 @@ from typing import Final, get_args
 
 from schemas.admission import BudgetThresholdReached
 from schemas.job import JobEnded
-from schemas.model import GLOBAL
 from schemas.pool import (
     CreditCause,
     LeaseGranted,
@@ -18,6 +17,7 @@ from schemas.pool import (
     UsageCredited,
     UsageSliced,
 )
+from schemas.streams import GLOBAL
 from schemas.units import Ms
 from services.scheduler.domain.job.budgets import THRESHOLDS
 from services.scheduler.domain.job.state import Tenants
@@ -73,7 +73,7 @@ ATTEMPTS_ENDED: Final = counter(
 WAIT_SECONDS: Final = histogram(
     "tunery_pool_wait_seconds",
     "Time of a placement in the queue until its grant, by the pool's clock. Of placements that "
-    "were queued before this process took over nothing is told",
+    "were queued before this process took over there is no value",
     ("lane",),
     (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 57_600),
 )
@@ -143,19 +143,19 @@ def count_jobs(settled: Settled) -> None:
 
 
 def job_figures(host: AggregateHost[Tenants]) -> Iterator[StateValue]:
-    """What the partitions of `job` say that this process owns."""
+    """Yield the figures of the partitions of `job` that this process owns."""
     for state in host.settled_states():
         yield from figures_of_tenants(state)
 
 
 def pool_figures(host: AggregateHost[Pools]) -> Iterator[StateValue]:
-    """What the partitions of `pool` say that this process owns."""
+    """Yield the figures of the partitions of `pool` that this process owns."""
     for state in host.settled_states():
         yield from figures_of_pools(state)
 
 
 def figures_of_pools(pools: Pools) -> Iterator[StateValue]:
-    """Those that jobs run in. `GLOBAL` is none: it keeps what all pools of a partition know."""
+    """Yield the figures of pools that jobs run in. `GLOBAL` is none: it has data for all pools."""
     for name, pool in pools.items():
         if name != GLOBAL:
             yield from figures_of_pool(name, pool)
@@ -206,7 +206,7 @@ def slots_held(leases: Iterable[Lease]) -> Iterator[int]:
 
 
 def lease_state(lease: Lease) -> str:
-    """Where a lease is in its life."""
+    """Return the state in the life of a lease."""
     if lease.closed:
         return "closed"
     if lease.killed_at is not None:

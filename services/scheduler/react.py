@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from schemas.account import Announce, WebhookEvent
-from schemas.admission import (
-    BudgetThresholdReached,
-)
+from schemas.admission import BudgetThresholdReached
 from schemas.anomaly import AnomalyRecorded
 from schemas.dataset import PinDataset, UnpinDataset
 from schemas.envelope import Header, Message
@@ -34,11 +34,7 @@ from schemas.job import (
 )
 from schemas.job import Event as JobEvent
 from schemas.lifetime import KeepVersion, ReleaseVersion
-from schemas.model import (
-    GLOBAL,
-    PinBase,
-    RegisterVersion,
-)
+from schemas.model import PinBase, RegisterVersion
 from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
 from schemas.pool import (
     CheckpointAccepted,
@@ -53,9 +49,15 @@ from schemas.pool import (
     UsageSliced,
 )
 from schemas.pool import Event as PoolEvent
-from schemas.serving import ServingTermBegun, ServingTermEnded, ServingTermUnwanted
+from schemas.serving import (
+    ServingPoolStalled,
+    ServingTermBegun,
+    ServingTermEnded,
+    ServingTermUnwanted,
+)
+from schemas.streams import GLOBAL, PARTITIONS
 from schemas.submission import JobSpec, UsageSource
-from schemas.topics import PARTITIONS
+from schemas.sweep import SweepEnded, SweepWaiting
 from schemas.training import AdapterStart
 from schemas.works import DescribeWork
 from tunery.plan.price import billed_lease
@@ -85,11 +87,11 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
         case GateRunEnded():
             return (Send("model", header.key, header.tenant, RecordGateRun(run=event.run)),)
         case AttemptStarted(role="train"):
-            return (_announce(header, event.job_id, "running", f"started/{event.attempt}"),)
+            return (_announce_job(header, event.job_id, "running", f"started/{event.attempt}"),)
         case WantedSet(wanted="paused"):
-            return (_announce(header, event.job_id, "paused", f"paused/{header.seq}"),)
+            return (_announce_job(header, event.job_id, "paused", f"paused/{header.seq}"),)
         case VerdictRecorded():
-            return (_announce(header, event.job_id, "gated", "gated"),)
+            return (_announce_job(header, event.job_id, "gated", "gated"),)
         case AnomalyRecorded():
             return (_announce_anomaly(header, event),)
         case BudgetThresholdReached():
@@ -103,6 +105,14 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
             return _after_job(header, event)
         case ServingTermBegun() | ServingTermUnwanted() | ServingTermEnded():
             return _of_term(header, event)
+        case ServingPoolStalled(serving_pool_id=pool_id):
+            stalled = f"stalled/{header.seq}"
+            return (_announce(header, pool_id, "serving_pool.stalled", stalled),)
+        case SweepWaiting(sweep_id=sweep_id):
+            waiting = f"waiting/{header.seq}"
+            return (_announce(header, sweep_id, "sweep.waiting", waiting),)
+        case SweepEnded(outcome="stopped", sweep_id=sweep_id):
+            return (_announce(header, sweep_id, "sweep.stopped", "stopped"),)
         case _:
             return ()
 
@@ -110,7 +120,7 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
 def _of_term(
     header: Header, event: ServingTermBegun | ServingTermUnwanted | ServingTermEnded
 ) -> tuple[Send, ...]:
-    """What `pool` is asked for a term: its slots, its end, and then to forget it."""
+    """Return the requests to `pool` for a term: slots, then its end, then to forget it."""
     match event:
         case ServingTermBegun():
             describe = DescribeWork(tenant=header.tenant, description=event.description)
@@ -147,7 +157,7 @@ def react_pool(header: Header, event: PoolEvent) -> tuple[Send, ...]:
 
 
 def _withdraw_everywhere(header: Header, event: NodeKeysWithdrawn) -> Iterator[Send]:
-    """To the other partitions of `pool`, and to `account`, which nodes tell what they answered."""
+    """Withdraw the keys in the other partitions of `pool`, and in `account`."""
     command = WithdrawNodeKeys(node_id=event.node_id, number=event.number)
     for partition in range(PARTITIONS):
         if partition != header.partition:
@@ -177,6 +187,8 @@ def _record_of_usage(event: UsageSliced | UsageCredited) -> RecordUsage:
     used_by = billed_lease(event)
     tokens = event.tokens if isinstance(event, UsageSliced) else -event.lost_tokens
     source = UsageSource(role=used_by.role, hardware=used_by.hardware, tokens=tokens)
+    if isinstance(event, UsageCredited):
+        source = replace(source, price_version=used_by.price_version, lane=used_by.lane)
     return RecordUsage(
         job_id=used_by.job_id,
         attempt=used_by.attempt,
@@ -199,11 +211,12 @@ def _pins(header: Header, event: PinsWanted) -> tuple[Send, ...]:
 def _after_job(header: Header, event: JobEnded) -> tuple[Send, ...]:
     """Announce the end, release the dataset; the pool refunds and forgets the job."""
     sends: tuple[Send, ...] = (
-        _announce(header, event.job_id, event.outcome, "ended"),
+        _announce_job(header, event.job_id, event.outcome, "ended"),
         Send("dataset", header.key, header.tenant, UnpinDataset(job_id=event.job_id)),
     )
     if event.pool is not None:
-        forget = ForgetWork(job_id=event.job_id, refund=event.refund)
+        kept = 0 if event.refund is None else event.billable_gpu_ms - event.lost_gpu_ms
+        forget = ForgetWork(job_id=event.job_id, refund=event.refund, kept_gpu_ms=kept)
         sends = (*sends, _to_pool(event.pool, header.tenant, forget))
     if event.start_id is None:
         return sends
@@ -211,12 +224,16 @@ def _after_job(header: Header, event: JobEnded) -> tuple[Send, ...]:
     return (*sends, Send("model", header.key, header.tenant, release))
 
 
-def _announce(header: Header, job_id: str, what: str, fact: str) -> Send:
-    """Announce a job's event to endpoints that subscribe to it; its id is derived from the fact."""
+def _announce_job(header: Header, job_id: str, what: str, fact: str) -> Send:
+    return _announce(header, job_id, f"fine_tuning.job.{what}", fact)
+
+
+def _announce(header: Header, object_id: str, event_type: str, fact: str) -> Send:
+    """Announce an event to endpoints that subscribe to it; its id is derived from the fact."""
     event = WebhookEvent(
-        event_id=EVENT + derived_id(header.tenant, job_id, fact),
-        event_type=f"fine_tuning.job.{what}",
-        object_id=job_id,
+        event_id=EVENT + derived_id(header.tenant, object_id, fact),
+        event_type=event_type,
+        object_id=object_id,
         created_at=header.at,
     )
     return Send("account", header.key, header.tenant, Announce(event=event))

@@ -2,36 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Set
 from typing import Final, Protocol
 
 import msgspec
 from immutables import Map
 
 from schemas.node import NodeKeysWithdrawn
+from schemas.streams import PARTITIONS, node_of
 from schemas.telemetry import Heartbeat
-from schemas.topics import HEARTBEATS, PARTITIONS, POOL, node_of
+from schemas.topics import HEARTBEATS, POOL
 from schemas.units import Ms
-from services.scheduler.domain.liveness import (
-    INITIAL,
-    advance_silence,
-    due_observations,
-    fold_event,
-    mark_reported,
-    record_heartbeat,
-    reset_silence,
-)
-from tunery.runtime.bus.abstract import (
-    AppendUnknown,
-    Log,
-    OutOfRange,
-    Reader,
-    Record,
-    Unavailable,
-)
-from tunery.runtime.bus.partitioner import partition_of
+from services.scheduler.domain.liveness import Sightings
+from tunery.platform.bus.sender_keys import NODES
+from tunery.runtime.bus.abstract import AppendUnknown, Log, OutOfRange, Reader, Record, Unavailable
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.bus.signing import NODES, SenderKeys, Unproven
+from tunery.runtime.bus.signing import SenderKeys, Unproven
 from tunery.runtime.clock import Clock
 from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import PartitionStopped
@@ -41,12 +27,15 @@ from tunery.runtime.journal.senders import refuse_withdrawn
 from tunery.runtime.watchdog import beat
 
 LOG = logging.getLogger("tunery.watch")
-RECORDS_MAX: Final = 2_000
-# Between two reads; a longer gap means that the watcher itself was stopped, starved or offline.
-LOOK_MS_MAX: Final = 3_000
+RECORDS_MAX: Final = 2_000  # in memory at once; a pass reads any number of them
+# What one pass adds to the silence of nodes at most: after a longer gap the watcher itself was
+# stopped or starved, and its machine may not have been alone in that.
+COUNTED_MS_MAX: Final = 3_000
+COUNTED_TTL_SHARE: Final = 2  # and no more than this part of the TTL
 RETRY_MS: Final = 500
 READY_POLL_MS: Final = 20
-ANSWER_MS_MAX: Final = 1_000  # for the leader of one partition; below LOOK_MS_MAX with the poll
+ANSWER_MS_MAX: Final = 1_000  # of the leaders of all partitions, or of records that there are
+PARTITIONS_ALL: Final = frozenset(range(PARTITIONS))
 
 
 class WatcherRuntime(Protocol):
@@ -63,16 +52,16 @@ class WatcherRuntime(Protocol):
 
 
 class Watcher:
-    """One in each scheduler process; several of them say the same, and the first one counts."""
+    """Reports nodes to pools. Each scheduler process has one; of equal reports the first counts."""
 
     name = "watcher of heartbeats"
 
     def __init__(self, runtime: WatcherRuntime, ttl_ms: Ms, poll_ms: Ms, idle_ms_max: Ms) -> None:
         self._log, self._clock, self._sender = runtime.log, runtime.clock, runtime.sender
         self._keys = runtime.keys
-        self._ttl_ms, self._poll_ms, self._idle_ms_max = ttl_ms, poll_ms, idle_ms_max
+        self._ttl_ms, self._poll_ms = ttl_ms, poll_ms
         self._positions = dict.fromkeys(range(PARTITIONS), START)
-        self._sights = INITIAL
+        self.sightings = Sightings(ttl_ms, idle_ms_max)
         self._reading = False
         self._unreadable: frozenset[int] = frozenset()
         self._withdrawn: Map[str, int] = Map()  # number of the last such key, by node id
@@ -97,27 +86,29 @@ class Watcher:
             await self._clock.sleep(READY_POLL_MS)
 
     def _blind(self, why: str) -> None:
-        """One line for each outage, not for each attempt to get over it."""
+        """Note an outage: one log line at its beginning, not for each failed retry."""
         if self._reading:
             LOG.warning("%s: %s; every node gets a fresh TTL", self.name, why)
         self._reading = False
 
     async def _watch(self) -> None:
-        """Look again and again, from here on. Raises Unavailable, OutOfRange, AppendUnknown."""
+        """Read heartbeats in passes, from now on. Raises Unavailable, OutOfRange, AppendUnknown."""
         journal = JournalReader(self._log, POOL, self._positions)
         beats: Reader | None = None
         try:
             await journal.open()
-            ends = await self._ask()
-            beats = await self._log.reader(HEARTBEATS.name, ends)
-            self._sights = reset_silence(self._sights)
-            looked_ms = self._clock.monotonic_ms()
+            positions = await self._read_ends()
+            beats = await self._log.reader(HEARTBEATS.name, positions)
+            self.sightings.reset_silence(PARTITIONS_ALL)
+            asked_ms = self._clock.monotonic_ms()
             while True:
                 beat("working")
                 await self._fold(journal)
-                looked_ms = await self._look(beats, looked_ms, ends)
+                asked_ms = await self._read_heartbeats(beats, asked_ms, positions)
                 await self._report()
                 self._reading = True
+                pause_ms = asked_ms + self._poll_ms - self._clock.monotonic_ms()
+                await self._clock.sleep(max(0, pause_ms))
         finally:
             self._positions = journal.positions
             await journal.close()
@@ -125,7 +116,7 @@ class Watcher:
                 await beats.close()
 
     async def _fold(self, journal: JournalReader) -> None:
-        """All that the pools' journals have by now."""
+        """Fold what the pools' journals have by now."""
         while True:
             beat("working")
             try:
@@ -137,57 +128,66 @@ class Watcher:
                 for accepted in batch.accepted:
                     for event in accepted.events:
                         header = accepted.header
-                        self._sights = fold_event(self._sights, header.key, event, header.at)
+                        self.sightings.fold_event(header.key, event, header.at)
                         if type(event) is NodeKeysWithdrawn:
                             self._withdrawn = self._withdrawn.set(event.node_id, event.number)
             if not batches:
                 return
 
-    async def _look(self, beats: Reader, looked_ms: Ms, begun: Mapping[int, int]) -> Ms:
-        """One look at the heartbeats; the moment it ended. `begun`: partitions that are read."""
-        records = await beats.poll(self._poll_ms, RECORDS_MAX)
-        # An empty poll may also mean brokers that are away: they do not answer these requests.
-        answered = await self._ask()
-        if answered.keys() - begun.keys():
-            raise Unavailable("a partition is back, and is read from its end on")
-        now_ms = self._clock.monotonic_ms()
-        elapsed_ms = now_ms - looked_ms
-        if elapsed_ms > LOOK_MS_MAX or len(records) == RECORDS_MAX:
-            self._sights = reset_silence(self._sights)
-        else:
-            self._sights = advance_silence(self._sights, elapsed_ms, self._unread(answered))
-        for record in records:
-            self._record(record)
-        return now_ms
+    async def _read_heartbeats(self, beats: Reader, before_ms: Ms, positions: dict[int, int]) -> Ms:
+        """Read all heartbeats that there are by now; return the time up to which that is.
 
-    async def _ask(self) -> dict[int, int]:
-        """The end of each partition whose leader answers. Raises Unavailable if none does."""
-        partitions = range(PARTITIONS)
-        ends = await asyncio.gather(*(self._end(partition) for partition in partitions))
-        answered = {p: end for p, end in zip(partitions, ends, strict=True) if end is not None}
+        before_ms: the returned time of the previous call.
+        positions: next offset of each partition that is read; updated here.
+        """
+        asked_ms = self._clock.monotonic_ms()
+        # An outage of brokers is no silence: they do not answer this.
+        ends = await self._read_ends()
+        if ends.keys() - positions.keys():
+            raise Unavailable("a partition is back, and is read from its end on")
+        counted_ms_max = min(COUNTED_MS_MAX, self._ttl_ms // COUNTED_TTL_SHARE)
+        self.sightings.advance_silence(
+            min(asked_ms - before_ms, counted_ms_max), PARTITIONS_ALL - ends.keys()
+        )
+        # Silence counts where everything up to the end was read, however much that is.
+        waited_ms = 0
+        while behind := {at for at, end in ends.items() if positions[at] < end}:
+            beat("working")
+            began_ms = self._clock.monotonic_ms()
+            records = await beats.poll(min(self._poll_ms, ANSWER_MS_MAX), RECORDS_MAX)
+            for record in records:
+                positions[record.partition] = record.offset + 1
+                self._record(record)
+            waited_ms = 0 if records else waited_ms + self._clock.monotonic_ms() - began_ms
+            if waited_ms >= ANSWER_MS_MAX:
+                self.sightings.reset_silence(behind)
+                break
+        return asked_ms
+
+    async def _read_ends(self) -> dict[int, int]:
+        """Return the end offset of each partition whose leader answers. Raises Unavailable: none
+        does.
+        """
+        answered = {} if self._unreadable else await self._ends(PARTITIONS_ALL)
+        if not answered:  # a leader that is away keeps the answers of the others
+            each = await asyncio.gather(*(self._ends({at}) for at in sorted(PARTITIONS_ALL)))
+            answered = {at: end for ends in each for at, end in ends.items()}
         if not answered:
             raise Unavailable("no partition of the heartbeats can be read")
-        unreadable = frozenset(partitions) - answered.keys()
+        unreadable = PARTITIONS_ALL - answered.keys()
         if unreadable - self._unreadable:
             say = "%s: partitions %s cannot be read; silence of their nodes does not count"
             LOG.warning(say, self.name, sorted(unreadable))
         self._unreadable = unreadable
         return answered
 
-    async def _end(self, partition: int) -> int | None:
+    async def _ends(self, partitions: Set[int]) -> dict[int, int]:
+        """Return the end offset of each partition; empty if a leader does not answer in time."""
         try:
             async with asyncio.timeout(ANSWER_MS_MAX / 1_000):
-                return (await self._log.bounds(HEARTBEATS.name, partition))[1]
+                return dict(await self._log.ends(HEARTBEATS.name, sorted(partitions)))
         except (Unavailable, TimeoutError):
-            return None
-
-    def _unread(self, answered: Mapping[int, int]) -> frozenset[tuple[str, str]]:
-        """Nodes whose heartbeats are in partitions that do not answer."""
-        if len(answered) == PARTITIONS:
-            return frozenset()
-        return frozenset(
-            key for key in self._sights if partition_of(key[1].encode()) not in answered
-        )
+            return {}
 
     def _record(self, record: Record) -> None:
         try:
@@ -203,12 +203,12 @@ class Watcher:
         if sender is not None and (withdrawn or node_of(sender) != beat.node_id):
             LOG.warning("refused heartbeat at offset %d: its sender is %r", record.offset, sender)
             return
-        self._sights = record_heartbeat(self._sights, beat, record.timestamp)
+        self.sightings.record_heartbeat(beat, record.timestamp)
 
     async def _report(self) -> None:
-        for pool, command in due_observations(self._sights, self._ttl_ms, self._idle_ms_max):
+        for pool, command in self.sightings.due_observations():
             await self._sender.send(POOL, pool, "", command)
-            self._sights = mark_reported(self._sights, pool, command.seen)
+            self.sightings.mark_reported(pool, command.seen)
             silent = [seen.node_id for seen in command.seen if seen.silent]
             if silent:
                 LOG.warning("pool %s: no heartbeat for %d ms: %s", pool, self._ttl_ms, silent)

@@ -30,14 +30,11 @@ MARGIN_SHARE: Final = 4
 
 
 class Ratios(Struct, frozen=True):
-    """Ratios of actual to estimated time of one class of work.
+    """Ratios of actual to estimated time of one class of work."""
 
-    counts: by bucket of `RATIOS_PPM`; what is above the last one counts there.
-    learnt_at: when the last one was counted.
-    """
-
+    # ratios counted in each bucket of `RATIOS_PPM`; the last one also has all that are larger
     counts: tuple[int, ...]
-    learnt_at: Ms
+    learnt_at: Ms  # time at which the last ratio was counted
 
     @property
     def samples(self) -> int:

@@ -13,7 +13,6 @@ from schemas.reasons import refusing
 from schemas.submission import Budget, Estimate, JobSpec, Pace
 from schemas.training import HyperParameters, LeaseHardware
 from schemas.units import PPM, GpuMs, Micro, Tokens
-from tunery.plan.exchange import exchange_ms, reference_ms
 from tunery.plan.memory import memory_of_variants
 from tunery.plan.methods import NEED_REFERENCE, REWARD
 from tunery.plan.packing import mixed, packed, steps_of_epoch
@@ -25,6 +24,7 @@ from tunery.plan.time import (
     HOLD_MS_MIN,
     STEP_MS,
     benchmark_tokens,
+    collectives_ms,
     eval_ms,
     graded_tokens,
     hold_of,
@@ -40,10 +40,11 @@ AS_EXPECTED: Final = Pace(train_ppm=PPM, eval_ppm=PPM)
 
 
 def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
-    """Expected use of one job in GPU-milliseconds (slots × elapsed), its hold, memory and price.
+    """Return the expected use of one job in GPU-milliseconds (slots × elapsed), hold, memory and
+    price.
 
-    Of variants that take turns, time, steps and tokens add up.
-    tokens: of the training file; those of further files are in the spec
+    Time, steps and tokens of variants that run one after the other add up.
+    tokens: tokens of the training file; the spec has those of further files
     """
     tokens = mixed(tokens, spec.mixture)
     base, slots, device = spec.base, spec.slots, spec.device
@@ -105,8 +106,7 @@ def _training(
         passed = rollout_tokens(hyper, labelled, passed)
         labelled *= hyper.num_generations * hyper.max_completion_length
     train = slots * train_ms(base, hyper, passed, slots, device, labelled=labelled)
-    train += slots * steps * exchange_ms(base, hyper, slots, device)
-    train += slots * reference_ms(base, hyper, slots, device, plan.packed_rows)
+    train += slots * steps * collectives_ms(base, hyper, slots, device)
     if hyper.sample_every_steps:
         train += slots * sampling_ms(base, slots, device) * (steps // hyper.sample_every_steps)
     return trained, steps, train

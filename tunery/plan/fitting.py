@@ -1,75 +1,43 @@
-"""How a step is made to fit one device, and why: the plan of a training's memory.
+"""How a step is made to fit its devices, with which engine, and why.
 
-What costs least is tried first: the step as it is; in smaller micro-batches, which take about the
-same time; with `recompute`, which takes 1.4 times as long; with `offload`, which waits for the bus
-unless a micro-batch has thousands of tokens, or `shard_weights`, with which ranks wait for each
-other in each layer. What a request sets stays as it is set.
+What costs least is tried first, in micro-batches of any size:
+
+    one slot                 as it is; `recompute` (1.4 times as long); `offload` (the bus is slow)
+    several slots, adapters  weights copied; with `recompute`; `shard_weights`; both; `offload`
+    several slots, all       `shard_weights`; with `recompute`; `offload`
+
+A slot that has others never offloads before it shards: NVLink carries ten times what the bus does.
+What a request sets stays as it is set.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterator
+from typing import Final
 
-from msgspec import to_builtins
 from msgspec.structs import replace
 
 from schemas.dataset import BaseTokens
 from schemas.model import Base
 from schemas.submission import JobSpec
 from schemas.training import Device, HyperParameters
-from tunery.plan.memory import base_bytes, memory_bytes
-from tunery.plan.methods import SHARDED
+from tunery.plan.engines import has_plain_layers
+from tunery.plan.memory import WIDTH, memory_bytes, precision_of
 from tunery.plan.micro_batches import rows_at_once, with_rows_at_once
 
-# Knobs that the plan sets where a request does not.
-PLANNED: Final = ("recompute", "offload", "shard_weights")
-# Of the architectures that a base's record tells apart, those of which one was tested: its layers
-# are a plain list (`tests/unit/tunery/ml/test_offload.py`).
-PASSING_FAMILIES: Final = frozenset(
-    {"llama", "mistral", "qwen", "olmo", "phi", "granite", "smollm"}
+# Knobs that the plan sets where a request does not, in the order in which reasons name them.
+PLANNED: Final = ("recompute", "shard_weights", "offload")
+# Ways to fit a step, what costs least first: recompute, shard_weights, offload.
+Way = tuple[bool, bool, bool]
+ONE_SLOT: Final[tuple[Way, ...]] = (
+    (False, False, False),
+    (True, False, False),
+    (True, False, True),
 )
-
-
-def unstreamed(family: str | None, asked: Mapping[str, Any]) -> str | None:
-    """What keeps the layers of a base from being streamed, in words; None: they can be.
-
-    family: None: the base is not known
-    asked: hyper-parameters of a request, or all that there are
-    """
-    if asked.get("adaptation") == "full":
-        return 'adaptation "full", with which every weight changes'
-    if asked.get("adaptation") == "qlora":
-        return 'adaptation "qlora", with which the device itself makes the four bits of all layers'
-    if asked.get("dora") is True:
-        return "dora, for which the device measures all weights first"
-    if asked.get("recompute") is False:
-        return "recompute false: a backward pass needs each layer once more"
-    writes = asked.get("sample_every_steps") not in (None, "auto", 0)
-    if writes or asked.get("method") == "reinforcement":
-        return "answers during the training, each token of which would copy all layers"
-    if family is not None and family not in PASSING_FAMILIES:
-        return f"models of the family {family}"
-    return None
-
-
-def unsharded(family: str | None, asked: Mapping[str, Any]) -> str | None:
-    """What keeps the layers of a model from being dealt to ranks, as `unstreamed`."""
-    adaptation = asked.get("adaptation") or "lora"
-    if adaptation != "full":
-        return f'adaptation "{adaptation}", with which the base is only read (offload is for that)'
-    if asked.get("recompute") is False:
-        return "recompute false: a backward pass needs each layer once more"
-    method = asked.get("method") or "supervised"
-    if method not in SHARDED:
-        return f"the method {method}, of which a micro-batch is not one pass through the model"
-    if asked.get("packing") is False:
-        return "packing false, with which each document is a pass through the model"
-    if asked.get("best_checkpoint") is True:
-        return "best_checkpoint, which keeps a copy of all weights"
-    if asked.get("sample_every_steps") not in (None, "auto", 0):
-        return "answers during the training, each token of which would pass all layers"
-    if family is not None and family not in PASSING_FAMILIES:
-        return f"models of the family {family}"
-    return None
+COPIED: Final[tuple[Way, ...]] = ONE_SLOT[:2]
+SHARDED: Final[tuple[Way, ...]] = (
+    (False, True, False),
+    (True, True, False),
+    (True, True, True),
+)
 
 
 def fitted(
@@ -78,18 +46,23 @@ def fitted(
     device: Device,
     tokens: BaseTokens | None,
     limit_bytes: int,
-    asked: Collection[str] = PLANNED,
+    asked: Collection[str] = (*PLANNED, "engine"),
     ranks: int = 1,
+    on_node: int = 0,
 ) -> HyperParameters:
-    """The same step as it fits; where it never does, one row at a time in the least memory.
+    """Return the same optimizer step in micro-batches that fit the memory, with the engine to use.
 
-    asked: knobs of `PLANNED` that the request sets
-    ranks: that share a step
+    If nothing fits, return one row at a time in the least memory.
+
+    asked: knobs of `PLANNED`, and "engine", that the request sets
+    ranks: number of ranks that share a step
+    on_node: largest number of these ranks on one node; 0: all
     """
     smallest = hyper
-    for way in _ways(base, hyper, device, asked, ranks):
+    for way in _ways(base.family, hyper, device, asked, ranks):
+        shards = on_node if way.shard_weights and on_node < ranks else 0
         for rows in range(rows_at_once(hyper), 0, -1):
-            smallest = with_rows_at_once(way, rows)
+            smallest = replace(with_rows_at_once(way, rows), shards=shards)
             if memory_bytes(base, smallest, device, tokens, ranks) <= limit_bytes:
                 return smallest
     return smallest
@@ -101,35 +74,71 @@ def memory_reason(spec: JobSpec) -> str | None:
     chosen = [name for name in PLANNED if name in spec.auto]
     if not chosen:
         return None
-    before = replace(hyper, **dict.fromkeys(chosen, False))
-    asked = [name for name in PLANNED if name not in chosen]
+    before = replace(hyper, **dict.fromkeys(chosen, False))  # its number of shards stays
+    asked = [name for name in (*PLANNED, "engine") if name not in spec.auto]
     needs = []
-    for way in _ways(base, before, spec.device, asked, spec.slots):
+    for way in _ways(base.family, before, spec.device, asked, spec.slots):
         size = memory_bytes(base, with_rows_at_once(way, 1), spec.device, ranks=spec.slots)
-        with_what = [name for name in PLANNED if getattr(way, name)] or ["neither"]
-        needs.append(f"{size / 1e9:.1f} GB with {with_what[-1]}")
+        with_what = " and ".join(name for name in PLANNED if getattr(way, name)) or "neither"
+        needs.append(f"{size / 1e9:.1f} GB with {with_what}")
         if all(getattr(way, name) == getattr(hyper, name) for name in PLANNED):
             break
     text = f"a packed row at a time needs {', '.join(needs)}: the first that a slot has is taken"
-    if hyper.offload:
-        kept = base_bytes(base, replace(hyper, offload=False), spec.device)
-        text += f"; the {kept / 1e9:.1f} GB of the base stay in the memory of the machine"
     if hyper.shard_weights:
-        text += f"; each of {spec.slots} slots keeps a part of the layers' weights"
+        shards = f"{hyper.shards} slots of a node" if hyper.shards else f"{spec.slots} slots"
+        text += f"; each of {shards} keeps a share of the weights"
+    if hyper.offload:
+        kept = WIDTH[precision_of(hyper, spec.device)] * base.parameters
+        text += f"; the {kept / 1e9:.1f} GB of weights stay in the memory of the machine"
     return text
 
 
+def engine_reason(spec: JobSpec) -> str:
+    """Why this engine runs the job, in words."""
+    hyper, slots = spec.hyper, spec.slots
+    if "engine" not in spec.auto:
+        return "the request names it"
+    if slots == 1:
+        return (
+            "one slot has too little memory for the weights: FSDP2 keeps them in the machine's"
+            if hyper.offload
+            else "one slot needs no process group"
+        )
+    if not hyper.shard_weights:
+        return f"each of {slots} slots has the memory for a copy of all weights"
+    if hyper.adaptation == "full":
+        return f"all weights are trained: each of {slots} slots keeps a share of them"
+    return f"a slot has no memory for a copy of the base: each of {slots} keeps a share of it"
+
+
 def _ways(
-    base: Base, hyper: HyperParameters, device: Device, asked: Collection[str], ranks: int
+    family: str, hyper: HyperParameters, device: Device, asked: Collection[str], ranks: int
 ) -> Iterator[HyperParameters]:
     """The step in all ways that the plan may choose, what costs least first."""
-    yield hyper
-    if "recompute" not in asked and not hyper.recompute:
-        hyper = replace(hyper, recompute=True)
-        yield hyper
-    may_stream = unstreamed(base.family, to_builtins(hyper)) is None and hyper.recompute
-    if device == "cuda" and "offload" not in asked and not hyper.offload and may_stream:
-        yield replace(hyper, offload=True)
-    may_shard = unsharded(base.family, to_builtins(hyper)) is None and hyper.recompute
-    if ranks > 1 and "shard_weights" not in asked and not hyper.shard_weights and may_shard:
-        yield replace(hyper, shard_weights=True)
+    if not has_plain_layers(family):
+        ways = COPIED
+    elif ranks == 1:
+        ways = ONE_SLOT
+    else:
+        ways = SHARDED if hyper.adaptation == "full" else COPIED + SHARDED
+    earlier: list[HyperParameters] = []
+    for way in ways:
+        free = {name: value for name, value in zip(PLANNED, way, strict=True) if name not in asked}
+        candidate = _with_engine(replace(hyper, **free), asked, ranks)
+        if free.get("offload") and not _may_offload(candidate, device, ranks):
+            continue
+        if candidate not in earlier:
+            earlier.append(candidate)
+            yield candidate
+
+
+def _may_offload(hyper: HyperParameters, device: Device, ranks: int) -> bool:
+    """Return whether the plan may choose offload. On a CPU, host memory is the device's memory."""
+    may_move = hyper.engine != "single" and (ranks == 1 or hyper.shard_weights)
+    return device == "cuda" and may_move
+
+
+def _with_engine(hyper: HyperParameters, asked: Collection[str], ranks: int) -> HyperParameters:
+    if "engine" in asked:
+        return hyper
+    return replace(hyper, engine="fsdp2" if ranks > 1 or hyper.offload else "single")

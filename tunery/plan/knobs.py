@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from schemas.training import LossType, MethodName
+from schemas.training import EngineName, LossType, MethodName
+from schemas.units import PPB, PPM
 from tunery.plan.methods import SMOOTHED
 from tunery.work.spec import ALL_LINEAR
 
@@ -20,27 +21,21 @@ LAYER: Final = re.compile(r"[A-Za-z0-9_.]{1,64}")
 
 @dataclass(frozen=True, kw_only=True)
 class Knob:
-    """One hyper-parameter of a request.
+    """One hyper-parameter of a request."""
 
-    field: of `HyperParameters` that it sets.
-    default: None: it follows the rule in `source`.
-    source: where the default comes from.
-    low, high: range of a number, both included.
-    choices: words that it may be.
-    methods: those that have it; empty: all.
-    """
-
-    field: str
+    field: str  # name of the field of `HyperParameters` that it sets
     kind: Kind
-    default: Number | str | None
-    source: str
+    default: Number | str | None  # default value; None: the rule in `source` computes it
+    source: str  # origin of the default
+    # low, high: range of a number, both included
     low: Number = 0
     high: Number = 0
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()  # allowed words
+    # training methods that have this hyper-parameter; empty: all
     methods: tuple[MethodName, ...] = ()
 
     def allows(self, value: Any) -> bool:
-        """Whether a value is of its kind and in its range; "auto" and null are not asked here."""
+        """Return whether a value has the right type and range. Not for "auto" or null."""
         match self.kind:
             case "choice":
                 return value in self.choices
@@ -60,8 +55,45 @@ class Knob:
             case "whole" | "number":
                 return self._is_number(value)
 
+    def recorded(self, value: Any) -> Any:
+        """Return the value for the log; for a default without one, zero or the first choice."""
+        match self.kind:
+            case "whole":
+                return int(value or 0)
+            case "number":
+                return round(float(value or 0) * self.unit)
+            case "choice":
+                return value or self.choices[0]
+            case "flag":
+                return value is True or value == "true"
+            case "layers" | "names":
+                return () if isinstance(value, str) else tuple(sorted({*value}))
+            case "pattern":
+                return tuple(sorted(value.items()))
+
+    def shown(self, value: Any) -> Any:
+        """Return the value that a request has for one of the log."""
+        match self.kind:
+            case "whole" | "choice" | "flag":
+                return value
+            case "number":
+                return value / self.unit
+            case "layers":
+                return list(value) or ALL_LINEAR
+            case "names":
+                return list(value)
+            case "pattern":
+                return dict(value)
+
+    @property
+    def unit(self) -> int:
+        """The integer that the log has for 1.0."""
+        return PPB if self.field.endswith("_ppb") else PPM
+
     def _is_number(self, value: Any) -> bool:
-        """Whether it is one that is in the range. Never float(): JSON has larger numbers."""
+        """Return whether a value is a number in range. Never use float(): JSON has larger
+        numbers.
+        """
         whole = isinstance(value, int) and not isinstance(value, bool)
         fits = whole or (isinstance(value, float) and self.kind == "number")
         return fits and bool(self.low <= value <= self.high)
@@ -83,7 +115,7 @@ def _number(field: str, low: Number, high: Number, default: Number | None, sourc
     return Knob(field=field, kind="number", low=low, high=high, default=default, source=source)
 
 
-def _choice(field: str, choices: tuple[str, ...], default: str, source: str) -> Knob:
+def _choice(field: str, choices: tuple[str, ...], default: str | None, source: str) -> Knob:
     return Knob(field=field, kind="choice", choices=choices, default=default, source=source)
 
 
@@ -181,7 +213,7 @@ KNOBS: Final[Mapping[str, Knob]] = {
         source="LoRA without regret; or a list of names such as `q_proj`",
     ),
     "rank_pattern": _pattern("rank_pattern", 256, '`rank` for all; `{"q_proj": 32}` for some'),
-    "alpha_pattern": _pattern("alpha_pattern", 1024, "`alpha` for all; likewise"),
+    "alpha_pattern": _pattern("alpha_pattern", 1024, '`alpha` for all; `{"q_proj": 64}` for some'),
     "modules_to_save": Knob(
         field="modules_to_save",
         kind="names",
@@ -214,15 +246,22 @@ KNOBS: Final[Mapping[str, Knob]] = {
         "memory for a row without it",
         default=None,
     ),
-    "offload": _flag(
-        "offload",
-        "the layers of the base stay in the machine's memory, and pass through the device: where "
-        "`recompute` is not enough",
-        default=None,
+    "engine": _choice(
+        "engine",
+        get_args(EngineName),
+        None,
+        "one slot: `single`; several: `fsdp2`; `deepspeed` where it is named",
     ),
     "shard_weights": _flag(
         "shard_weights",
-        "of the layers' weights each slot has a share: where `recompute` is not enough for all",
+        "each of several slots keeps a share of the weights: with `full`, and where a slot has too "
+        "little memory for a copy of the base",
+        default=None,
+    ),
+    "offload": _flag(
+        "offload",
+        "weights stay in the machine's memory and are copied layer by layer: where nothing else "
+        "is enough",
         default=None,
     ),
     "eval_every_steps": _whole(
@@ -234,6 +273,12 @@ KNOBS: Final[Mapping[str, Knob]] = {
     "best_checkpoint": _flag("best_checkpoint", "the adapter of the last step is published"),
     "early_stopping_patience": _whole(
         "early_stopping_patience", 0, 100, 0, "evaluations without improvement; 0: it never stops"
+    ),
+    "stop_if_nothing_learnt": _flag(
+        "stop_if_nothing_learnt",
+        "a warning says so; `true`: the training fails with `nothing_learnt` once all rewards of "
+        "20 steps in a row are equal, or after 60 steps (a fifth of a long training) without the "
+        "loss falling by 2 %",
     ),
     "threads": _whole("threads", 1, 64, None, "2 of a CPU, 4 beside an accelerator"),
     "checkpoint_every_steps": _whole(

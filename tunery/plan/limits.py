@@ -16,7 +16,7 @@ from schemas.units import GpuMs
 
 
 def over_hard_limit(limits: Limits, committed: GpuMs, needs: Estimate) -> Rejected | None:
-    """Why a hold does not fit beside what the month has used and holds; None: it does."""
+    """Return why a hold does not fit with what the month has used and holds; None: it does."""
     if committed + needs.hold_gpu_ms <= limits.hard_gpu_ms:
         return None
     above = refusing(

@@ -1,6 +1,7 @@
-"""Peak memory of one training slot, by what a step keeps: each constant is counted or measured.
+"""Peak memory of one training slot, by engine and by what a step keeps: each constant is counted
+or measured.
 
-The trainer keeps all activations for the backward pass, unless it is told to compute them again
+The trainer keeps all activations for the backward pass, unless the job recomputes them
 (`recompute`), and gives every labelled position its logits. A test trains
 such shapes and compares their peak with this: `tests/integration/tunery/ml/test_memory.py`.
 """
@@ -15,17 +16,24 @@ from schemas.training import Device, HyperParameters
 from schemas.units import divide_up
 from tunery.plan.methods import REWARD
 from tunery.plan.micro_batches import rows_at_once
+from tunery.work.spec import Engine
 
 # LoRA on all linear layers has about 1.6 × parameters / hidden size parameters per rank
 # (measured 1.3 for SmolLM2-135M, 1.34 for Llama-3.1-8B with their embeddings counted).
 LORA_TENTHS: Final = 16
 GRADIENT_BYTES: Final = 4  # fp32, as the masters are
 LORA_BYTES: Final = 16  # fp32 master, gradient, two Adam moments; the adapter itself comes on top
-# Of a weight, where all are trained: gradient, two moments; master, unless the weight is fp32.
+# A trained weight whose states are sharded: the same four. FSDP2 makes the run's type from the
+# weight in fp32 when a layer is gathered.
+SHARED_BYTES: Final = 16
+# Gradients that DeepSpeed sends at once. Its default of 5e8 takes 1 GB of a device, also for an
+# adapter of 50 MB.
+BUCKET_VALUES: Final = 50_000_000
+# A weight, where all are trained: gradient, two moments; master, unless the weight is fp32.
 FULL_BYTES: Final[Mapping[str, int]] = {"bf16": 16, "fp32": 12}
 LAYER_PARAMETERS_PER_HIDDEN_SQUARED: Final = 12
 INNER_PER_HIDDEN: Final = 3  # width of the inner layer, where the base's record does not say
-VOCABULARY: Final = 131_072  # likewise
+VOCABULARY: Final = 131_072  # number of tokens, where the base's record does not say
 # What autograd keeps of one token in one layer, in values of the weights' type per unit of width
 # (queries, keys, values, output, inputs of adapters; inside: gate, activation, product, input of
 # the adapter) and in bytes (two norms in fp32). Dropout keeps its noise and its output for each of
@@ -33,16 +41,21 @@ VOCABULARY: Final = 131_072  # likewise
 HIDDEN_VALUES: Final = 8
 INNER_VALUES: Final = 4
 NORM_BYTES: Final = 16
+# On an accelerator Liger's kernels keep neither the activation nor a copy of the inputs of norms in
+# fp32 (measured on an H200: 50 KB of a token and layer of 4,096; 48 by these).
+FUSED_FAMILIES: Final = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+FUSED_INNER_VALUES: Final = 1
+FUSED_NORM_BYTES: Final = 8
 # DoRA keeps the outputs of the base and of the adapter, of each layer.
 DORA_HIDDEN: Final = 10
 DORA_INNER: Final = 4
 DROPOUT_INPUTS: Final = 6  # of the hidden width; the seventh has the inner width
-# Of a pair of tokens in each head, where attention is computed without SDPA: its weight in fp32,
+# A pair of tokens in each head, where attention is computed without SDPA: its weight in fp32,
 # and in the weights' type or what it was before it was capped. While one layer is at work, the
 # score, its mask and gradients are there, too.
 PAIR_BYTES: Final = 8
 PAIR_BYTES_AT_WORK: Final = 16
-# Of one logit: fp32 log-probabilities and two gradients of them (measured 11.8 to 12.9).
+# One logit: fp32 log-probabilities and two gradients of them (measured 11.8 to 12.9).
 LOGIT_BYTES: Final = 12
 # On an accelerator TRL's loss of plain answers never has all logits at once: of a label, what it
 # keeps for each unit of width (measured 30).
@@ -56,25 +69,31 @@ KEPT_PERCENT: Final[Mapping[Device, Mapping[str, int]]] = {
 }
 # With recompute one layer is at work, but glibc keeps what those before it freed (measured: 6.3).
 LAYERS_AT_WORK: Final[Mapping[Device, int]] = {"cpu": 6, "cuda": 1}
-# Of a value that dropout saw, times the width of a weight: its noise and its output; on an
+# A value that dropout saw, times the width of a weight: its noise and its output; on an
 # accelerator a byte of noise, and some.
 DROPOUT_WIDTHS: Final[Mapping[Device, int]] = {"cpu": 2, "cuda": 1}
-# Of each weight where all are trained: what AdamW needs while it computes all of them at once.
+# Each weight where all are trained: what AdamW needs while it computes all of them at once. It
+# was measured on an H100; PyTorch's fused kernel, which trains since, should need none of it there.
 STEP_BYTES: Final[Mapping[Device, int]] = {"cpu": 0, "cuda": 4}
+# Each weight that several ranks train: what it was before their first steps, which they take
+# twice, in the machine's memory. DeepSpeed has a master beside each weight, also in fp32.
+REPEATED_BYTES: Final = 4
 SHARD_BYTES: Final = 6  # of a token of the training file: the file and a byte of labels
-# Of 1,000 weights in NF4: half a byte each, and for 64 a scale of a byte and some (QLoRA, §3).
+# 1,000 weights in NF4: half a byte each, and for 64 a scale of a byte and some (QLoRA, §3).
 FOUR_BIT_BYTES: Final = 516
 WIDTH: Final[Mapping[str, int]] = {"bf16": 2, "fp32": 4}
 # "auto" takes bf16 where the processor multiplies it: on a CPU the larger one is counted.
 AUTO_PRECISION: Final[Mapping[Device, str]] = {"cpu": "fp32", "cuda": "bf16"}
 CONTEXT_BYTES: Final = 650_000_000  # CUDA's own of each process, which PyTorch does not count
+DEEPSPEED_BYTES: Final = 80_000_000  # of DeepSpeed in a process
+# Buckets of gradients at once. Stage 3 puts what it sends together a second time (its
+# `reduce_scatter_coalesced`); gloo, which has no reduce-scatter of its own, reduces a copy of that.
+BUCKETS_OF_STAGE_3: Final[Mapping[Device, int]] = {"cpu": 3, "cuda": 2}
 QUANTISING_BYTES: Final = 54_000_000  # of bitsandbytes in a process, which QLoRA alone loads
-LAYERS_STREAMED: Final = 2  # on the device at once with `offload`: one computes, one is copied
-LAYERS_SHARDED: Final = 1  # with `shard_weights`: nothing is brought while a layer computes
-SHARDED_BYTES: Final = 16  # of a weight in the rank that has it: master, sum of gradients, moments
+LAYERS_GATHERED: Final = 2  # in flight with weights in shares: one computes, one is prefetched
 # process, libraries, allocator; on an accelerator: context, work space of its libraries
 OVERHEAD_BYTES: Final[Mapping[Device, int]] = {
-    "cpu": 966_000_000,
+    "cpu": 900_000_000,
     "cuda": CONTEXT_BYTES + 160_000_000,
 }
 
@@ -87,15 +106,11 @@ TOKENS_KEPT: Final = 4 * 4_096
 
 @dataclass(frozen=True)
 class _Kept:
-    """What a row of a micro-batch is from its forward pass to its backward pass.
-
-    labels: tokens that are given logits
-    pairs: of tokens that a mask is about
-    """
+    """Activations that a row of a micro-batch keeps from its forward to its backward pass."""
 
     tokens: int
-    labels: int
-    pairs: int
+    labels: int  # number of tokens for which logits are computed
+    pairs: int  # number of token pairs that an attention mask covers
 
 
 def replica_bytes(base: Base) -> int:
@@ -112,10 +127,11 @@ def memory_bytes(
     tokens: BaseTokens | None = None,
     ranks: int = 1,
 ) -> int:
-    """Peak memory of one slot: weights, optimizer, one micro-batch, rows, process.
+    """Return the peak memory of one slot: weights, optimizer, one micro-batch, rows, process.
 
-    tokens: of the training file; None: rows are as long as they may be, the file is not counted
-    ranks: that share the optimizer, and with `shard_weights` the weights
+    tokens: tokens of the training file; None: rows have their maximum length, the file is not
+        counted
+    ranks: size of the process group; the engine decides what the ranks share
     """
     precision = precision_of(hyper, device)
     in_file = 0 if tokens is None else tokens.tokens
@@ -129,7 +145,8 @@ def memory_bytes(
     if device == "cpu":
         besides += SHARD_BYTES * in_file
         besides += QUANTISING_BYTES if hyper.adaptation == "qlora" else 0
-    return base_bytes(base, hyper, device) + trained + at_once + besides
+        besides += DEEPSPEED_BYTES if hyper.engine == "deepspeed" else 0
+    return base_bytes(base, hyper, device, ranks) + trained + at_once + besides
 
 
 def memory_of_variants(
@@ -153,51 +170,46 @@ def precision_of(hyper: HyperParameters, device: Device) -> str:
     return AUTO_PRECISION[device] if hyper.precision == "auto" else hyper.precision
 
 
-def _bytes_of_others(base: Base, hyper: HyperParameters, device: Device, ranks: int) -> int:
-    """Of masters and moments that other ranks have: each has those of its share of the weights.
-
-    Gradients are summed once a step: until then each rank has its own of all weights.
-    """
-    weights = trained_weights(base, hyper)
-    share = _share(base, hyper, ranks)
-    each = FULL_BYTES[precision_of(hyper, device)] - GRADIENT_BYTES
-    if hyper.adaptation == "full":
-        each += STEP_BYTES[device]
-    return each * (weights - share)
-
-
-def _share(base: Base, hyper: HyperParameters, ranks: int) -> int:
-    """Trained weights that are dealt to a rank: whole tensors, none of which is larger than the
-    table of tokens.
-    """
-    weights = trained_weights(base, hyper)
-    largest = 0
-    if hyper.adaptation == "full" or hyper.modules_to_save:
-        largest = (base.vocabulary or VOCABULARY) * base.hidden_size
-    return min(weights, max(largest, divide_up(weights, ranks)))
-
-
-def _sharded_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: int) -> int:
-    """What a rank keeps of its own weights, and gradients of a micro-batch until they are handed
-    over: of a layer, and of the tables of tokens.
-    """
-    own = (SHARDED_BYTES + STEP_BYTES[device]) * _share(base, hyper, ranks)
-    layers = layers_weights(base)
-    passing = base.parameters - layers + divide_up(layers, _layers(base))
-    return own + (_width(hyper, device) + GRADIENT_BYTES) * passing
-
-
 def _trained_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: int) -> int:
-    """What is trained, with its gradients and the state of its optimizer."""
-    if hyper.shard_weights:
-        return _sharded_bytes(base, hyper, device, ranks)
+    """Return bytes of trained weights, their gradients and the optimizer's state."""
+    engine, trained = Engine.from_log(hyper, ranks), trained_weights(base, hyper)
     width = _width(hyper, device)
-    trained = (LORA_BYTES + width) * trained_weights(base, hyper)
-    if hyper.adaptation == "full":
-        trained = (FULL_BYTES[precision_of(hyper, device)] + STEP_BYTES[device]) * base.parameters
-        if hyper.best_checkpoint:
-            trained += width * base.parameters
-    return trained - _bytes_of_others(base, hyper, device, ranks)
+    step = STEP_BYTES[device] if hyper.adaptation == "full" else 0
+    repeated = REPEATED_BYTES if device == "cpu" else 0
+    if engine.name == "single" or (engine.name == "fsdp2" and engine.weights == "copied"):
+        each = LORA_BYTES + width
+        if hyper.adaptation == "full":
+            each = FULL_BYTES[precision_of(hyper, device)] + step
+            each += width if hyper.best_checkpoint else 0
+        if engine.name != "single":  # one all-reduce of all gradients in their own buffer
+            each += GRADIENT_BYTES + repeated
+        return each * trained
+    # FSDP2's shards and those of ZeRO: weights in fp32, sums of gradients and moments.
+    best = width if hyper.best_checkpoint and hyper.adaptation == "full" else 0
+    repeated += width if device == "cpu" and engine.name == "deepspeed" else 0
+    each = SHARED_BYTES + repeated + step + best
+    share = divide_up(each * trained, sharing(hyper, ranks))
+    if _leaves_device(engine, device):
+        share = 0
+    if engine.name == "deepspeed":
+        bucket = width * (BUCKET_VALUES if device == "cuda" else min(BUCKET_VALUES, trained))
+        share += bucket * (1 if engine.weights == "copied" else BUCKETS_OF_STAGE_3[device])
+    if engine.weights == "copied":  # ZeRO-1 and -2: gradients in the run's type until they are cut
+        return share + width * trained
+    # Gradients of a micro-batch until they are added: of a layer, and of the tables of tokens.
+    layers = layers_weights(base)
+    tables = base.parameters - layers if hyper.adaptation == "full" else 0
+    whole = min(trained, tables + divide_up(layers, _layers(base)))
+    return share + (width + GRADIENT_BYTES) * whole
+
+
+def sharing(hyper: HyperParameters, ranks: int) -> int:
+    return min(hyper.shards or ranks, ranks)
+
+
+def _leaves_device(engine: Engine, device: Device) -> bool:
+    """Return whether shards and optimizer states are in host memory instead of device memory."""
+    return engine.cpu_offload and device == "cuda"
 
 
 def trained_weights(base: Base, hyper: HyperParameters) -> int:
@@ -210,7 +222,9 @@ def trained_weights(base: Base, hyper: HyperParameters) -> int:
 
 
 def _rollouts(hyper: HyperParameters, row: int, tokens: BaseTokens | None) -> _Kept:
-    """Of a packed row of prompts: each prompt with each of its answers, in a row of its own."""
+    """Return what a packed row of prompts keeps: each prompt with each of its answers, in its own
+    row.
+    """
     of_file = 1 if tokens is None else max(1, tokens.tokens)
     prompts = 1 if tokens is None else divide_up(row * tokens.trainable_tokens, of_file)
     prompts = max(1, prompts)
@@ -219,28 +233,29 @@ def _rollouts(hyper: HyperParameters, row: int, tokens: BaseTokens | None) -> _K
     return _Kept(answers * width, answers * longest, answers * width * width)
 
 
-def base_bytes(base: Base, hyper: HyperParameters, device: Device) -> int:
-    """The weights of the base; with QLoRA its tables of tokens stay as wide as they are.
+def base_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: int = 1) -> int:
+    """The weights that compute, in the type of the run.
 
-    With `offload` a device has those and two layers; a processor has the buffers of both on top.
-    With `shard_weights` either has them and one layer.
+    With weights in shares: a rank's share of what is frozen (`_trained_bytes` has that of what is
+    trained), the layers that are gathered, and the tables of tokens, which stay gathered through a
+    micro-batch. With QLoRA layers have four bits.
     """
-    width = _width(hyper, device)
+    engine, width = Engine.from_log(hyper, ranks), _width(hyper, device)
     layers = layers_weights(base)
+    tables = width * (base.parameters - layers)
+    in_layers = width * layers
     if hyper.adaptation == "qlora":
-        return width * (base.parameters - layers) + layers * FOUR_BIT_BYTES // 1_000
-    if hyper.shard_weights:
-        buffers = LAYERS_SHARDED * divide_up(layers, _layers(base))
-        return width * (base.parameters - layers + buffers)
-    if not hyper.offload:
-        return width * base.parameters
-    buffers = LAYERS_STREAMED * divide_up(layers, _layers(base))
-    kept = base.parameters if device == "cpu" else base.parameters - layers
-    return width * (kept + buffers)
+        in_layers = layers * FOUR_BIT_BYTES // 1_000
+    if engine.weights == "copied":
+        return tables + in_layers
+    gathered = tables + LAYERS_GATHERED * divide_up(in_layers, _layers(base))
+    if hyper.adaptation == "full" or _leaves_device(engine, device):
+        return gathered
+    return divide_up(tables + in_layers, sharing(hyper, ranks)) + gathered
 
 
 def streamed_bytes(base: Base, hyper: HyperParameters, device: Device) -> int:
-    """What a pass over all layers copies to a device with `offload` or `shard_weights`."""
+    """Return bytes that a pass over all layers gathers or copies to a device."""
     return _width(hyper, device) * layers_weights(base)
 
 
@@ -263,9 +278,10 @@ def _layers(base: Base) -> int:
 
 
 def _is_tied(base: Base) -> bool:
-    """Whether one table reads and writes tokens: then two leave too little for the layers.
+    """Return whether input and output embeddings share one table.
 
-    Queries and outputs are as wide as the model at least, keys and values may be much narrower.
+    If two tables would leave too few parameters for the layers, they must be one. Queries and
+    outputs are at least as wide as the model; keys and values may be much narrower.
     """
     hidden, inner = base.hidden_size, base.inner_size or INNER_PER_HIDDEN * base.hidden_size
     layers = base.layers * hidden * (2 * hidden + 3 * inner)
@@ -280,12 +296,14 @@ def _whole_layers(base: Base, hyper: HyperParameters) -> int:
 def _row_bytes(
     base: Base, kept: _Kept, precision: str, hyper: HyperParameters, device: Device
 ) -> int:
-    """What a packed row keeps from its forward pass to its backward pass."""
+    """Return bytes that a packed row keeps from its forward pass to its backward pass."""
     width = WIDTH[precision]
     hidden = max(base.hidden_size, 1)
     inner = base.inner_size or INNER_PER_HIDDEN * hidden
     layers = _layers(base)
     token = hidden * (HIDDEN_VALUES * width + NORM_BYTES) + inner * INNER_VALUES * width
+    if device == "cuda" and base.family in FUSED_FAMILIES:
+        token -= hidden * FUSED_NORM_BYTES + inner * FUSED_INNER_VALUES * width
     if hyper.dora:
         token += (DORA_HIDDEN * hidden + DORA_INNER * inner) * width
     if hyper.dropout_ppm:

@@ -20,8 +20,6 @@ ROWS_OF_METHOD: Final[Mapping[MethodName, RowKind]] = {
 REWARD: Final[MethodName] = "reward"  # what it trains gives a number, and writes nothing
 # Those that compare with the model as it was before training.
 NEED_REFERENCE: Final[frozenset[MethodName]] = frozenset(("dpo", "kto"))
-# Those whose weights may be dealt to ranks: a micro-batch is one pass of a model that writes.
-SHARDED: Final[frozenset[MethodName]] = frozenset(("supervised", "dpo", "simpo", "orpo", "cpo"))
 # Losses of `dpo` that take some of the pairs to be the wrong way round.
 SMOOTHED: Final[tuple[LossType, ...]] = ("sigmoid", "robust", "exo_pair")
 # Every other dialect has answers.
@@ -39,12 +37,14 @@ ROW_WORDS: Final[Mapping[RowKind, str]] = {
 
 
 def rows_of_dialect(dialect: str) -> RowKind:
-    """What the rows of a file are."""
+    """Return the kind of rows in a file of this dialect."""
     return ROWS_OF_DIALECT.get(dialect, "answers")
 
 
 def can_learn(wanted: RowKind, rows: RowKind) -> bool:
-    """Whether a method that wants some rows takes others: a pair is two answers with labels."""
+    """Return whether a method for `wanted` rows accepts `rows`: a pair is two answers with
+    labels.
+    """
     return wanted == rows or (wanted, rows) == ("labels", "pairs")
 
 

@@ -16,24 +16,28 @@ def rows_at_once(hyper: HyperParameters) -> int:
 
 
 def with_rows_at_once(hyper: HyperParameters, rows: int) -> HyperParameters:
-    """The same step in micro-batches of at most so many rows, all of the same size."""
+    """Return the same step in equal micro-batches of at most `rows` rows."""
     size = max(size for size in range(1, rows + 1) if hyper.batch_size % size == 0)
     return replace(hyper, accumulation=hyper.batch_size // size)
 
 
 def with_at_most(hyper: HyperParameters, rows: int) -> HyperParameters:
-    """The same step in micro-batches of at most so many rows, and as it is if it has no more."""
+    """Return the same step in micro-batches of at most `rows` rows, unchanged if they have no
+    more.
+    """
     return hyper if rows_at_once(hyper) <= rows else with_rows_at_once(hyper, rows)
 
 
 def with_smaller_micro_batches(hyper: HyperParameters) -> HyperParameters | None:
-    """The same step in micro-batches of at most half as many rows; None: they have one row."""
+    """Return the same step in micro-batches of at most half as many rows; None: they have one
+    row.
+    """
     rows = rows_at_once(hyper)
     return None if rows == 1 else with_rows_at_once(hyper, rows // 2)
 
 
 def shared_among(hyper: HyperParameters, ranks: int) -> HyperParameters | None:
-    """The same step in the largest micro-batches with which no rank has more rows than it needs to.
+    """Return the step in the largest micro-batches that split its rows evenly over the ranks.
 
     They are no larger than they are now. None: a step has fewer rows than there are ranks.
     """

@@ -29,9 +29,9 @@ def packed(tokens: BaseTokens, max_length: int, fraction_ppm: int) -> PackPlan:
 
 
 def mixed(tokens: BaseTokens, mixture: Sequence[MixtureFile]) -> BaseTokens:
-    """What an epoch sees of a training file and of further files, each as often as its weight says.
+    """Return the tokens of an epoch over a training file and further files, repeated by weight.
 
-    Of a weight below 1 rows are drawn, so that their number is exact and their tokens are expected.
+    A weight below 1 samples rows: their number is exact and their tokens are an expectation.
     """
     for file in mixture:
         tokens = _with(tokens, file.tokens, file.weight_ppm)

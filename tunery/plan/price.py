@@ -143,33 +143,35 @@ def price_micro(price: Price, time: MicroGpuMs, tokens: Tokens) -> Micro:
 
 
 def usage_micro(time: MicroGpuMs) -> Micro:
-    """What all of a job's time costs, rounded half to even: never more than `price_micro`."""
+    """Return the cost of all time of a job, rounded half to even: never more than `price_micro`."""
     return divide_half_even(time, HOUR_MS)
 
 
 def line_micro(before: MicroGpuMs, time: MicroGpuMs) -> Micro:
-    """What one line of an invoice costs (credits: negative), after `before` of the same job.
+    """Return the cost of one invoice line (negative for credits), after `before` of the same job.
 
     The line is the difference of two rounded sums. So the lines of a job add up to `usage_micro` of
-    their time, at whatever rates they are: all of it credited is exactly 0.
+    their time at any rates, and a fully credited job costs exactly 0.
     """
     return usage_micro(before + time) - usage_micro(before)
 
 
 def tokens_micro(tokens: Tokens, token_micro_per_million: Micro) -> Micro:
-    """What all trained tokens of a job cost, rounded half to even: never more than `price_micro`.
+    """Return the cost of all trained tokens, rounded half to even: never more than `price_micro`.
 
-    Lines of tokens are differences of it, as those of time are of `usage_micro`.
+    Token lines are differences of this function, as time lines are of `usage_micro`.
     """
     return divide_half_even(tokens * token_micro_per_million, PPM)
 
 
 def volume_micro(quantity: int, per: int, unit_micro: Micro, tiers: Sequence[Tier]) -> Micro:
-    """What volume tiers take off a month's quantity, rounded half to even; 0 below the first tier.
+    """Return the discount of volume tiers on a month's quantity, rounded half to even.
 
-    quantity: of one rate in one month, in whole GPU-milliseconds or tokens.
+    The discount is 0 below the first tier.
+
+    quantity: quantity at one rate in one month, in whole GPU-milliseconds or tokens.
     per: how many of them are one unit.
-    unit_micro: a unit before the first tier.
+    unit_micro: price of a unit before the first tier.
     """
     exact, price = 0, unit_micro
     for tier in tiers:
@@ -179,5 +181,7 @@ def volume_micro(quantity: int, per: int, unit_micro: Micro, tiers: Sequence[Tie
 
 
 def job_cost(time: MicroGpuMs, tokens: Tokens, price: Price) -> Micro:
-    """What a job costs that was billed so much (use less credits): the sum of its lines."""
+    """Return the cost of a job that was billed this much (use less credits): the sum of its
+    lines.
+    """
     return usage_micro(time) + tokens_micro(tokens, price.token_micro_per_million)

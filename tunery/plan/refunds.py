@@ -5,6 +5,8 @@ its use. `table` is a section of docs/reference/billing.md.
 
 Memory that runs out is always our error: `tunery.plan.memory` estimates it from the base model and
 the hyper-parameters alone, and no request can say that a job fits although the estimate denies it.
+Time is our error in part: a grader or a long answer may take longer than anyone can know. So a job
+that has used up its hold, three times what was estimated, costs what was estimated at most.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,20 +19,15 @@ from schemas.training import AttemptOutcome, FailureCause
 #: how an attempt ended: what became of it, the cause of its failure, or by its tenant's wish
 AttemptClass: TypeAlias = Literal["succeeded", "not_started", "lost", "preempted", "tenant"]
 #: how much is given back
-Scope: TypeAlias = Literal["nothing", "since_checkpoint", "attempt", "job"]
+Scope: TypeAlias = Literal["nothing", "since_checkpoint", "attempt", "above_estimate", "job"]
 
 
 class Refund(NamedTuple):
-    """What is given back for one class of failure.
+    """Refund for one class of failure."""
 
-    scope: how much.
-    cause: what its lines of the ledger say; None: there are none.
-    meaning: the failure in words.
-    """
-
-    scope: Scope
-    cause: CreditCause | None
-    meaning: str
+    scope: Scope  # how much
+    cause: CreditCause | None  # cause of the credit on its ledger lines; None: there are none
+    meaning: str  # the failure in words
 
 
 ATTEMPTS: Final[Mapping[AttemptClass | FailureCause, Refund]] = {
@@ -44,6 +41,9 @@ ATTEMPTS: Final[Mapping[AttemptClass | FailureCause, Refund]] = {
     "tenant": Refund("nothing", None, "its tenant paused or cancelled the job"),
     "budget": Refund("nothing", None, "the use that its hold allows was up"),
     "divergence": Refund("nothing", None, "the loss became infinite or not a number"),
+    "nothing_learnt": Refund(
+        "nothing", None, "its steps taught nothing, and its tenant wanted it to stop then"
+    ),
     "bad_data": Refund("nothing", None, "a row of the training file cannot be trained on"),
     "user": Refund("nothing", None, "the request was wrong"),
     "succeeded": Refund("nothing", None, "it did what it was asked to"),
@@ -59,26 +59,25 @@ JOBS: Final[Mapping[str, Refund]] = {
     errors.ATTEMPTS_EXHAUSTED: Refund(
         "job", "attempts_exhausted", "too many attempts in a row failed for the platform's reasons"
     ),
+    errors.BUDGET_EXHAUSTED: Refund(
+        "above_estimate", "estimate_exceeded", "it used up its hold before it had a result"
+    ),
 }
 SCOPES: Final[Mapping[Scope, str]] = {
     "nothing": "nothing",
     "since_checkpoint": "work since the last checkpoint",
     "attempt": "the whole attempt",
+    "above_estimate": "time above the estimate",
     "job": "the whole job",
 }
 
 
 class RefundRule(NamedTuple):
-    """Why lines with one cause of credits are on an invoice.
+    """Explanation of invoice lines with one cause of credits."""
 
-    cause: as on the line.
-    meaning: what happened, in words.
-    given_back: how much is credited for it.
-    """
-
-    cause: CreditCause
-    meaning: str
-    given_back: str
+    cause: CreditCause  # cause on the line
+    meaning: str  # what happened, in words
+    given_back: str  # how much is credited for it
 
 
 #: Credits that are due besides those of the failure itself.
@@ -116,9 +115,9 @@ def applied_rules(causes: Iterable[str]) -> tuple[RefundRule, ...]:
 def attempt_refund(
     outcome: AttemptOutcome, ended_by: EndAuthor, cause: FailureCause | None, role: Role = "train"
 ) -> Refund:
-    """What is given back for the end of an attempt. A failure without a cause is the platform's.
+    """Return the refund for the end of an attempt. A failure without a cause is the platform's.
 
-    What a replica has answered is not lost with it, so nothing is given back for its end.
+    The answers of a replica are not lost with it, so its end gives no refund.
     """
     if role == "serve":
         return SERVED
@@ -127,10 +126,9 @@ def attempt_refund(
     return ATTEMPTS["tenant" if outcome == "preempted" and ended_by == "tenant" else outcome]
 
 
-def job_refund(code: str) -> CreditCause | None:
-    """Why all of a failed job is given back; None: its attempts' credits are all."""
-    refund = JOBS.get(code)
-    return None if refund is None else refund.cause
+def job_refund(code: str) -> Refund | None:
+    """Return the refund for a failed job; None: only the credits of its attempts."""
+    return JOBS.get(code)
 
 
 def table() -> str:

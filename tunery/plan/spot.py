@@ -1,7 +1,7 @@
 """When work may run on spot machines, which their cloud takes away at short notice.
 
 A job that allows spot machines gets them before others while they bear it; otherwise it runs on
-machines that stay. Changes happen only between attempts, which go on from a checkpoint.
+machines that stay. Changes happen only between attempts, which continue from a checkpoint.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from schemas.units import HOUR_MS, Ms
 
 # A stop costs half of the time between two checkpoints on average, and this much to start again.
 RESTART_MS: Final[Ms] = 180_000
-# Of the time that spot machines live, stops may cost one part in so many.
+# Stops may cost one part in so many of the time that spot machines live.
 LOST_SHARE: Final = 10
 # A spot machine that nothing is known of lives for so long: measured means are 0.7 to 10 hours.
 PRIOR_MS: Final[Ms] = 2 * HOUR_MS
@@ -30,7 +30,7 @@ def lifetime_ms(nodes: int, losses: Sequence[Ms], at: Ms) -> Ms:
 
 
 def bears_spot(saved_every_ms: Ms, lives_ms: Ms) -> bool:
-    """Whether work that is saved so often loses little enough on machines that live so long."""
+    """Return whether spot machines suit work: an average loss is a small share of their life."""
     return LOST_SHARE * (saved_every_ms // 2 + RESTART_MS) <= lives_ms
 
 

@@ -73,7 +73,10 @@ def rung_steps(first: int, last: int, factor: int) -> tuple[int, ...]:
 
 
 def survivors(trials: int, rungs: int, factor: int) -> tuple[int, ...]:
-    """How many configurations go on after each rung but the last: one of `factor`, at least one."""
+    """Numbers of configurations that continue after each rung but the last.
+
+    One of `factor` continues, and at least one of all.
+    """
     counts = []
     for _ in range(rungs - 1):
         trials = max(1, trials // factor)
@@ -82,7 +85,7 @@ def survivors(trials: int, rungs: int, factor: int) -> tuple[int, ...]:
 
 
 def groups(members: Sequence[T], most: int) -> list[tuple[T, ...]]:
-    """As few groups as there can be of at most so many members, about as many in each."""
+    """Split members into as few groups of at most `most` as possible, about equal in size."""
     count = divide_up(len(members), most)
     bounds = [len(members) * number // count for number in range(count + 1)] if count else []
     return [tuple(members[first:last]) for first, last in itertools.pairwise(bounds)]

@@ -10,10 +10,9 @@ from schemas.benchmark import Benchmark, BenchmarkKind
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from schemas.units import PPM, GpuMs, Ms, Tokens, divide_up
-from tunery.plan.exchange import BUS_BYTES_PER_MS
-from tunery.plan.memory import streamed_bytes
+from tunery.plan.memory import GRADIENT_BYTES, WIDTH, precision_of, streamed_bytes, trained_weights
 from tunery.plan.micro_batches import rows_at_once
-from tunery.work.spec import MEASURED_TOKENS_MAX
+from tunery.work.spec import MEASURED_TOKENS_MAX, Engine
 
 # LoRA trains at 4 FLOPs per parameter and token: forward 2, backward 2 (frozen weights need no
 # weight gradients). For one slot (two cores) 313 packed tokens a second were measured on
@@ -26,7 +25,7 @@ FLOPS_PER_MS: Final[Mapping[Device, int]] = {
     # of that with recompute (8 k tokens/s for an 8 B model), so 200.
     "cuda": 200_000_000_000,
 }
-# The loss of a labelled token passes over the logits of the whole vocabulary, whatever the width of
+# The loss of a labelled token passes over the logits of the whole vocabulary at any width of
 # the model: 1.2 ms of CPU for 49,152 of them on two cores, half of it in wall time (measured; width
 # 64 and 128, fp32, forward and backward). Most of a step of a tiny model is this. On a GPU it is
 # below a hundredth of the layers.
@@ -37,14 +36,22 @@ LOGITS_PER_MS: Final[Mapping[Device, int]] = {"cpu": 77_000, "cuda": 200_000_000
 RECOMPUTE_TENTHS: Final = 14
 UNPACKED_TENTHS: Final = 13
 DORA_TENTHS: Final = 15
-# Of all weights gradients are computed: 6 FLOPs per parameter and token instead of 4. On a CPU the
+# Gradients of all weights are computed: 6 FLOPs per parameter and token instead of 4. On a CPU the
 # optimizer's pass over them comes on top: 84 tokens a second against 150 to 158 in fp32, 134
 # against 273 to 315 in bf16 (measured, SmolLM2-135M, one core).
 FULL_TENTHS: Final[Mapping[Device, int]] = {"cpu": 20, "cuda": 15}
 QLORA_TENTHS: Final[Mapping[Device, int]] = {"cpu": 12, "cuda": 13}
+# To a device and back: PCIe 4.0 moves 31.5 GB/s over 16 lanes in theory. Not measured.
+BUS_BYTES_PER_MS: Final = 20_000_000
+# Bus bandwidth of collectives, as nccl-tests count it. gloo over loopback, two ranks: 166 MB/s for
+# 67 MB (measured beside other work on two threads of one core). NCCL over NVLink 4: what is
+# published for 8 H100 is 300 to 480 GB/s; not measured. Links between nodes are not known here.
+COLLECTIVE_BYTES_PER_MS: Final[Mapping[Device, int]] = {"cpu": 166_000, "cuda": 300_000_000}
+PASSES: Final = 2  # of a micro-batch over the layers: forward and backward
 # Passes of an evaluation, each of which copies all layers where the base does not fit the device:
 # rough, some 250 items in parts, and one for each token that is written.
 EVAL_PASSES: Final = 1_000
+EVAL_DEVICE_BYTES: Final = 80_000_000_000  # of the usual device, which a spec does not name
 MINUTE_MS: Final = 60_000
 # Imports, the packing self-check and the first step; 11 to 22 s with the training of nine jobs of
 # 2,000 to 6,000 tokens (measured, two cores).
@@ -83,9 +90,9 @@ HOLD_MS_MIN: Final = 4 * MINUTE_MS
 # The same where no job has shown yet how fast the pool is. Of 8 minutes for both the demo, which
 # loses its machine, had used 5.1 with two thirds of its steps, on a busy machine.
 FIRST_HOLD_MS_MIN: Final = 10 * MINUTE_MS
-# Of those, what a training leaves to the evaluation at least.
+# What a training leaves of them to the evaluation at least.
 EVAL_MS_MIN: Final = 2 * START_UP_MS_MAX
-# What a step takes beside its tokens: 0.3 s alone, 1.3 s at a load of five processes a core (the
+# What a step takes besides its tokens: 0.3 s alone, 1.3 s at a load of five processes a core (the
 # tiny model of the tests).
 STEP_MS: Final = 300
 
@@ -117,8 +124,24 @@ def train_ms(
     layers_ms = divide_up(flops, divisor)
     if hyper.offload:  # copied while others compute: in the forward and in the backward pass
         micro_batches = divide_up(tokens, rows_at_once(hyper) * hyper.max_length * slots)
-        layers_ms = max(layers_ms, 2 * micro_batches * pass_ms(base, hyper, device))
+        layers_ms = max(layers_ms, PASSES * micro_batches * pass_ms(base, hyper, device))
     return _start_ms(base) + layers_ms + loss_ms
+
+
+def collectives_ms(base: Base, hyper: HyperParameters, ranks: int, device: Device) -> Ms:
+    """Expected time of a step for what its ranks send each other, as if nothing hid it.
+
+    Copied weights: one all-reduce of the gradients in fp32. Shares: for each round of micro-batches
+    an all-gather of all weights in either pass, and a reduce-scatter of the gradients.
+    """
+    if ranks == 1:
+        return 0
+    gradients = GRADIENT_BYTES * trained_weights(base, hyper)
+    moved = 2 * gradients  # an all-reduce is a reduce-scatter and an all-gather
+    if Engine.from_log(hyper, ranks).is_sharded:
+        weights = WIDTH[precision_of(hyper, device)] * base.parameters
+        moved = divide_up(hyper.accumulation, ranks) * (PASSES * weights + gradients)
+    return divide_up(moved * (ranks - 1), COLLECTIVE_BYTES_PER_MS[device] * ranks)
 
 
 def pass_ms(base: Base, hyper: HyperParameters, device: Device) -> Ms:
@@ -127,14 +150,17 @@ def pass_ms(base: Base, hyper: HyperParameters, device: Device) -> Ms:
 
 
 def streamed_eval_ms(base: Base, hyper: HyperParameters, device: Device, graded: Tokens = 0) -> Ms:
-    """What an evaluation takes longer where the base does not fit the device.
+    """Return the extra time of an evaluation where the base does not fit the device.
 
-    graded: as of `eval_ms`
+    graded: tokens, see `eval_ms`
     """
     passes = EVAL_PASSES + graded // WRITING_FACTOR
-    sides = 2 if hyper.shard_weights else 1  # the base, and the model that was trained
-    is_streamed = hyper.offload or hyper.shard_weights
-    return sides * passes * pass_ms(base, hyper, device) if is_streamed else 0
+    copied_bytes = streamed_bytes(base, hyper, device)
+    is_too_large = hyper.shard_weights and copied_bytes > EVAL_DEVICE_BYTES
+    if not hyper.offload and not is_too_large:
+        return 0
+    sides = 2 if hyper.adaptation == "full" else 1  # the base, and the model that was trained
+    return sides * passes * pass_ms(base, hyper, device)
 
 
 def eval_ms(
@@ -158,10 +184,11 @@ def sampling_ms(base: Base, slots: int, device: Device) -> Ms:
 
 
 def rollout_tokens(hyper: HyperParameters, prompts: int, passed: Tokens) -> Tokens:
-    """Tokens that a training on prompts is as long as: those of all answers, each one written once.
+    """Return the equivalent length of a training on prompts: tokens of all answers, each written
+    once.
 
-    prompts: in all epochs
-    passed: their tokens
+    prompts: number of prompts in all epochs
+    passed: tokens of these prompts
     """
     written = hyper.max_completion_length * (1 + WRITING_FACTOR)
     answered = hyper.num_generations * (passed + prompts * written)
@@ -191,10 +218,11 @@ def measured_tokens(rows: int) -> int:
 
 
 def hold_of(gpu_ms: GpuMs, slots: int, pace_ppm: int = PPM, floor_ms: Ms = HOLD_MS_MIN) -> GpuMs:
-    """GPU time that is held for work that the formula expects to take `gpu_ms`: an upper bound.
+    """Return the GPU time to hold for work that the formula expects to take `gpu_ms`: an upper
+    bound.
 
-    pace_ppm: how long such work took of late, in millionths of the formula.
-    floor_ms: of each slot.
+    pace_ppm: recent actual duration of such work, in millionths of the formula.
+    floor_ms: least time of each slot.
     """
     expected = gpu_ms * min(max(pace_ppm, PACE_PPM_MIN), PACE_PPM_MAX) // PPM
     return max(HOLD_FACTOR * expected, floor_ms * slots)

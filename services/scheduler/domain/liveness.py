@@ -2,9 +2,13 @@
 
 Silence counts only while the watcher itself could read; after an outage every node gets a fresh
 TTL. Times of heartbeats are the broker's, silence is the watcher's own elapsed time.
+
+An event costs the nodes that it names, a heartbeat its node, and a look the nodes whose moment has
+come, however many others there are.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
+from heapq import heappop, heappush
 from typing import Final, Literal, TypeAlias
 
 from immutables import Map
@@ -26,202 +30,275 @@ from schemas.pool import (
 )
 from schemas.telemetry import Heartbeat
 from schemas.units import Ms, hour_of
+from tunery.runtime.bus.partitioner import partition_of
 
 # An observation that changed nothing (its command was lost, or came too early) is sent again.
 REPEAT_MS: Final = 5_000
 PREPARING_REPEAT_MS: Final = 120_000  # between two reports that preparations of a node go on
 OBSERVED_MAX: Final = 50  # nodes in one command, each with up to 256 leases of 30 bytes
 
+NodeKey: TypeAlias = tuple[str, str]  # pool, node
+
 
 class Sight(Struct, frozen=True, kw_only=True):
-    """What the watcher knows of one node.
+    """Knowledge of the watcher about one node. Clock times are those of its `Sightings`."""
 
-    pool, node_id, incarnation: which agent.
-    last_seen: broker time of its last heartbeat.
-    standing: as the journal has it.
-    silent_ms: how long the watcher has read nothing from it, by its own clock.
-    idle: leases as the last heartbeat said.
-    reported_hour: hour of the heartbeats in the last `ObserveNodes`.
-    reported_silent: whether that one said it is silent.
-    reported_idle: leases that were reported as idle, and for how long they were idle then.
-    since_report_ms: how long ago the last `ObserveNodes` was sent.
-    leases: what the last heartbeat listed; None: its agent says nothing of elapsed time.
-    listed: leases that an earlier heartbeat of this agent listed.
-    notices: elapsed time of its leases that the pool must learn of at once, by lease number.
-    reported_bytes: what leases that have not started had prepared in the last `ObserveNodes`.
-    """
-
+    # pool, node_id, incarnation: identity of the agent
     pool: str
     node_id: str
     incarnation: str
-    last_seen: Ms
-    reported_hour: int
-    standing: Literal["up", "lost"] = "up"
-    silent_ms: Ms = 0
-    reported_silent: bool = False
-    since_report_ms: Ms = REPEAT_MS
-    idle: tuple[IdleLease, ...] = ()
+    partition: int  # partition of its heartbeats
+    last_seen: Ms  # broker time of its last heartbeat
+    reported_hour: int  # hour of the heartbeats in the last `ObserveNodes`
+    beat_ms: Ms  # clock time of its last heartbeat, or of its registration
+    reported_ms: Ms  # clock time of the last `ObserveNodes`; at first, as if one were due
+    standing: Literal["up", "lost"] = "up"  # standing of the node in the journal
+    has_beaten: bool = False  # a heartbeat came since it was lost
+    reported_silent: bool = False  # the last `ObserveNodes` reported it as silent
+    idle: tuple[IdleLease, ...] = ()  # idle leases in the last heartbeat
+    # leases that were reported as idle, and for how long they were idle then
     reported_idle: tuple[IdleLease, ...] = ()
+    # leases in the last heartbeat; None: its agent reports no elapsed time
     leases: tuple[LeaseSeen, ...] | None = None
-    listed: frozenset[int] = frozenset()
+    listed: frozenset[int] = frozenset()  # leases that an earlier heartbeat of this agent listed
+    # elapsed time of its leases that the pool must learn of at once, by lease number
     notices: Map[int, Ms] = Map()
+    # bytes prepared by leases that have not started, in the last `ObserveNodes`
     reported_bytes: Map[int, int] = Map()
 
 
-Sights: TypeAlias = Map[tuple[str, str], Sight]
-INITIAL: Final[Sights] = Map()
+class Sightings:
+    """All nodes that a watcher knows of. Mutable: it follows the journals and the heartbeats.
 
-
-def fold_event(sights: Sights, pool: str, event: Event, at: Ms) -> Sights:
-    """Sights after an event of the pool's journal: which nodes there are, and their standing."""
-    match event:
-        case NodeRegistered():
-            sight = Sight(
-                pool=pool,
-                node_id=event.node.node_id,
-                incarnation=event.node.incarnation,
-                last_seen=at,
-                reported_hour=hour_of(at),
-            )
-            return sights.set((pool, event.node.node_id), sight)
-        case NodeRetired() | NodeForgotten():
-            key = (pool, event.node_id)
-            return sights.delete(key) if key in sights else sights
-        case NodeLost():
-            return _with_standing(sights, pool, event.node_id, "lost")
-        case NodesObserved():
-            for seen in event.seen:
-                if not seen.silent:
-                    sights = _with_standing(sights, pool, seen.node_id, "up")
-            return sights
-        case LeaseGranted():
-            for member in event.members:
-                notice = event.lease.token.lease, event.notice_ms
-                sights = _with_notice(sights, pool, member.node_id, *notice)
-            return sights
-        case LeaseDraining() | LeaseKilled():
-            # It is to end anyway, and the pool has deadlines of its own for that.
-            for key in [key for key in sights if key[0] == pool]:
-                sights = _with_notice(sights, pool, key[1], event.lease.token.lease, None)
-            return sights
-        case MemberFreed():
-            return _with_notice(sights, pool, event.node_id, event.lease.token.lease, None)
-        case _:
-            return sights
-
-
-def _with_notice(
-    sights: Sights, pool: str, node_id: str, lease: int, notice_ms: Ms | None
-) -> Sights:
-    sight = sights.get((pool, node_id))
-    if sight is None or (notice_ms is None and lease not in sight.notices):
-        return sights
-    notices = (
-        sight.notices.delete(lease) if notice_ms is None else sight.notices.set(lease, notice_ms)
-    )
-    return sights.set((pool, node_id), replace(sight, notices=notices))
-
-
-def _with_standing(
-    sights: Sights, pool: str, node_id: str, standing: Literal["up", "lost"]
-) -> Sights:
-    sight = sights.get((pool, node_id))
-    if sight is None:
-        return sights
-    return sights.set((pool, node_id), replace(sight, standing=standing))
-
-
-def record_heartbeat(sights: Sights, beat: Heartbeat, at: Ms) -> Sights:
-    """Sights after a heartbeat, at broker time. Other incarnations say nothing about this one."""
-    key = (beat.pool, beat.node_id)
-    sight = sights.get(key)
-    if sight is None or sight.incarnation != beat.incarnation:
-        return sights
-    pairs = zip(beat.leases, beat.idle_ms, strict=False)  # agents may leave the second out
-    idle = tuple(IdleLease(lease=lease, idle_ms=idle_ms) for lease, idle_ms in pairs)
-    idle_ms_of = {lease.lease: lease.idle_ms for lease in idle}
-    still_idle = tuple(
-        lease for lease in sight.reported_idle if lease.idle_ms <= idle_ms_of.get(lease.lease, 0)
-    )
-    prepared = dict(zip(beat.leases, beat.prepared_bytes, strict=False))
-    elapsed = tuple(
-        LeaseSeen(lease=lease, elapsed_ms=elapsed_ms, prepared_bytes=prepared.get(lease, 0))
-        for lease, elapsed_ms in zip(beat.leases, beat.elapsed_ms, strict=False)
-    )
-    alive = replace(
-        sight,
-        last_seen=max(sight.last_seen, at),
-        silent_ms=0,
-        leases=elapsed if len(elapsed) == len(beat.leases) else None,
-        listed=(sight.listed | set(beat.leases)) & set(sight.notices),
-        idle=idle,
-        reported_idle=still_idle,
-    )
-    return sights.set(key, alive)
-
-
-def advance_silence(
-    sights: Sights, elapsed_ms: Ms, unread: Set[tuple[str, str]] = frozenset()
-) -> Sights:
-    """The watcher could read for so long. Heartbeats it read are recorded after this.
-
-    `unread`: nodes whose heartbeats it could not read; silence of theirs means nothing so far.
+    visits: how many nodes were considered so far, for tests and benches.
     """
-    for key, sight in sights.items():
-        later = replace(
-            sight,
-            silent_ms=0 if key in unread else sight.silent_ms + elapsed_ms,
-            since_report_ms=sight.since_report_ms + elapsed_ms,
+
+    def __init__(self, ttl_ms: Ms, idle_ms_max: Ms) -> None:
+        """Begin to watch.
+
+        ttl_ms: a longer silence is reported
+        idle_ms_max: a lease that idles for longer is reported
+        """
+        self._ttl_ms, self._idle_ms_max = ttl_ms, idle_ms_max
+        self._clock_ms: Ms = 0  # what heartbeats could be read for, in all
+        self._fresh_ms: dict[int, Ms] = {}  # by partition: silence counts from this clock time
+        self._sights: dict[NodeKey, Sight] = {}
+        self._members: dict[tuple[str, int], set[str]] = {}  # nodes of leases that have notices
+        # Nodes of which something new is known, and clock times at which others may be due.
+        self._changed: set[NodeKey] = set()
+        self._timers: list[tuple[Ms, NodeKey]] = []
+        self._timer_of: dict[NodeKey, Ms] = {}
+        self.visits = 0
+
+    def __len__(self) -> int:
+        return len(self._sights)
+
+    def fold_event(self, pool: str, event: Event, at: Ms) -> None:
+        """Follow an event of a pool's journal: which nodes there are, and their standing."""
+        match event:
+            case NodeRegistered():
+                self._put(
+                    Sight(
+                        pool=pool,
+                        node_id=event.node.node_id,
+                        incarnation=event.node.incarnation,
+                        partition=partition_of(event.node.node_id.encode()),
+                        last_seen=at,
+                        reported_hour=hour_of(at),
+                        beat_ms=self._clock_ms,
+                        reported_ms=self._clock_ms - REPEAT_MS,
+                    )
+                )
+            case NodeRetired() | NodeForgotten():
+                self._sights.pop((pool, event.node_id), None)
+            case NodeLost():
+                sight = self._sights.get((pool, event.node_id))
+                if sight is not None:
+                    self._put(replace(sight, standing="lost", has_beaten=False))
+            case NodesObserved():
+                for seen in event.seen:
+                    sight = self._sights.get((pool, seen.node_id))
+                    if sight is not None and not seen.silent:
+                        self._put(replace(sight, standing="up"))
+            case LeaseGranted():
+                lease = event.lease.token.lease
+                self._members[pool, lease] = {member.node_id for member in event.members}
+                for member in event.members:
+                    self._set_notice(pool, member.node_id, lease, event.notice_ms)
+            case LeaseDraining() | LeaseKilled():
+                # It is to end anyway, and the pool has deadlines of its own for that.
+                lease = event.lease.token.lease
+                for node_id in self._members.pop((pool, lease), ()):
+                    self._set_notice(pool, node_id, lease, None)
+            case MemberFreed():
+                lease = event.lease.token.lease
+                self._set_notice(pool, event.node_id, lease, None)
+                members = self._members.get((pool, lease), set())
+                members.discard(event.node_id)
+                if not members:
+                    self._members.pop((pool, lease), None)
+            case _:
+                pass
+
+    def record_heartbeat(self, beat: Heartbeat, at: Ms) -> None:
+        """Take in a heartbeat, at broker time. Other incarnations say nothing about this one."""
+        sight = self._sights.get((beat.pool, beat.node_id))
+        if sight is None or sight.incarnation != beat.incarnation:
+            return
+        pairs = zip(beat.leases, beat.idle_ms, strict=False)  # agents may leave the second out
+        idle = tuple(IdleLease(lease=lease, idle_ms=idle_ms) for lease, idle_ms in pairs)
+        idle_ms_of = {lease.lease: lease.idle_ms for lease in idle}
+        still_idle = tuple(
+            lease
+            for lease in sight.reported_idle
+            if lease.idle_ms <= idle_ms_of.get(lease.lease, 0)
         )
-        sights = sights.set(key, later)
-    return sights
+        prepared = dict(zip(beat.leases, beat.prepared_bytes, strict=False))
+        elapsed = tuple(
+            LeaseSeen(lease=lease, elapsed_ms=elapsed_ms, prepared_bytes=prepared.get(lease, 0))
+            for lease, elapsed_ms in zip(beat.leases, beat.elapsed_ms, strict=False)
+        )
+        alive = replace(
+            sight,
+            last_seen=max(sight.last_seen, at),
+            beat_ms=self._clock_ms,
+            has_beaten=True,
+            leases=elapsed if len(elapsed) == len(beat.leases) else None,
+            listed=(sight.listed | set(beat.leases)) & set(sight.notices),
+            idle=idle,
+            reported_idle=still_idle,
+        )
+        self._put(alive)
 
+    def advance_silence(self, elapsed_ms: Ms, unread: Set[int] = frozenset()) -> None:
+        """The watcher could read for so long. Heartbeats that it read are recorded after this.
 
-def reset_silence(sights: Sights) -> Sights:
-    """The watcher could not read: no node's silence means anything so far."""
-    for key, sight in sights.items():
-        sights = sights.set(key, replace(sight, silent_ms=0))
-    return sights
+        unread: partitions that it could not read; silence of their nodes means nothing so far.
+        """
+        self._clock_ms += elapsed_ms
+        for partition in unread:
+            self._fresh_ms[partition] = self._clock_ms
 
+    def reset_silence(self, partitions: Iterable[int]) -> None:
+        """The watcher could not read these: no silence in them means anything so far."""
+        self.advance_silence(0, frozenset(partitions))
 
-def due_observations(
-    sights: Sights, ttl_ms: Ms, idle_ms_max: Ms
-) -> tuple[tuple[str, ObserveNodes], ...]:
-    """Pools and the observations to send them: changes, and a proof of life after each hour.
+    def due_observations(self) -> tuple[tuple[str, ObserveNodes], ...]:
+        """Pools and the observations to send them: changes, and a proof of life after each hour.
 
-    A lease that is idle for longer than the limit is reported, and again after each limit more; one
-    near its cap, or no longer listed by its agent, until the journal says that it is to end.
-    """
-    by_pool: dict[str, list[NodeSeen]] = {}
-    for key in sorted(sights):
-        sight = sights[key]
-        silent = sight.silent_ms > ttl_ms
-        is_news = silent != sight.reported_silent or sight.since_report_ms >= REPEAT_MS
-        changed = is_news and silent == (sight.standing == "up")
-        hourly = not silent and hour_of(sight.last_seen) > sight.reported_hour
-        idle = () if silent else _idle_beyond(sight, idle_ms_max)
-        ends = not silent and sight.since_report_ms >= REPEAT_MS and _has_lease_to_end(sight)
-        if changed or hourly or idle or ends or (not silent and _prepares(sight)):
-            seen = NodeSeen(
-                node_id=sight.node_id,
-                incarnation=sight.incarnation,
-                last_seen=sight.last_seen,
-                silent=silent,
-                idle=idle,
-                leases=sight.leases,
+        They are due until `mark_reported` says that they were sent. A lease that is idle for longer
+        than the limit is reported, and again after each limit more; one near its cap, or no longer
+        listed by its agent, until the journal says that it is to end.
+        """
+        by_pool: dict[str, list[NodeSeen]] = {}
+        for sight in self._to_consider():
+            self.visits += 1
+            seen = self._observation(sight)
+            if seen is None:
+                self._changed.discard((sight.pool, sight.node_id))
+                self._set_timer(sight)
+            else:
+                by_pool.setdefault(sight.pool, []).append(seen)
+        return tuple(
+            (pool, ObserveNodes(seen=tuple(seen[first : first + OBSERVED_MAX])))
+            for pool, seen in by_pool.items()
+            for first in range(0, len(seen), OBSERVED_MAX)
+        )
+
+    def mark_reported(self, pool: str, observed: Iterable[NodeSeen]) -> None:
+        """These observations were sent."""
+        for seen in observed:
+            sight = self._sights.get((pool, seen.node_id))
+            if sight is None:
+                continue
+            new = {lease.lease for lease in seen.idle}
+            earlier = tuple(lease for lease in sight.reported_idle if lease.lease not in new)
+            reported = replace(
+                sight,
+                reported_silent=seen.silent,
+                reported_ms=self._clock_ms,
+                reported_hour=hour_of(seen.last_seen),
+                reported_idle=(*earlier, *seen.idle),
+                reported_bytes=_prepared(seen.leases),
             )
-            by_pool.setdefault(sight.pool, []).append(seen)
-    return tuple(
-        (pool, ObserveNodes(seen=tuple(seen[first : first + OBSERVED_MAX])))
-        for pool, seen in by_pool.items()
-        for first in range(0, len(seen), OBSERVED_MAX)
-    )
+            self._put(reported)
+
+    def silence_ms(self, sight: Sight) -> Ms:
+        """How long the watcher has read nothing from a node."""
+        return self._clock_ms - max(sight.beat_ms, self._fresh_ms.get(sight.partition, 0))
+
+    def _put(self, sight: Sight) -> None:
+        key = sight.pool, sight.node_id
+        self._sights[key] = sight
+        self._changed.add(key)
+
+    def _set_notice(self, pool: str, node_id: str, lease: int, notice_ms: Ms | None) -> None:
+        sight = self._sights.get((pool, node_id))
+        if sight is None or (notice_ms is None and lease not in sight.notices):
+            return
+        notices = (
+            sight.notices.delete(lease)
+            if notice_ms is None
+            else sight.notices.set(lease, notice_ms)
+        )
+        self._put(replace(sight, notices=notices))
+
+    def _to_consider(self) -> Iterator[Sight]:
+        """Nodes of which something is new, or whose moment has come, in their order."""
+        while self._timers and self._timers[0][0] <= self._clock_ms:
+            moment, key = heappop(self._timers)
+            if self._timer_of.get(key) == moment:
+                del self._timer_of[key]
+                self._changed.add(key)
+        self._changed &= self._sights.keys()
+        for key in sorted(self._changed):
+            yield self._sights[key]
+
+    def _observation(self, sight: Sight) -> NodeSeen | None:
+        """Return the report that the pool needs about a node now; None: nothing new."""
+        silent = self.silence_ms(sight) > self._ttl_ms
+        since_report_ms = self._clock_ms - sight.reported_ms
+        is_news = silent != sight.reported_silent or since_report_ms >= REPEAT_MS
+        idle: tuple[IdleLease, ...] = ()
+        if silent:
+            is_due = is_news and sight.standing == "up"
+        elif self._clock_ms - sight.beat_ms > self._ttl_ms:
+            is_due = False  # its silence means nothing, and what it said is old
+        else:
+            is_back = is_news and sight.standing == "lost" and sight.has_beaten
+            idle = _idle_beyond(sight, self._idle_ms_max)
+            ends = since_report_ms >= REPEAT_MS and _has_lease_to_end(sight)
+            prepares = since_report_ms >= PREPARING_REPEAT_MS and _prepares(sight)
+            hourly = hour_of(sight.last_seen) > sight.reported_hour
+            is_due = is_back or hourly or bool(idle) or ends or prepares
+        if not is_due:
+            return None
+        return NodeSeen(
+            node_id=sight.node_id,
+            incarnation=sight.incarnation,
+            last_seen=sight.last_seen,
+            silent=silent,
+            idle=idle,
+            leases=sight.leases,
+        )
+
+    def _set_timer(self, sight: Sight) -> None:
+        """Consider a node again when it may be due although nothing new is known of it."""
+        silence_ms, since_report_ms = self.silence_ms(sight), self._clock_ms - sight.reported_ms
+        left_ms = [
+            self._ttl_ms + 1 - silence_ms,
+            REPEAT_MS - since_report_ms,
+            PREPARING_REPEAT_MS - since_report_ms if _prepared(sight.leases) else 0,
+        ]
+        moment = self._clock_ms + min((left for left in left_ms if left > 0), default=0)
+        key = sight.pool, sight.node_id
+        if moment > self._clock_ms and moment < self._timer_of.get(key, moment + 1):
+            self._timer_of[key] = moment
+            heappush(self._timers, (moment, key))
 
 
 def _prepares(sight: Sight) -> bool:
-    """Whether a lease that has not started has more prepared than was reported some time ago."""
-    if sight.since_report_ms < PREPARING_REPEAT_MS:
-        return False
+    """Return whether a lease that has not started has more prepared than was reported."""
     return any(
         bytes_now > sight.reported_bytes.get(lease, 0)
         for lease, bytes_now in _prepared(sight.leases).items()
@@ -248,23 +325,3 @@ def _idle_beyond(sight: Sight, idle_ms_max: Ms) -> tuple[IdleLease, ...]:
     return tuple(
         lease for lease in sight.idle if lease.idle_ms - before.get(lease.lease, 0) > idle_ms_max
     )
-
-
-def mark_reported(sights: Sights, pool: str, observed: Iterable[NodeSeen]) -> Sights:
-    """Sights after these observations were sent."""
-    for seen in observed:
-        sight = sights.get((pool, seen.node_id))
-        if sight is None:
-            continue
-        new = {lease.lease for lease in seen.idle}
-        earlier = tuple(lease for lease in sight.reported_idle if lease.lease not in new)
-        reported = replace(
-            sight,
-            reported_silent=seen.silent,
-            since_report_ms=0,
-            reported_hour=hour_of(seen.last_seen),
-            reported_idle=(*earlier, *seen.idle),
-            reported_bytes=_prepared(seen.leases),
-        )
-        sights = sights.set((pool, seen.node_id), reported)
-    return sights

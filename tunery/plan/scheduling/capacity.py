@@ -13,18 +13,12 @@ Domains: TypeAlias = dict[str, list[str]]
 
 
 class Choice(NamedTuple):
-    """What the nodes that are here mean to requests of one class.
+    """Nodes that requests of one class can have."""
 
-    needs: the class.
-    kinds: of nodes that suit it, the best first.
-    excluded: nodes of these kinds that it may not have.
-    is_gang: it is larger than every node that suits, and gets whole ones.
-    """
-
-    needs: RequestClass
-    kinds: tuple[Kind, ...]
-    excluded: Set[str]
-    is_gang: bool
+    needs: RequestClass  # class of the requests
+    kinds: tuple[Kind, ...]  # kinds of suitable nodes, best first
+    excluded: Set[str]  # nodes of these kinds that the class may not have
+    is_gang: bool  # the request is larger than every suitable node, and gets whole ones
 
 
 class Capacity:
@@ -44,7 +38,7 @@ class Capacity:
             self.put(node)
 
     def copy(self) -> "Capacity":
-        """The same nodes with free slots of their own. No node may come or go afterwards."""
+        """Return a copy with separate free slots. No node may come or go afterwards."""
         twin = Capacity()
         twin.nodes, twin._sizes, twin._outside = self.nodes, self._sizes, self._outside
         twin._memory = self._memory
@@ -110,22 +104,24 @@ class Capacity:
             self.set_free(node_id, slots)
 
     def find_seats(self, needs: RequestClass) -> Seats | None:
-        """Where a request of this class fits now; None: nowhere.
+        """Return seats where a request of this class fits now; None: nowhere.
 
-        The devices with the least memory that suffices come first, so that larger ones are kept
-        for those that need them. On one node it is the best fit; what is larger than every node
-        that suits gets whole nodes.
+        The devices with the least memory that suffices come first, so that larger ones are kept for
+        requests that need them. On one node it is the best fit; a request that is larger than every
+        suitable node gets whole nodes.
         """
         return self.find_seats_of(self.choice(needs))
 
     def choice(self, needs: RequestClass) -> Choice:
-        """What a class may have, until a node comes or goes."""
+        """Return the nodes that a class may have, valid until a node comes or goes."""
         kinds = self.kinds(needs)
         is_gang = all(self.largest_of(kind) < needs.slots for kind in kinds)
         return Choice(needs, tuple(kinds), self.excluded(needs), is_gang)
 
     def find_seats_of(self, choice: Choice, kept: Set[str] = frozenset()) -> Seats | None:
-        """As `find_seats`, where the choice is known. kept: nodes that it may not have now."""
+        """Return seats as `find_seats` does, for a known choice. kept: nodes it may not have
+        now.
+        """
         needs, kinds, excluded, is_gang = choice
         if kept:
             excluded = excluded | kept
@@ -142,15 +138,6 @@ class Capacity:
                         return ((node_id, needs.slots),)
         return None
 
-    def fits_on(self, node_id: str, needs: RequestClass, slots: int) -> bool:
-        """Whether a node would take a request, if so many of its slots were free."""
-        node = self.nodes[node_id]
-        return (
-            slots >= needs.slots
-            and self.suits(node.kind, needs)
-            and node_id not in self.excluded(needs)
-        )
-
     @property
     def all_kinds(self) -> Collection[Kind]:
         """Kinds of all nodes."""
@@ -165,18 +152,20 @@ class Capacity:
         first.
         """
         kinds = [kind for kind in self._buckets if self.suits(kind, needs)]
+        if all(self.largest_of(kind) < needs.slots for kind in kinds):  # it would need several
+            kinds = [kind for kind in kinds if kind.fabric]
         if len(kinds) < 2:
             return kinds
         spot_first = needs.constraints.spot is True and not needs.avoids_spot
         return sorted(kinds, key=partial(_order, spot_first))
 
     def suits(self, kind: Kind, needs: RequestClass) -> bool:
-        """Whether such a node can be what a request needs, beside the others that are here."""
+        """Return whether nodes of this kind suit a request, given the other nodes in the pool."""
         is_avoided = needs.avoids_spot and kind.price == SPOT
         return self._suits(kind, needs) and not (is_avoided and self._has_others(needs))
 
     def could_hold(self, node: PlanNode, needs: RequestClass) -> bool:
-        """Whether a node suits a request, and has memory enough when it is idle."""
+        """Return whether a node suits a request and has enough memory when idle."""
         return self.suits(node.kind, needs) and _has_memory_for(node, needs)
 
     def excluded(self, needs: RequestClass) -> Set[str]:
@@ -223,11 +212,10 @@ class Capacity:
         return _most(node for node in self.nodes.values() if self.suits(node.kind, needs))
 
     def total(self, needs: RequestClass) -> int:
-        """Slots of all nodes that suit a class."""
         return sum(node.slots for node in self.nodes.values() if self.suits(node.kind, needs))
 
     def has_memory(self, node_id: str, needs: RequestClass, freed_bytes: int = 0) -> bool:
-        """Whether the leases of a node leave enough of the memory that they share."""
+        """Return whether the leases of a node leave enough of their shared memory."""
         slots = min(needs.slots, self.nodes[node_id].slots)
         return self._has_free_memory(node_id, slots * needs.memory_bytes - freed_bytes)
 
@@ -250,7 +238,7 @@ class Capacity:
         return outside
 
     def _has_others(self, needs: RequestClass) -> bool:
-        """Whether nodes that are not spot could hold a request."""
+        """Return whether nodes that are not spot could hold a request."""
         if needs.constraints.domain:
             outside = self._outside_of(needs.constraints.domain)
             return any(
@@ -264,6 +252,8 @@ class Capacity:
         suitable = [kind for kind in self._buckets if self._suits(kind, needs)]
         is_gang = all(self.largest_of(kind) < needs.slots for kind in suitable)
         slots_of = self.slots_of if is_gang else self.largest_of
+        if is_gang:
+            suitable = [kind for kind in suitable if kind.fabric]
         return any(
             kind.price != SPOT
             and slots_of(kind) >= needs.slots
@@ -272,7 +262,7 @@ class Capacity:
         )
 
     def _suits(self, kind: Kind, needs: RequestClass) -> bool:
-        """Whether slots of every such node can be what a request needs."""
+        """Return whether slots of every node of this kind suit a request."""
         return suits(kind, self._memory[kind][0], needs)
 
     def _change(self, node_id: str, slots: int, memory_bytes: int) -> None:
@@ -311,15 +301,18 @@ class Capacity:
         return (*seats, (min(rests)[2], rest)) if rests else None
 
 
-def most_slots(nodes: Iterable[tuple[Hashable, int]]) -> int:
-    """Slots that work on several nodes can have at most: whole nodes of a kind, and one more.
+def most_slots(nodes: Iterable[tuple[Hashable, bool, int]]) -> int:
+    """Return the most slots that work can have: on one node, or on several that have a fabric.
 
-    nodes: the kind and the slots of each
+    Several are whole nodes of a kind, and one more.
+    nodes: kind, whether it has a fabric, and slots of each node
     """
-    by_kind: dict[Hashable, list[int]] = defaultdict(list)
-    for kind, slots in nodes:
-        by_kind[kind].append(slots)
-    return max(map(_most_of, by_kind.values()), default=0)
+    largest, by_kind = 0, defaultdict[Hashable, list[int]](list)
+    for kind, fabric, slots in nodes:
+        largest = max(largest, slots)
+        if fabric:
+            by_kind[kind].append(slots)
+    return max((largest, *map(_most_of, by_kind.values())))
 
 
 def _most_of(sizes: Sequence[int]) -> int:
@@ -330,11 +323,11 @@ def _most_of(sizes: Sequence[int]) -> int:
 
 
 def _most(nodes: Iterable[PlanNode]) -> int:
-    return most_slots((node.kind, node.slots) for node in nodes)
+    return most_slots((node.kind, node.kind.fabric, node.slots) for node in nodes)
 
 
 def suits(kind: Kind, memory_bytes: int, needs: RequestClass) -> bool:
-    """Whether slots of such a node, which has so much memory, can be what a request needs."""
+    """Return whether slots of a node of this kind and memory suit a request."""
     if kind.device != needs.device or memory_bytes < needs.memory_bytes:
         return False
     asked = needs.constraints
@@ -353,12 +346,12 @@ def _order(spot_first: bool, kind: Kind) -> tuple[bool, bool, int, int, Kind]:
 
 
 def _has_memory_for(node: PlanNode, needs: RequestClass) -> bool:
-    """Whether a node has the memory when it is idle."""
+    """Return whether an idle node has enough memory for a request."""
     return node.memory_bytes >= _memory_for(node.device, node.slots, needs)
 
 
 def _memory_for(device: Device, slots: int, needs: RequestClass) -> int:
-    """What a node with so many slots has to have. Leases of a CPU node share it."""
+    """Return the memory that a node with so many slots needs. Leases of a CPU node share it."""
     sharing = min(needs.slots, slots) if device == "cpu" else 1
     return sharing * needs.memory_bytes
 

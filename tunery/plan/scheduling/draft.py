@@ -7,24 +7,18 @@ from schemas.units import Ms
 from tunery.plan.scheduling.capacity import Capacity
 from tunery.plan.scheduling.outlook import NodeOutlook, Release, foresee
 from tunery.plan.scheduling.planning_state import PlanningState
-from tunery.plan.scheduling.requests import (
-    PREMIUM,
-    Kind,
-    Request,
-    Running,
-    Seats,
-    granted,
-)
+from tunery.plan.scheduling.requests import PREMIUM, Kind, Request, Running, Seats, granted
 
 
 class Draft:
-    """What a pass has decided so far, over a planning state that stays as it is.
+    """Decisions of a pass so far, on top of a planning state that does not change.
 
-    free: what is free still.
-    more: slots that tenants have got.
+    free: remaining free capacity.
+    more: number of slots that each tenant gained.
     premium: slots that premium holds, by kind of node.
-    at: now.
-    policy: of the planning state.
+    at: current time.
+    policy: policy of the planning state.
+    claimed: nodes where leases make way for a late request.
     """
 
     __slots__ = (
@@ -33,6 +27,7 @@ class Draft:
         "_state",
         "_stopped",
         "at",
+        "claimed",
         "free",
         "more",
         "policy",
@@ -46,6 +41,7 @@ class Draft:
         self.premium: dict[Kind, int] = state.premium.copy()
         self._new: dict[str, Running] = {}
         self._stopped: set[str] = set()
+        self.claimed: set[str] = set()
         self._changed: dict[str, NodeOutlook | None] = {}  # None: not known yet
 
     def occupy(self, request: Request, seats: Seats) -> None:
@@ -62,7 +58,7 @@ class Draft:
         self._count(lease, -1)
 
     def stop(self, keys: tuple[str, ...]) -> None:
-        """These leases are told to end."""
+        """Mark leases that have to end."""
         self._stopped.update(keys)
         for key in keys:
             self._changed.update((node_id, None) for node_id, _ in self._state.running[key].seats)
@@ -73,7 +69,7 @@ class Draft:
         return [*self._state.leases_on(node_id), *new]
 
     def outlook(self, node_id: str) -> NodeOutlook:
-        """What is expected of a node."""
+        """Return the outlook of a node, with the decisions so far."""
         if node_id not in self._changed:
             return self._state.outlook.nodes[node_id]
         outlook = self._changed[node_id]
@@ -93,6 +89,13 @@ class Draft:
             if len(outlook.releases) >= slots
         )
         return merge((each for each in kept if each[1] not in self._changed), changed)
+
+    def latest(self, kind: Kind) -> Iterator[str]:
+        """Nodes of a kind, those first whose leases are of the latest lanes and submissions.
+
+        As of the beginning of the pass.
+        """
+        return (node_id for _, _, node_id in self._state.outlook.latest.get(kind, ()))
 
     def freeable(self, lane: int, kind: Kind, slots: int) -> Iterator[str]:
         """Nodes of a kind on which so many slots are free or could be, for requests of a lane."""

@@ -1,6 +1,6 @@
 """What is expected of a lease: when it ends, and what it would lose if it was stopped.
 
-Both change at moments that can be told before, so that a plan need not ask every lease again.
+Both change at predictable moments, so that a plan need not ask every lease again.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from tunery.plan.scheduling.policy import Policy
 from tunery.plan.scheduling.requests import Running
 
 # What has passed its expected end is expected to go on for a tenth of the time that it has run
-# already, and for a minute at least. What was told to end is expected to do so any moment.
+# already, and for a minute at least. A lease with an order to end is expected to end any moment.
 OVERRUN_MS_MIN: Final[Ms] = 60_000
 OVERRUN_SHARE: Final = 10
 ANY_MOMENT_MS: Final[Ms] = 10_000
@@ -55,7 +55,7 @@ def _end_changes_at(running: Running, at: Ms) -> Ms:
 
 
 def loss_ms(running: Running, at: Ms, policy: Policy) -> Ms | None:
-    """What a stop now would cost a lease; None: more than it may, or it is protected."""
+    """Return the time that a lease would lose by a stop now; None: too much, or it is protected."""
     if (
         not is_stoppable(running, policy)
         or running.started_at is None
@@ -74,7 +74,7 @@ def _left_ms(running: Running, began: Ms, at: Ms) -> Ms:
 
 
 def is_stoppable(running: Running, policy: Policy) -> bool:
-    """Whether a lease may ever be stopped, as far as is known."""
+    """Return whether a lease may ever be stopped, given what is known now."""
     return (
         running.lane > 0
         and running.ends_by is None
@@ -84,7 +84,9 @@ def is_stoppable(running: Running, policy: Policy) -> bool:
 
 
 def bound_ms(running: Running, policy: Policy) -> Ms:
-    """What a stop may cost a lease at most: a share of what it was estimated to need."""
+    """Return the most that a stop may cost a lease: a share of the time that it was estimated to
+    need.
+    """
     estimate_ms = running.p50_ms if running.estimate_ms is None else running.estimate_ms
     return min(estimate_ms * policy.loss_ppm // PPM, policy.loss_ms_max)
 

@@ -28,7 +28,7 @@ from tunery.plan.scheduling.requests import (
     tolerating,
 )
 
-# Until leases that are told to end for another job have freed their slots: notice, checkpoint, end.
+# Until leases that have to end for another job have freed their slots: notice, checkpoint, end.
 FREED_MS_MAX: Final[Ms] = 180_000
 NAMES_SAID_MAX: Final = 16
 BACK_OFF_MS_MAX: Final[Ms] = 900_000  # the longest after which a job may meet a node again
@@ -36,30 +36,25 @@ BACK_OFF_MS_MAX: Final[Ms] = 900_000  # the longest after which a job may meet a
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a request waits, and until when.
+    """Reason why a request waits, and until when."""
 
-    request: which one.
-    lane: index in `LANES` of the lane that it is served with; an aged one moves up.
-    position: in that lane, from 1.
-    ahead: how many come before it for slots of its kind, in its lane and in earlier ones.
-    reason: why it waits.
-    earliest: when it is expected to start, if everything lasts as long as expected.
-    latest: if everything lasts as long as it may. Both are None where it fits on no node that there
-        is, so that it waits for a person.
-    """
-
-    request: Request
-    lane: int
-    position: int
+    request: Request  # the waiting request
+    lane: int  # index in `LANES` of the lane that serves it; an aged request moves up
+    position: int  # position in that lane, from 1
+    # number of requests before it for slots of its kind, in its lane and in earlier ones
     ahead: int
-    reason: Reason
-    earliest: Ms | None
+    reason: Reason  # why it waits
+    earliest: Ms | None  # expected start if everything lasts as long as expected
+    # expected start if everything lasts as long as it may. Both are None where it fits on no node
+    # that there is, so that it waits for a person.
     latest: Ms | None
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedQueue:
-    """explanations: by job, in order of service. planned: what the planner would do now."""
+    """Explanations by job in order of service, and the decisions that the planner would make
+    now.
+    """
 
     explanations: Mapping[str, Explanation]
     planned: Plan
@@ -80,7 +75,7 @@ def explain(cluster: PlanningState, requests: Iterable[Request], at: Ms) -> Expl
     cluster.queue.age(at)
     planned = plan(cluster, at)
     lanes = [list(_serve(cluster, lane)) for lane in range(len(LANES))]
-    oversized.sort(key=_by_submission)
+    oversized.sort(key=lambda request: (request.submitted_at, request.job_id))
     situation = _Situation(cluster, planned)
     order = [
         (lane, request)
@@ -155,13 +150,13 @@ class _Situation:
         self._by_class: dict[RequestClass, Reason | None] = {}
 
     def is_beyond_cap(self, request: Request) -> bool:
-        """Whether a request waits for other lanes, because premium has its cap."""
+        """Return whether a request waits for other lanes, because premium has reached its cap."""
         job_id = request.job_id
         is_capped = request.lane == PREMIUM and request.needs in self._planned.beyond
         return is_capped and job_id not in self._starting and job_id not in self.making_way
 
     def freed_by(self, job_id: str, at: Ms) -> Ms:
-        """When the seats that others were told to free for a job are free at the latest."""
+        """Return the latest time at which the slots that others free for a job are free."""
         nodes = {node_id for node_id, _ in self._cluster.bound.get(job_id, ())}
         deadlines = (
             lease.ends_by
@@ -194,8 +189,8 @@ class _Situation:
         return waiting("no_capacity", slots=needs.slots)
 
     def _reason_of_class(self, needs: RequestClass) -> Reason | None:
-        """Why nothing of a class can start, whatever its position; None: it is busy, or its turn
-        has not come.
+        """Return why nothing of a class can start at any position; None: it is busy, or its
+        turn has not come.
         """
         nodes = self._free.nodes
         if not nodes:
@@ -211,7 +206,9 @@ class _Situation:
                 return waiting("no_domain", domain=domain, domains=domains)
         large = [node for node in alike if node.slots >= needs.slots]
         if not large and (needs.on_one_node or _most(alike) < needs.slots):
-            return waiting("gang_too_large", slots=needs.slots)
+            several = most_slots((node.kind, True, node.slots) for node in alike)
+            is_apart = several >= needs.slots and not needs.on_one_node
+            return waiting("no_fabric" if is_apart else "gang_too_large", slots=needs.slots)
         able = [node for node in large or alike if self._free.could_hold(node, needs)]
         if not able or (not large and _most(able) < needs.slots):
             return waiting("memory_short", slots=needs.slots, memory_bytes=needs.memory_bytes)
@@ -235,7 +232,7 @@ class _Situation:
 
 
 def _most(nodes: Iterable[PlanNode]) -> int:
-    return most_slots((node.kind, node.slots) for node in nodes)
+    return most_slots((node.kind, node.fabric, node.slots) for node in nodes)
 
 
 def _unsuited(nodes: Sequence[PlanNode], needs: RequestClass) -> Reason:
@@ -284,11 +281,7 @@ def _serve(cluster: PlanningState, lane: int) -> Iterator[Request]:
 
 
 def _without_back_off(request: Request) -> Request:
-    """As it will be when nodes that it failed on are open to it again."""
+    """Return the request once nodes that it failed on are open to it again."""
     if not request.needs.barred:
         return request
     return replace(request, needs=replace(request.needs, barred=()))
-
-
-def _by_submission(request: Request) -> tuple[Ms, str]:
-    return request.submitted_at, request.job_id

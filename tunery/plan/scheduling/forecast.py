@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 from schemas.units import Ms
 from tunery.plan.scheduling.capacity import Choice
 from tunery.plan.scheduling.expectations import expected_end
-from tunery.plan.scheduling.plan import BEYOND, Plan
+from tunery.plan.scheduling.plan import BEYOND, Plan, Preemption, Start
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.queue import Length, length
 from tunery.plan.scheduling.requests import PREMIUM, Kind, PlanNode, Request, RequestClass, Seats
@@ -27,7 +27,7 @@ def forecast(
     planned: what the planner does now; requests that it starts, or stops others for, start at `at`.
     order: everything that waits, in order of service.
     quantile: how long everything is expected to last.
-    Later preemptions are not foreseen.
+    Later preemptions are not foreseen, nor what will be past the promise of its lane by then.
     """
     return _Playback(cluster, planned, order, at, quantile).run()
 
@@ -40,35 +40,26 @@ _NodeEnd: TypeAlias = tuple[Ms, int, int, int]
 
 @dataclass(slots=True, eq=False)
 class _Class:
-    """Requests that are alike to every node. No node comes or goes while the queue is played.
+    """Requests that are alike to every node. No node comes or goes while the queue is played."""
 
-    choice: which nodes they may have.
-    kinds: of these nodes.
-    nodes: those that could hold one of them.
-    is_full: nothing of it fits at this moment.
-    """
-
-    choice: Choice
-    kinds: frozenset[Kind]
-    nodes: tuple[PlanNode, ...]
-    is_full: bool = False
+    choice: Choice  # nodes that they may have
+    kinds: frozenset[Kind]  # kinds of these nodes
+    nodes: tuple[PlanNode, ...]  # nodes that could hold one of them
+    is_full: bool = False  # no request of the class fits at this moment
 
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """Requests of one class that are served in one turn.
-
-    turn: as in the planner: lane by lane, and what is beyond the cap of premium last.
-    members: in order of service, by their number.
-    """
+    """Requests of one class that are served in one turn."""
 
     of: _Class
-    turn: int
+    turn: int  # the planner's turn: lane by lane, then premium requests beyond the cap
+    # requests with their number, in order of service
     members: deque[tuple[int, Request]] = field(default_factory=deque)
     _by_length: list[tuple[Length, Request]] | None = None
 
     def leave_out(self, started: Collection[str]) -> bool:
-        """What has started is not the first any more; whether anything is left."""
+        """Remove members that have started from the front; return whether any are left."""
         members = self.members
         while members and members[0][1].job_id in started:
             members.popleft()
@@ -87,15 +78,12 @@ class _Line:
 
 @dataclass(slots=True, eq=False)
 class _Promise:
-    """When and where a request that is blocked should fit, and of which kinds it may have nodes.
-
-    spare: what others may hold of that node beyond that moment.
-    """
+    """When and where a request that is blocked should fit, and of which kinds it may have nodes."""
 
     at: Ms
     node_id: str
     kinds: frozenset[Kind]
-    spare: int
+    spare: int  # what others may hold of that node beyond that moment
 
 
 class _Playback:
@@ -207,7 +195,7 @@ class _Playback:
         self._lines = [line for line in self._lines if line.members]
 
     def _backfill(self, blocked: Sequence[_Line]) -> None:
-        """What may start beside promises does so turn by turn, the shortest first."""
+        """Start what delays no reservation, turn by turn, the shortest first."""
         shortest: list[tuple[int, Length, int, Request]] = []
 
         def add(index: int) -> None:
@@ -227,7 +215,7 @@ class _Playback:
                 add(index)
 
     def _fit(self, request: Request, members: _Class) -> Seats | None:
-        """Where a request fits without a delay for those that have promises."""
+        """Return seats where a request delays no request with a reservation; None: nowhere."""
         choice, kept = members.choice, set[str]()
         ends_at = self._at + self._length(request)
         for each in self._current:
@@ -305,10 +293,10 @@ class _Playback:
 
 
 def _decided(cluster: PlanningState, planned: Plan) -> Iterable[tuple[Request, Seats]]:
-    """What has its seats already: they are free now, or others were told to free them."""
-    starting = {start.request.job_id for start in planned.starts}
-    yield from ((start.request, start.seats) for start in planned.starts)
-    yield from ((stop.request, stop.seats) for stop in planned.preemptions)
+    """Yield requests that have seats already: free now, or being freed by others."""
+    decided: tuple[Start | Preemption, ...] = (*planned.starts, *planned.preemptions)
+    yield from ((each.request, each.seats) for each in decided)
+    jobs = {each.request.job_id for each in decided}
     for job_id, seats in sorted(cluster.bound.items()):
-        if job_id not in starting:
+        if job_id not in jobs:
             yield cluster.queue.requests[job_id], seats

@@ -8,34 +8,32 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from schemas.units import Ms
-from tunery.plan.scheduling.expectations import (
-    expected_end,
-    loss_ms,
-    next_change,
-)
+from tunery.plan.scheduling.expectations import expected_end, loss_ms, next_change
 from tunery.plan.scheduling.policy import Policy
-from tunery.plan.scheduling.requests import LANES, Kind, PlanNode, Running
+from tunery.plan.scheduling.requests import LANES, PREMIUM, Kind, PlanNode, Running
 
 Release: TypeAlias = tuple[Ms, str]  # when, and of which node
+NO_LEASE: Final = (len(LANES), 0)  # of what goes on on a node, the lane and submission
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOutlook:
-    """What is expected of one node.
+    """Expectations of one node."""
 
-    releases: when 1, 2, … of its slots are free together; 0: they are. What never is, is left out.
-    victims: leases that may be stopped now, those with the newest saved work first.
-    freeable: slots that are free or of victims, for requests of each lane.
-    until: all of this holds before then, if no fact changes it; None: it holds for ever.
-    """
-
+    # times at which 1, 2, … of its slots are free together; 0: now. Counts that are never free are
+    # left out.
     releases: tuple[Ms, ...]
+    # leases that may be stopped now, those with the newest saved work first
     victims: tuple[Running, ...]
+    # number of slots that are free or of victims, for requests of each lane
     freeable: tuple[int, ...]
-    until: Ms | None
+    # earliest lane and submission of the leases that are not ending; those that may never be
+    # stopped count as premium
+    first: tuple[int, Ms]
+    until: Ms | None  # end of validity if no fact changes; None: valid for ever
 
 
 def foresee(
@@ -53,10 +51,14 @@ def foresee(
     ends: list[tuple[Ms, int]] = []
     victims: list[Running] = []
     freeable = [free] * len(LANES)
+    first = NO_LEASE
     until: Ms | None = None
     for lease in leases:
         slots = lease.slots_on(node.node_id)
         ends.append((expected_end(lease, at), slots))
+        if lease.ends_by is None:
+            is_spared = lease.preemptions >= policy.preemptions_max
+            first = min(first, (PREMIUM if is_spared else lease.lane, lease.submitted_at))
         is_protected = lease.key in stopped or not policy.preempting
         if not is_protected and loss_ms(lease, at, policy) is not None:
             victims.append(lease)
@@ -65,9 +67,10 @@ def foresee(
         change = next_change(lease, at, policy)
         until = change if until is None else min(until, change)
     ends.sort()
-    victims.sort(key=_newest_first)
+    victims.sort(key=lambda lease: (-lease.saved_at, lease.key))
     limits = tuple(min(node.slots, max(0, slots)) for slots in freeable)
-    return NodeOutlook(_releases(node.slots, free, ends), tuple(victims), limits, until)
+    releases = _releases(node.slots, free, ends)
+    return NodeOutlook(releases, tuple(victims), limits, first, until)
 
 
 def _releases(slots: int, free: int, ends: list[tuple[Ms, int]]) -> tuple[Ms, ...]:
@@ -78,24 +81,22 @@ def _releases(slots: int, free: int, ends: list[tuple[Ms, int]]) -> tuple[Ms, ..
     return tuple(releases[:slots])
 
 
-def _newest_first(lease: Running) -> tuple[Ms, str]:
-    return -lease.saved_at, lease.key
-
-
 class ClusterOutlook:
-    """The outlooks of all nodes, and orders of them.
+    """Outlooks of all nodes, and orders of them.
 
-    nodes: by node.
+    nodes: outlook by node.
     released: for each kind of node and number of slots, when each node will have them, ascending.
     freeable: for each lane, kind and number of slots, nodes where so many could be freed, by name.
+    latest: nodes of each kind, the latest of their first lanes and submissions first.
     """
 
-    __slots__ = ("_changes", "freeable", "nodes", "released")
+    __slots__ = ("_changes", "freeable", "latest", "nodes", "released")
 
     def __init__(self) -> None:
         self.nodes: dict[str, NodeOutlook] = {}
         self.released: dict[tuple[Kind, int], list[Release]] = {}
         self.freeable: dict[tuple[int, Kind, int], list[str]] = {}
+        self.latest: dict[Kind, list[tuple[int, Ms, str]]] = {}
         self._changes: list[Release] = []
 
     def put(self, node: PlanNode, outlook: NodeOutlook) -> None:
@@ -145,3 +146,13 @@ class ClusterOutlook:
                 del names[bisect_left(names, node.node_id)]
             if frees:
                 insort(self.freeable.setdefault((lane, node.kind, frees), []), node.node_id)
+        latest = self.latest.setdefault(node.kind, [])
+        if before is not None:
+            del latest[bisect_left(latest, _latest_first(node.node_id, before))]
+        if after is not None:
+            insort(latest, _latest_first(node.node_id, after))
+
+
+def _latest_first(node_id: str, outlook: NodeOutlook) -> tuple[int, Ms, str]:
+    lane, submitted_at = outlook.first
+    return -lane, -submitted_at, node_id

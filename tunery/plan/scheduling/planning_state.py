@@ -8,14 +8,7 @@ from tunery.plan.scheduling.capacity import Capacity
 from tunery.plan.scheduling.outlook import ClusterOutlook, foresee
 from tunery.plan.scheduling.policy import Policy
 from tunery.plan.scheduling.queue import Queue
-from tunery.plan.scheduling.requests import (
-    PREMIUM,
-    Kind,
-    PlanNode,
-    Request,
-    Running,
-    Seats,
-)
+from tunery.plan.scheduling.requests import PREMIUM, Kind, PlanNode, Request, Running, Seats
 
 
 class PlanningState:
@@ -23,9 +16,9 @@ class PlanningState:
 
     capacity: what no lease holds.
     queue: what waits.
-    running: leases by key, also those that were told to end and have not ended.
+    running: leases by key, including ones that have an order to end.
     premium: slots of the nodes that premium leases hold, by kind of node.
-    bound: seats that leases were told to free for a request, by its job.
+    bound: slots that leases were asked to free for a request, by its job.
     outlook: what is expected of nodes, as of the last `advance`.
     """
 
@@ -72,7 +65,7 @@ class PlanningState:
         self._changed.add(node.node_id)
 
     def remove_node(self, node_id: str) -> None:
-        """A node may get nothing. What runs there goes on."""
+        """A node may get nothing. What runs there continues."""
         node = self.capacity.nodes.get(node_id)
         if node is not None:
             for lease in self.leases_on(node_id):
@@ -115,7 +108,7 @@ class PlanningState:
         self._note(replace(self.running[key], saved_at=at))
 
     def notify(self, key: str, ends_by: Ms) -> None:
-        """A lease was told to end."""
+        """Record the order to end a lease."""
         self._note(replace(self.running[key], ends_by=ends_by))
 
     def leave_queue(self, job_id: str) -> Request:
@@ -124,7 +117,7 @@ class PlanningState:
         return self.queue.remove(job_id)
 
     def bind(self, job_id: str, seats: Seats) -> None:
-        """Seats that leases were told to free are for this request alone.
+        """Bind slots that leases were asked to free to this request alone.
 
         Without any seats it waits like others.
         """
@@ -153,7 +146,9 @@ class PlanningState:
         }
 
     def advance(self, at: Ms) -> None:
-        """It is so late now: old requests change their lane, and nodes have another outlook."""
+        """Advance the clock: old requests change their lane, and outlooks of nodes are computed
+        again.
+        """
         self.queue.age(at)
         if at < self._at:
             self._changed.update(self.capacity.nodes)

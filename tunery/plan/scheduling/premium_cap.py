@@ -24,7 +24,7 @@ class PremiumCap:
         self._gangs: dict[Kind, int] | None = None
 
     def is_beyond(self, needs: RequestClass, stopped: int = 0) -> bool:
-        """Whether premium holds its cap of the nodes that suit this class.
+        """Return whether premium holds its cap of the nodes that suit this class.
 
         stopped: slots of the largest lease that would be stopped for it, and would wait then.
         """

@@ -7,12 +7,14 @@ from typing import Final, TypeAlias
 
 from schemas.units import GpuMs, Ms
 from tunery.plan.scheduling.policy import Policy
-from tunery.plan.scheduling.requests import FREE, LANES, STANDARD, Request, RequestClass
+from tunery.plan.scheduling.requests import FREE, LANES, PREMIUM, STANDARD, Request, RequestClass
 from tunery.plan.scheduling.shares import Shares
 
 # Order of service among requests of a tenant: smaller goes first.
 Rank: TypeAlias = tuple[int, Ms, str]
 Length: TypeAlias = tuple[Ms, Ms, str]
+# When it has waited for as long as its lane promises, its submission, its job: smaller goes first.
+Due: TypeAlias = tuple[Ms, Ms, str]
 # Order of service among tenants: its share, its first rank, its name. A share is the slots that a
 # tenant holds, below what it has used where that counts.
 Turn: TypeAlias = tuple[int, Rank, str]
@@ -20,35 +22,38 @@ HELD_BITS: Final = 32  # of a share
 
 
 class ClassQueue:
-    """Requests of one class in one lane: by tenant and rank, and by expected time.
+    """Requests of one class in one lane: by tenant and rank, expected time, and when they are due.
 
     turns: the first request of each tenant, in order of service.
     """
 
-    __slots__ = ("by_length", "by_tenant", "turns")
+    __slots__ = ("by_due", "by_length", "by_tenant", "turns")
 
     def __init__(self) -> None:
         self.by_tenant: dict[str, list[Rank]] = {}
         self.by_length: list[Length] = []
+        self.by_due: list[Due] = []
         self.turns: list[Turn] = []
 
-    def add(self, tenant: str, held: int, rank: Rank, length: Length) -> None:
+    def add(self, tenant: str, held: int, rank: Rank, length: Length, due: Due) -> None:
         """A request waits; its tenant holds so many slots."""
         ranks = self.by_tenant.setdefault(tenant, [])
         before = ranks[0] if ranks else None
         insort(ranks, rank)
         insort(self.by_length, length)
+        insort(self.by_due, due)
         if ranks[0] is not before:
             if before is not None:
                 self._drop((held, before, tenant))
             insort(self.turns, (held, ranks[0], tenant))
 
-    def remove(self, tenant: str, held: int, rank: Rank, length: Length) -> None:
+    def remove(self, tenant: str, held: int, rank: Rank, length: Length, due: Due) -> None:
         """A request does not wait any more."""
         ranks = self.by_tenant[tenant]
         position = bisect_left(ranks, rank)
         del ranks[position]
         del self.by_length[bisect_left(self.by_length, length)]
+        del self.by_due[bisect_left(self.by_due, due)]
         if position == 0:
             self._drop((held, rank, tenant))
             if ranks:
@@ -156,6 +161,11 @@ class Queue:
         waits = request.submitted_at + self.policy.patience * request.p50_ms
         return (waits, request.submitted_at, request.job_id)
 
+    def due(self, request: Request) -> Due:
+        """Place of a request among those that have waited for longer than their lanes promise."""
+        due_at = request.waits_since + self.policy.promised_ms[request.lane]
+        return (due_at, request.submitted_at, request.job_id)
+
     def _move(self, tenant: str, before: int) -> None:
         share = self.share(tenant)
         if share != before:
@@ -178,12 +188,14 @@ class Queue:
             members = lane[request.needs] = ClassQueue()
         if tenant not in members.by_tenant:
             self._classes.setdefault(tenant, []).append(members)
-        members.add(tenant, self.share(tenant), self.rank(request), length(request))
+        share, rank, due = self.share(tenant), self.rank(request), self.due(request)
+        members.add(tenant, share, rank, length(request), due)
 
     def _delete(self, request: Request) -> None:
         lane, tenant = self.lanes[self.lane_of(request)], self._tenant(request)
         members = lane[request.needs]
-        members.remove(tenant, self.share(tenant), self.rank(request), length(request))
+        share, rank, due = self.share(tenant), self.rank(request), self.due(request)
+        members.remove(tenant, share, rank, length(request), due)
         if tenant not in members.by_tenant:
             left = [each for each in self._classes[tenant] if each is not members]
             if left:
@@ -238,4 +250,29 @@ def shortest_first(queue: Queue, lane: int, closed: Set[RequestClass]) -> Iterat
     """Requests of a lane in order of expected time, without those of closed classes."""
     lists = (each.by_length for needs, each in queue.lanes[lane].items() if needs not in closed)
     for _, _, job_id in merge(*lists):
+        yield queue.requests[job_id]
+
+
+def overdue(queue: Queue, at: Ms, closed: Set[RequestClass]) -> Iterator[Request]:
+    """Requests past the promise of their lane, the first one due first; premium is not among them.
+
+    `closed` (classes that are passed over) may grow between two requests.
+    """
+    classes = [
+        (needs, each.by_due)
+        for lane in queue.lanes[PREMIUM + 1 :]
+        for needs, each in lane.items()
+        if each.by_due[0][0] < at
+    ]
+    heap = [(by_due[0], number, 0) for number, (_, by_due) in enumerate(classes)]
+    heapify(heap)
+    while heap:
+        (due_at, _, job_id), number, index = heappop(heap)
+        needs, by_due = classes[number]
+        if due_at >= at:
+            return
+        if needs in closed:
+            continue
+        if index + 1 < len(by_due):
+            heappush(heap, (by_due[index + 1], number, index + 1))
         yield queue.requests[job_id]

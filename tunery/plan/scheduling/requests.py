@@ -26,99 +26,81 @@ GIB: Final = 1 << 30
 
 
 class Kind(NamedTuple):
-    """What requests choose nodes by: nodes of one kind are alike to all of them.
+    """Properties of nodes that requests choose by: nodes of one kind are alike to all requests."""
 
-    device, accelerator: as in `PlanNode`.
-    memory_gib: to the nearest one: machines of one model differ by less. The least counts.
-    price: index of its price class in `PRICE_CLASSES`.
-    warned, taints: as in `PlanNode`.
-    """
-
+    # device, accelerator: see `PlanNode`
     device: Device
-    memory_gib: int
+    memory_gib: int  # least memory, to the nearest GiB: machines of one model differ by less
     accelerator: str = ""
-    price: int = ON_DEMAND
+    price: int = ON_DEMAND  # index of its price class in `PRICE_CLASSES`
+    # warned, taints, fabric: see `PlanNode`
     warned: bool = False
     taints: tuple[str, ...] = ()
+    fabric: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class RequestClass:
-    """What decides where a request fits. Requests of one class are alike to every node.
+    """Properties that decide where a request fits: every node treats a class alike."""
 
-    slots: how many it needs at the same time.
-    device: kind of device that every slot must be.
-    memory_bytes: what one slot needs.
-    excluded: nodes that failed under its job: it gets others while there are any.
-    barred: nodes that it may not have in any case.
-    constraints: what else it demands of nodes.
-    avoids_spot: it gets others than spot nodes while there are any that could hold it.
-    on_one_node: it waits where no node has so many slots; otherwise it may have several nodes.
-    """
-
-    slots: int
-    device: Device
-    memory_bytes: int
+    slots: int  # number of slots that it needs at the same time
+    device: Device  # kind of device that every slot must be
+    memory_bytes: int  # memory that one slot needs
+    # nodes that failed under its job, avoided while there are others
     excluded: tuple[str, ...] = ()
-    barred: tuple[str, ...] = ()
-    constraints: NodeConstraints = ANY_NODE
-    avoids_spot: bool = False
+    barred: tuple[str, ...] = ()  # nodes that it may not have in any case
+    constraints: NodeConstraints = ANY_NODE  # further demands on nodes
+    avoids_spot: bool = False  # no spot nodes while there are others that could hold it
+    # it waits where no node has so many slots; otherwise it may have several nodes
     on_one_node: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A placement that waits.
+    """Placement that waits."""
 
-    job_id, tenant: whose it is.
-    lane: index in `LANES`.
-    needs: what decides where it fits.
-    submitted_at: when its job was submitted; a retry keeps its place by it.
-    p50_ms, p90_ms: elapsed time that it should need, and should not pass.
-    estimate_ms: what it was estimated to need when it was submitted; None: `p50_ms`.
-    preemptions: how many attempts of the job were stopped for others.
-    domain_until: when it takes nodes of any domain; None: never, or it does. Readers ask for it.
-    """
-
+    # job_id, tenant: its job and the tenant of the job
     job_id: str
     tenant: str
-    lane: int
-    needs: RequestClass
-    submitted_at: Ms
+    lane: int  # index in `LANES`
+    needs: RequestClass  # class that decides where it fits
+    submitted_at: Ms  # submission of its job; a retry keeps its place in the queue by it
+    # p50_ms, p90_ms: median and 90th percentile of its elapsed time
     p50_ms: Ms
     p90_ms: Ms
-    estimate_ms: Ms | None = None
-    preemptions: int = 0
+    # time from which this attempt waits; None: from the submission of its job
+    queued_at: Ms | None = None
+    estimate_ms: Ms | None = None  # estimate at submission; None: `p50_ms`
+    preemptions: int = 0  # number of attempts of the job that were stopped for others
+    # time from which it takes nodes of any domain; None: never, or already. Readers compute it.
     domain_until: Ms | None = None
+
+    @property
+    def waits_since(self) -> Ms:
+        """The moment from which its wait counts against what its lane promises."""
+        return self.submitted_at if self.queued_at is None else self.queued_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A lease that holds slots.
+    """Lease that holds slots."""
 
-    key: names it; a job may have an old lease that has not freed its slots yet.
-    tenant, lane, p50_ms, p90_ms, estimate_ms, preemptions: as in its `Request`.
-    memory_bytes: what each of its slots uses.
-    seats: what it holds.
-    granted_at: since when.
-    started_at: since when it works; None: it has not begun.
-    saved_at: until when its work is in a checkpoint, or when it began.
-    ends_by: when it is killed at the latest, once it was told to end; None: it was not.
-    """
-
-    key: str
+    key: str  # unique name; a job may have an old lease that has not freed its slots yet
+    # tenant, lane, p50_ms, p90_ms, preemptions, estimate_ms, submitted_at: see its `Request`
     tenant: str
     lane: int
-    memory_bytes: int
+    memory_bytes: int  # memory that each of its slots uses
     p50_ms: Ms
     p90_ms: Ms
     preemptions: int
-    seats: Seats
-    granted_at: Ms
-    started_at: Ms | None = None
-    saved_at: Ms = 0
+    seats: Seats  # slots that it holds
+    granted_at: Ms  # time of the grant
+    started_at: Ms | None = None  # time at which its work started; None: not yet
+    saved_at: Ms = 0  # time of its last checkpoint, or of the start
+    # latest time at which it is killed, after the request to end; None: no request
     ends_by: Ms | None = None
     estimate_ms: Ms | None = None
+    submitted_at: Ms = 0
 
     @property
     def slots(self) -> int:
@@ -126,7 +108,7 @@ class Running:
         return sum(slots for _, slots in self.seats)
 
     def slots_on(self, node_id: str) -> int:
-        """What it holds of one node."""
+        """Return the number of slots that the lease holds on a node."""
         return sum(slots for name, slots in self.seats if name == node_id)
 
 
@@ -141,9 +123,9 @@ def price_class_of(*, spot: bool, reserved: bool) -> PriceClass:
 
 
 def demands(asked: NodeConstraints | None, *, any_domain: bool = False) -> NodeConstraints:
-    """What a placement demands of nodes; when it should be done says nothing about that.
+    """Return the demands of a placement on nodes, without its deadline.
 
-    any_domain: it has waited long enough for nodes of its domain.
+    any_domain: the placement has waited long enough for nodes of its domain.
     """
     if asked is None:
         return ANY_NODE
@@ -152,7 +134,8 @@ def demands(asked: NodeConstraints | None, *, any_domain: bool = False) -> NodeC
 
 
 def avoids_spot(asked: NodeConstraints | None, decided: bool | None) -> bool:
-    """Whether a placement allows spot nodes, and its pool has decided that it is better off others.
+    """Return whether a placement allows spot nodes but its pool decided that others are better for
+    it.
 
     Where there are no others it gets spot nodes all the same: it would wait for ever otherwise.
     """
@@ -160,12 +143,12 @@ def avoids_spot(asked: NodeConstraints | None, decided: bool | None) -> bool:
 
 
 def is_on_one_node(role: str) -> bool:
-    """Whether work of a role has all its slots on one node: trainings need not."""
+    """Return whether work of a role has all its slots on one node: trainings need not."""
     return role != "train"
 
 
 def tolerating(asked: NodeConstraints, taints: tuple[str, ...]) -> NodeConstraints:
-    """The same demands of what tolerates these taints."""
+    """Return the same demands with tolerations of these taints."""
     return structs.replace(asked, tolerations=taints)
 
 
@@ -182,38 +165,38 @@ def granted(request: Request, seats: Seats, at: Ms, key: str) -> Running:
         preemptions=request.preemptions,
         seats=seats,
         granted_at=at,
+        submitted_at=request.submitted_at,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class PlanNode:
-    """A node that may get leases.
+    """A node that may get leases."""
 
-    node_id: its name; ties go to the first.
-    slots: how many it has.
-    device: what each slot is.
-    memory_bytes: memory of one device (cuda) or of the node, which its leases share (cpu).
-    domain: nodes of one domain are connected faster than others.
-    accelerator: model of its devices; empty: not known.
-    price_class: reserved: it is paid for in any case; spot: it may be taken away.
-    warned: it may soon be taken away, and gets something only where no other node fits.
-    taints: only requests that tolerate all of them get it.
-    kind: what requests choose nodes by.
-    """
-
-    node_id: str
-    slots: int
-    device: Device
-    memory_bytes: int
-    domain: str = ""
-    accelerator: str = ""
+    node_id: str  # its name; ties go to the first
+    slots: int  # how many it has
+    device: Device  # what each slot is
+    memory_bytes: int  # memory of one device (cuda) or of the node, which its leases share (cpu)
+    domain: str = ""  # nodes of one domain are connected faster than others
+    accelerator: str = ""  # model of its devices; empty: not known
+    # reserved: it is paid for in any case; spot: it may be taken away
     price_class: PriceClass = "on_demand"
+    # it may soon be taken away, and gets something only where no other node fits
     warned: bool = False
-    taints: tuple[str, ...] = ()
-    kind: Kind = field(init=False, repr=False, compare=False)
+    taints: tuple[str, ...] = ()  # only requests that tolerate all of them get it
+    fabric: bool = True  # a request may have several such nodes
+    kind: Kind = field(init=False, repr=False, compare=False)  # what requests choose nodes by
 
     def __post_init__(self) -> None:
         price = PRICE_CLASSES.index(self.price_class)
         memory_gib = whole_gib(self.memory_bytes)
-        kind = Kind(self.device, memory_gib, self.accelerator, price, self.warned, self.taints)
+        kind = Kind(
+            self.device,
+            memory_gib,
+            self.accelerator,
+            price,
+            self.warned,
+            self.taints,
+            self.fabric,
+        )
         object.__setattr__(self, "kind", kind)

@@ -1,7 +1,7 @@
 """When and where the first blocked request will fit, and what may start before it does."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
@@ -18,43 +18,40 @@ Moment: TypeAlias = tuple[Ms, Seats]
 
 @dataclass(slots=True)
 class Reservation:
-    """Seats that a request will have at a moment, whatever starts before.
+    """Seats that a request will have at a moment, regardless of what starts before."""
 
-    request: which one.
-    at: when they are expected to be free.
-    seats: where.
-    spare: what may be held beyond that moment; never more than what is free now.
-    kinds: of nodes that suit the request. No other reservation is of any of them.
-    """
-
-    request: Request
-    at: Ms
-    seats: Seats
+    request: Request  # the request that has the reservation
+    at: Ms  # expected time at which they are free
+    seats: Seats  # reserved slots
+    # capacity that may be held beyond that moment; never more than what is free now
     spare: Capacity
-    kinds: frozenset[Kind]
+    kinds: frozenset[Kind]  # kinds of nodes that suit the request
+    # the request is late: leases that are left there at that moment make way for it
+    kept: bool = False
 
     def concerns(self, kinds: Iterable[Kind]) -> bool:
-        """Whether what may have nodes of these kinds may be in its way."""
+        """Return whether requests for these kinds of nodes may delay the reservation."""
         return not self.kinds.isdisjoint(kinds)
 
     def take_short(self, free: Capacity, seats: Seats) -> None:
-        """What ends before that moment has started here."""
+        """Count a start here that ends before the reservation."""
         for node_id, _ in seats:
             self.spare.limit(node_id, free.free[node_id])
 
     def take_long(self, request: Request, seats: Seats) -> None:
-        """What goes on beyond that moment has started here."""
+        """Count a start here that lasts beyond the reservation."""
         self.spare.take(seats, request.needs.memory_bytes)
 
 
-def reserve(draft: Draft, request: Request) -> Reservation | None:
+def reserve(draft: Draft, request: Request, reserved: Set[str] = frozenset()) -> Reservation | None:
     """The first moment at which a request fits, by the expected ends of leases.
 
+    reserved: nodes that are reserved for others.
     None: it does not fit even when all of them have ended.
     """
-    needs = request.needs
+    needs, excluded = request.needs, draft.free.excluded(request.needs) | reserved
     is_gang = needs.slots > draft.free.largest(needs)
-    moment = _whole_nodes(draft, needs) if is_gang else _one_node(draft, needs)
+    moment = (_whole_nodes if is_gang else _one_node)(draft, needs, excluded)
     if moment is None:
         return None
     at, seats = moment
@@ -65,7 +62,7 @@ def reserve(draft: Draft, request: Request) -> Reservation | None:
 
 
 def spare_beside(reservations: Sequence[Reservation]) -> Capacity:
-    """What may be held beyond the moments of all of these; at least one."""
+    """Return the capacity that may be held beyond the moments of all reservations; at least one."""
     first, *others = reservations
     if not others:
         return first.spare
@@ -80,10 +77,9 @@ def _free_at(draft: Draft, node_id: str, at: Ms) -> int:
     return bisect_right(draft.outlook(node_id).releases, at)
 
 
-def _one_node(draft: Draft, needs: RequestClass) -> Moment | None:
+def _one_node(draft: Draft, needs: RequestClass, excluded: Set[str]) -> Moment | None:
     """The node that has the slots first; of several, as if they were free now."""
     best: tuple[Ms, Kind, int, str] | None = None
-    excluded = draft.free.excluded(needs)
     for kind in draft.free.kinds(needs):
         for released_at, node_id in draft.releases(kind, needs.slots):
             if best is not None and released_at > best[0]:
@@ -117,9 +113,9 @@ def _memory_at(draft: Draft, node_id: str, needs: RequestClass) -> Ms | None:
     return at if used <= left else None
 
 
-def _whole_nodes(draft: Draft, needs: RequestClass) -> Moment | None:
+def _whole_nodes(draft: Draft, needs: RequestClass, excluded: Set[str]) -> Moment | None:
     """Whole nodes of one kind, and a rest on one node more."""
-    moments = (_whole_nodes_of(draft, needs, kind) for kind in draft.free.kinds(needs))
+    moments = (_whole_nodes_of(draft, needs, kind, excluded) for kind in draft.free.kinds(needs))
     return min((each for each in moments if each is not None), key=_when, default=None)
 
 
@@ -127,10 +123,11 @@ def _when(moment: Moment) -> Ms:
     return moment[0]
 
 
-def _whole_nodes_of(draft: Draft, needs: RequestClass, kind: Kind) -> Moment | None:
+def _whole_nodes_of(
+    draft: Draft, needs: RequestClass, kind: Kind, excluded: Set[str]
+) -> Moment | None:
     size = draft.free.largest_of(kind)
     count, rest = divmod(needs.slots, size)
-    excluded = draft.free.excluded(needs)
 
     def releases(slots: int) -> Iterator[Release]:
         return (each for each in draft.releases(kind, slots) if each[1] not in excluded)

@@ -23,5 +23,5 @@ class Shares:
         self._used[tenant] = max(0, self._used.get(tenant, 0) + gpu_ms * weight)
 
     def level(self, tenant: str) -> int:
-        """What a tenant has used, on a scale with a step wherever it doubles."""
+        """Return a tenant's use on a logarithmic scale: one step per doubling."""
         return self._used.get(tenant, 0).bit_length()

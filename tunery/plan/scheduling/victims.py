@@ -12,18 +12,12 @@ from tunery.plan.scheduling.requests import Request, RequestClass, Running, Seat
 
 @dataclass(frozen=True, slots=True, order=True)
 class Victim:
-    """A lease that may be stopped.
+    """Lease that may be stopped."""
 
-    loss: slots × time that are lost.
-    key: names it among all that run.
-    lane: of its job.
-    seats: what it would free.
-    """
-
-    loss: int
-    key: str
-    lane: int
-    seats: Seats
+    loss: int  # slots × time that are lost
+    key: str  # unique key of the lease
+    lane: int  # lane of its job
+    seats: Seats  # slots that it would free
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +42,7 @@ def find_eviction(draft: Draft, request: Request) -> Eviction | None:
     if needs.slots > largest:
         return _evict_nodes(draft, request, largest)
     best: tuple[Choice, str] | None = None
-    excluded = free.excluded(needs)
+    excluded = free.excluded(needs) | draft.claimed
     for kind in free.kinds(needs):
         for node_id in draft.freeable(request.lane, kind, needs.slots):
             missing = needs.slots - max(0, free.free[node_id])
@@ -58,8 +52,8 @@ def find_eviction(draft: Draft, request: Request) -> Eviction | None:
             # Each slot costs at least as much as one of the lease whose work was saved last.
             if best is not None and missing * _lost_ms(draft, later[0]) > best[0][0]:
                 continue
-            victims = sorted(_victim(draft, lease) for lease in later)
-            choice = _least_loss(victims, node_id, missing)
+            victims = sorted(victim_of(draft, lease) for lease in later)
+            choice = least_loss(victims, node_id, missing)
             if choice is None or not _frees_memory(draft, node_id, needs, later, choice):
                 continue
             if best is None or (choice, node_id) < best:
@@ -74,7 +68,7 @@ def _lost_ms(draft: Draft, lease: Running) -> Ms:
     return draft.at - lease.saved_at + draft.policy.restart_ms
 
 
-def _victim(draft: Draft, lease: Running) -> Victim:
+def victim_of(draft: Draft, lease: Running) -> Victim:
     return Victim(_lost_ms(draft, lease) * lease.slots, lease.key, lease.lane, lease.seats)
 
 
@@ -85,14 +79,14 @@ def _slots_on(victim: Victim, node_id: str) -> int:
 def _frees_memory(
     draft: Draft, node_id: str, needs: RequestClass, leases: Iterable[Running], choice: Choice
 ) -> bool:
-    """Whether a request has memory as well as slots, once these leases have ended."""
+    """Return whether a request has memory as well as slots, once these leases have ended."""
     _, _, keys = choice
     stopped = (lease for lease in leases if lease.key in keys)
     freed_bytes = sum(lease.slots_on(node_id) * lease.memory_bytes for lease in stopped)
     return draft.free.has_memory(node_id, needs, freed_bytes)
 
 
-def _least_loss(victims: Iterable[Victim], node_id: str, missing: int) -> Choice | None:
+def least_loss(victims: Iterable[Victim], node_id: str, missing: int) -> Choice | None:
     """The exact minimum over all subsets that free enough slots of one node."""
     least: list[Choice | None] = [None] * (missing + 1)
     least[0] = (0, 0, ())
@@ -113,7 +107,7 @@ def _evict_nodes(draft: Draft, request: Request, size: int) -> Eviction | None:
     """Whole nodes for a gang: of one domain where one has enough, the least loss first."""
     needs, free = request.needs, draft.free
     count = -(-needs.slots // size)
-    excluded = free.excluded(needs)
+    excluded = free.excluded(needs) | draft.claimed
     costs: list[NodeCost] = []
     for kind in free.kinds(needs):
         if free.largest_of(kind) != size:
@@ -133,22 +127,22 @@ def _evict_nodes(draft: Draft, request: Request, size: int) -> Eviction | None:
         return None
     sizes = [size] * (count - 1) + [needs.slots - size * (count - 1)]
     seats = tuple(zip(sorted(node_id for _, node_id, _ in chosen), sizes, strict=True))
-    victims = _needed(free, {victim for _, _, on_node in chosen for victim in on_node}, seats)
+    victims = needed(free, {victim for _, _, on_node in chosen for victim in on_node}, seats)
     loss = sum(victim.loss for victim in victims)
     return Eviction(tuple(sorted(victim.key for victim in victims)), loss, seats)
 
 
-def _needed(free: Capacity, victims: Iterable[Victim], seats: Seats) -> list[Victim]:
-    """Those without whom a gang would not have its seats: the last node need not be whole."""
-    needed = sorted(victims)
-    for victim in reversed(tuple(needed)):
-        others = [each for each in needed if each is not victim]
+def needed(free: Capacity, victims: Iterable[Victim], seats: Seats) -> list[Victim]:
+    """Return the victims that a gang cannot do without: the last node need not be whole."""
+    kept = sorted(victims)
+    for victim in reversed(tuple(kept)):
+        others = [each for each in kept if each is not victim]
         if all(
             free.free[node_id] + sum(_slots_on(each, node_id) for each in others) >= slots
             for node_id, slots in seats
         ):
-            needed = others
-    return needed
+            kept = others
+    return kept
 
 
 def _total_loss(nodes: list[NodeCost]) -> int:
@@ -156,11 +150,11 @@ def _total_loss(nodes: list[NodeCost]) -> int:
 
 
 def _all_on(draft: Draft, node_id: str, request: Request) -> tuple[Victim, ...] | None:
-    """What has to be stopped to free a whole node; None: something there may not be."""
+    """Return the leases to stop to free a whole node; None: one there may not be stopped."""
     free, slots = draft.free.free[node_id], draft.free.nodes[node_id].slots
     if free == slots:
         return ()
     leases = draft.outlook(node_id).victims
-    later = sorted(_victim(draft, lease) for lease in leases if lease.lane > request.lane)
+    later = sorted(victim_of(draft, lease) for lease in leases if lease.lane > request.lane)
     freed = sum(_slots_on(victim, node_id) for victim in later)
     return tuple(later) if free + freed == slots else None

@@ -3,18 +3,10 @@
 from collections.abc import Sequence
 
 from schemas import errors
-from schemas.admission import (
-    TENANT_BUDGET,
-)
+from schemas.admission import TENANT_BUDGET
 from schemas.dataset import SPLIT_SEED, BaseTokens, MixedFile, PinTerms, PrepareSpec, no_rows
 from schemas.envelope import Rejected
-from schemas.job import (
-    DatasetBound,
-    Event,
-    HoldTaken,
-    PhaseSet,
-    PinsWanted,
-)
+from schemas.job import DatasetBound, Event, HoldTaken, PhaseSet, PinsWanted
 from schemas.model import Base
 from schemas.reasons import refusing, waiting
 from schemas.submission import Estimate, KeyCap

@@ -1,4 +1,4 @@
-"""Monthly budgets: how they are set, what they refuse, and what is told about them."""
+"""Monthly budgets: how they are set, what they refuse, and which thresholds are announced."""
 
 from collections.abc import Iterator
 from typing import Final, TypeAlias
@@ -18,12 +18,7 @@ from schemas.admission import (
     SetBudget,
 )
 from schemas.envelope import Context, Rejected
-from schemas.job import (
-    Event,
-    HoldTaken,
-    JobEnded,
-    UsageCounted,
-)
+from schemas.job import Event, HoldTaken, JobEnded, UsageCounted
 from schemas.reasons import refusing
 from schemas.serving import ServingTermBegun, ServingTermEnded
 from schemas.submission import Estimate
@@ -77,7 +72,7 @@ def over_month(tenant: TenantJobs, key_id: str | None, needs: Estimate, at: Ms) 
 
 
 def budget_use(tenant: TenantJobs, terms: BudgetTerms, at: Ms) -> BudgetUse:
-    """What a budget has used in the month of `at`, and holds."""
+    """Return what a budget has used in the month of `at`, and what open holds may add."""
     return month_standing(tenant, terms.budget_id, terms.currency, at)
 
 
@@ -134,7 +129,9 @@ def _affected(before: TenantJobs, after: TenantJobs, events: tuple[Event, ...]) 
 def _thresholds(
     tenant: TenantJobs, terms: BudgetTerms, use: BudgetUse, month: str
 ) -> Iterator[BudgetThresholdReached]:
-    """Those not told yet in this month. What is held counts: it may be refused to other jobs."""
+    """Yield the thresholds first reached in this month. Holds count: they may keep other jobs
+    out.
+    """
     last = tenant.alerts.get(terms.budget_id)
     known_percent = last.percent if last is not None and last.month == month else 0
     shares = (

@@ -11,6 +11,7 @@ from typing_extensions import TypeIs
 
 from schemas import errors
 from schemas.admission import (
+    AdmissionsReviewed,
     AnswersCharged,
     RecordAnswers,
     RemoveBudget,
@@ -19,7 +20,7 @@ from schemas.admission import (
     SuspensionSet,
 )
 from schemas.anomaly import RecordAnomaly
-from schemas.envelope import Context, Rejected, reject
+from schemas.envelope import Context, Rejected, Tick, reject
 from schemas.erasure import CloseJobs
 from schemas.integrations import MirrorReported, RecordMirror
 from schemas.job import (
@@ -97,11 +98,13 @@ ATTEMPT_FACTS: Final = frozenset(get_args(AttemptFact))
 
 
 def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
-    """What follows from one command for one tenant."""
+    """Decide one command of one tenant."""
     tenant = state.get(ctx.key) or TenantJobs()
     if (refused := refuse_closed(tenant, command, ctx)) is not None:
         return refused
     events = _decide(tenant, command, ctx)
+    if any(type(event) is Rejected for event in events):
+        return events
     if tenant.sweeps or isinstance(command, SubmitSweep):
         events = (*events, *follow_sweeps(tenant, events, ctx))
     if tenant.serving_pools or isinstance(command, SetServingPool):
@@ -163,6 +166,9 @@ def _decide(tenant: TenantJobs, command: Command, ctx: Context) -> tuple[Event, 
             if command.suspended == tenant.suspended:
                 return ()
             return (SuspensionSet(suspended=command.suspended),)
+        case Tick():
+            is_due = tenant.review_at is not None and tenant.review_at <= ctx.at
+            return (AdmissionsReviewed(),) if is_due else ()
         case _:
             assert_never(command)
 

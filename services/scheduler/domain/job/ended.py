@@ -9,13 +9,15 @@ from schemas.units import DAY_MS, Ms
 from services.scheduler.domain.job.state import EndedJob, TenantJobs
 
 # Credits and questions about a job come within minutes of its end, after an outage within its
-# length. Later the gateway's views still show the job, and a credit still lowers the month's use
-# in GPU time; only its price no longer lowers a budget.
+# length. Later the gateway's views still show the job, and a credit still lowers what its tenant
+# has used in the month, at the price that it names; only of the API key nothing is known any more.
 GENERATION_MS: Final = 3 * DAY_MS
 
 
 def ended_job(tenant: TenantJobs, job_id: str) -> EndedJob | None:
-    """What is left of a job that ended; None: it never was, it is open, or it was forgotten."""
+    """Return the remaining record of an ended job; None: it never was, is open, or was
+    forgotten.
+    """
     return tenant.ended.get(job_id) or tenant.ended_before.get(job_id)
 
 

@@ -59,5 +59,5 @@ def follow_erasure(tenant: TenantJobs, events: Sequence[Event], ctx: Context) ->
 
 
 def is_erasing(tenant: TenantJobs, command: Command) -> bool:
-    """Whether the erasure has begun, or begins now, and has not ended."""
+    """Return whether the erasure is in progress, or begins with this command."""
     return not tenant.erased and (tenant.closed or isinstance(command, CloseJobs))

@@ -7,7 +7,7 @@ from services.scheduler.domain.job.state import TenantJobs
 
 
 def evolve_erasure(tenant: TenantJobs, event: JobErasureEvent) -> TenantJobs:
-    """What was used stays, because it is on bills; all else that was known of jobs goes."""
+    """Apply one event of an erasure: usage stays, because it is on bills; all else of jobs goes."""
     if isinstance(event, JobsClosed):
         return replace(tenant, closed=True)
     return TenantJobs(
@@ -18,6 +18,7 @@ def evolve_erasure(tenant: TenantJobs, event: JobErasureEvent) -> TenantJobs:
         ended_before=tenant.ended_before,
         generation_at=tenant.generation_at,
         use=tenant.use,
+        prices=tenant.prices,
         terms_begun=tenant.terms_begun,
         closed=True,
         erased=True,

@@ -1,4 +1,4 @@
-"""Fold of the `job` journal: total, whatever the order of events.
+"""Fold of the `job` journal: total for any order of events.
 
 An event's group is looked up by its exact type, and frequent cases come first: each `isinstance`
 that says no to a Struct takes 100 ns, and an event would otherwise pass a dozen of them.
@@ -10,8 +10,9 @@ from immutables import Map
 from msgspec.structs import replace
 from typing_extensions import TypeIs
 
-from schemas.account import PlanChange
+from schemas.account import Lane, PlanChange
 from schemas.admission import (
+    AdmissionsReviewed,
     AnswersCharged,
     BudgetCounted,
     BudgetRemoved,
@@ -61,7 +62,7 @@ from schemas.serving import (
     ServingTermEnded,
     ServingTermUnwanted,
 )
-from schemas.submission import JobSpec, UsageSource
+from schemas.submission import JobSpec, Price, UsageSource
 from schemas.sweep import (
     SweepCancelled,
     SweepEnded,
@@ -69,12 +70,19 @@ from schemas.sweep import (
     SweepRungBegun,
     SweepRunSkipped,
     SweepSubmitted,
+    SweepWaiting,
 )
 from schemas.training import ADAPTER_FILES, WHOLE_FILES, EvalResult, TrainResult, TrainWork
 from schemas.units import Ms
 from services.scheduler.domain.job.ended import correct_charge, ended_job, remember_end
 from services.scheduler.domain.job.erasure_state import evolve_erasure
-from services.scheduler.domain.job.quota import charged_micro, terms_at, with_answers, with_use
+from services.scheduler.domain.job.quota import (
+    charged_micro,
+    next_turn,
+    terms_at,
+    with_answers,
+    with_use,
+)
 from services.scheduler.domain.job.serving_state import evolve_serving
 from services.scheduler.domain.job.state import (
     FILES_REMEMBERED_MAX,
@@ -91,7 +99,7 @@ from services.scheduler.domain.job.state import (
 from services.scheduler.domain.job.sweep_state import end_run, evolve_sweep, open_run
 from services.scheduler.domain.pool.faults import is_node_fault
 from tunery.plan.micro_batches import rows_at_once, with_at_most
-from tunery.plan.price import hourly_micro
+from tunery.plan.price import hourly_micro, job_cost
 
 ReaderEvent: TypeAlias = (
     Rejected | Repeated | BudgetCounted | MirrorReported
@@ -99,6 +107,7 @@ ReaderEvent: TypeAlias = (
 BudgetEvent: TypeAlias = BudgetSet | BudgetRemoved | BudgetThresholdReached | AnswersCharged
 TenantEvent: TypeAlias = (
     LimitsSet
+    | AdmissionsReviewed
     | SuspensionSet
     | BudgetEvent
     | SweepEvent
@@ -160,7 +169,20 @@ def evolve_tenant(tenant: TenantJobs, event: Event, ctx: Context) -> TenantJobs:
         if job is None:
             return tenant
         return replace(tenant, jobs=tenant.jobs.set(event.job_id, evolve_job(job, event)))
-    return tenant if _is_reader_event(event) else _evolve_tenant(tenant, event, ctx)
+    if _is_reader_event(event):
+        return tenant
+    return _with_review(_evolve_tenant(tenant, event, ctx), ctx.at)
+
+
+def _with_review(tenant: TenantJobs, at: Ms) -> TenantJobs:
+    """Set when what waits has to be tried again, although no command comes.
+
+    Each command of the tenant tries it as well, so the turns before this event are over.
+    """
+    stalled = any(pool.stalled_by is not None for pool in tenant.serving_pools.values())
+    waits = stalled or any(not sweep.is_cancelled for sweep in tenant.sweeps.values())
+    review_at = next_turn(tenant, at) if waits else None
+    return tenant if review_at == tenant.review_at else replace(tenant, review_at=review_at)
 
 
 def _is_job_event(event: Event) -> TypeIs[JobEvent]:
@@ -200,6 +222,7 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
                 key_id=event.key_id or (None if event.cap is None else event.cap.key_id),
                 result=_known_result(event.spec),
             )
+            tenant = _with_price(tenant, event.spec.price, event.lane)
             opened = replace(tenant, jobs=tenant.jobs.set(event.job_id, job))
             return open_run(opened, event.spec.sweep_id, event.job_id)
         case JobEnded():
@@ -208,12 +231,15 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
             return _set_limits(tenant, event, ctx.at)
         case SuspensionSet():
             return replace(tenant, suspended=event.suspended)
+        case AdmissionsReviewed():
+            return tenant
         case JobsClosed() | JobsErased():
             return evolve_erasure(tenant, event)
         case BudgetSet() | BudgetRemoved() | BudgetThresholdReached() | AnswersCharged():
             return _evolve_budget(tenant, event)
         case (
             SweepSubmitted()
+            | SweepWaiting()
             | SweepRunSkipped()
             | SweepRungBegun()
             | SweepCancelled()
@@ -229,13 +255,18 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
             | ServingTermUnwanted()
             | ServingTermEnded()
         ):
+            if isinstance(event, ServingTermBegun):
+                tenant = _with_price(tenant, event.price, event.placement.lane)
             return evolve_serving(tenant, event, ctx.at)
         case _:
             assert_never(event)
 
 
 def _known_result(spec: JobSpec) -> TrainResult | None:
-    """What a job that trains nothing evaluates, as if a training had left it; None: it trains."""
+    """Return the model that a job without training evaluates, in the form of a training's result.
+
+    None: the job trains.
+    """
     if spec.evaluation is None or spec.start is None:
         return None
     hashes = (file.sha256 for file in spec.start.files if file.name in SETTINGS)
@@ -265,7 +296,7 @@ def _evolve_budget(tenant: TenantJobs, event: BudgetEvent) -> TenantJobs:
 
 
 def _set_limits(tenant: TenantJobs, event: LimitsSet, at: Ms) -> TenantJobs:
-    """What is to come later stands beside what is in force at this moment."""
+    """Set the limits now, or schedule them to follow those that are in force."""
     if event.effective_at is None or event.effective_at <= at:
         return replace(tenant, terms=event.terms, scheduled=None)
     change = PlanChange(terms=event.terms, effective_at=event.effective_at)
@@ -277,7 +308,7 @@ def _without(jobs: Map[str, OpenJob], job_id: str) -> Map[str, OpenJob]:
 
 
 def _end_job(tenant: TenantJobs, event: JobEnded, at: Ms) -> TenantJobs:
-    """What it was charged is counted already."""
+    """Remove an open job and remember its end. Its charge is counted already."""
     job = tenant.jobs.get(event.job_id)
     charge = None if job is None else _charge(job)
     ended = EndedJob(outcome=event.outcome, ended_at=at, charge=charge)
@@ -297,7 +328,7 @@ def _charge(job: OpenJob) -> Charge:
 
 
 def _charge_of(tenant: TenantJobs, job_id: str) -> Charge | None:
-    """Of a job, open or ended, or of a replica's term that is open."""
+    """Return the charge of a job, open or ended, or of an open term of a replica."""
     job, term = tenant.jobs.get(job_id), tenant.serving_terms.get(job_id)
     if job is not None:
         return _charge(job)
@@ -311,9 +342,9 @@ def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
     """The window moves from the hold's rest to the month's use; its sum stays."""
     job, ended = tenant.jobs.get(event.job_id), ended_job(tenant, event.job_id)
     term, charge = tenant.serving_terms.get(event.job_id), _charge_of(tenant, event.job_id)
-    if charge is None:
-        return replace(tenant, use=with_use(tenant, None, event.hour_utc, event.gpu_ms, 0))
     source = event.source or UNKNOWN_SOURCE
+    if charge is None:
+        return _count_forgotten(tenant, event, source)
     time = event.gpu_ms * hourly_micro(charge.price, source.role, source.hardware)
     total = replace(charge, time=charge.time + time, tokens=charge.tokens + source.tokens)
     if ended is not None:
@@ -331,6 +362,24 @@ def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
         counted_tokens=total.tokens,
     )
     return replace(tenant, jobs=tenant.jobs.set(event.job_id, counted), use=use)
+
+
+def _count_forgotten(tenant: TenantJobs, event: UsageCounted, source: UsageSource) -> TenantJobs:
+    """Time of what is forgotten: where it says its price, it counts in money as well."""
+    price = tenant.prices.get(f"{source.price_version}/{source.lane}")
+    if price is None:
+        return replace(tenant, use=with_use(tenant, None, event.hour_utc, event.gpu_ms, 0))
+    time = event.gpu_ms * hourly_micro(price, source.role, source.hardware)
+    micro = job_cost(time, source.tokens, price)
+    forgotten = Charge(key_id=None, price=price, time=time)
+    return replace(tenant, use=with_use(tenant, forgotten, event.hour_utc, event.gpu_ms, micro))
+
+
+def _with_price(tenant: TenantJobs, price: Price, lane: Lane) -> TenantJobs:
+    name = f"{price.version}/{lane}"
+    return (
+        tenant if name in tenant.prices else replace(tenant, prices=tenant.prices.set(name, price))
+    )
 
 
 def _count_term(
@@ -456,7 +505,7 @@ def _left(job: OpenJob, result: TrainResult) -> OpenJob:
 
 
 def _after_progress(retries: Retries) -> Retries:
-    """What counts over the whole training stays."""
+    """Reset the counters that new progress clears; keep those of the whole training."""
     return Retries(oom=retries.oom, failed=retries.failed)
 
 
@@ -474,7 +523,7 @@ def _count_retry(retries: Retries, end: AttemptEnd) -> Retries:
             return replace(retries, bad_node=retries.bad_node + 1, failed=retries.failed + 1)
         case "platform" | None:
             return replace(retries, platform=retries.platform + 1, failed=retries.failed + 1)
-        case "divergence" | "bad_data" | "user" | "budget":
+        case "divergence" | "bad_data" | "user" | "budget" | "nothing_learnt":
             return retries
         case _:
             assert_never(end.cause)

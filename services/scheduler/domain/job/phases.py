@@ -27,5 +27,5 @@ ANSWERS: Final[Mapping[tuple[Change, Wanted], Answer]] = {
 
 
 def answer(change: Change, wanted: Wanted, phase: Phase) -> Answer:
-    """What a client's change means for a job in this state."""
+    """Return how to answer a client's change to a job in this state."""
     return "refuse" if phase in TOO_LATE else ANSWERS[change, wanted]

@@ -34,9 +34,9 @@ class Again:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """The job fails. `code`: one of `schemas.errors`."""
+    """The job fails."""
 
-    code: str
+    code: str  # one of `schemas.errors`
     reason: Reason
 
 
@@ -79,6 +79,8 @@ def _after_failure(job: OpenJob, ended: AttemptEnded, cause: FailureCause) -> St
             return _exhausted(failing("platform_errors", attempts=PLATFORM_RETRIES_MAX + 1))
         case "divergence":
             return GiveUp(errors.DIVERGED, failing("loss_diverged"))
+        case "nothing_learnt":
+            return GiveUp(errors.NOTHING_LEARNT, failing("nothing_learnt"))
         case "bad_data":
             return GiveUp(errors.BAD_DATA, failing("row_untrainable"))
         case "user":
@@ -94,9 +96,9 @@ def _after_failure(job: OpenJob, ended: AttemptEnded, cause: FailureCause) -> St
 
 
 def _after_oom(job: OpenJob, ended: AttemptEnded) -> Step:
-    """The same steps in smaller micro-batches, from the checkpoint.
+    """Retry the same steps in smaller micro-batches, from the checkpoint.
 
-    What cannot get smaller is tried again as it is: another process may have used the memory.
+    Micro-batches of one row are retried unchanged: another process may have used the memory.
     """
     smaller = with_smaller_micro_batches(job.hyper) if ended.role == "train" else None
     if smaller is not None:
@@ -108,7 +110,7 @@ def _after_oom(job: OpenJob, ended: AttemptEnded) -> Step:
 
 
 def _wrong_request(reason: Reason) -> Reason:
-    """What of the request was wrong, where the pool says it."""
+    """Return the reason why the request was wrong, where the pool gives it."""
     if reason.code == "slots_above_largest":
         return failing("slots_above_largest", **reason.params)
     return failing("request_wrong")

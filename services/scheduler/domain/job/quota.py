@@ -8,15 +8,25 @@ from schemas.admission import TENANT_BUDGET, AnswersCharged, BudgetUse
 from schemas.pool import Role
 from schemas.units import PPM, GpuMs, Micro, Ms, hour_of, month_of
 from services.scheduler.domain.job.state import Charge, MonthUse, OpenJob, OpenTerm, TenantJobs
+from tunery.billing.periods import period_of
 from tunery.plan.estimate import EVAL_SLOTS, eval_hold
 from tunery.plan.price import job_cost
 
 
 def terms_at(tenant: TenantJobs, at: Ms) -> PlanTerms | None:
-    """What binds admissions at a moment, by the time of the broker."""
+    """Return the terms that bind admissions at a moment of the broker's clock."""
     scheduled = tenant.scheduled
     due = scheduled is not None and scheduled.effective_at <= at
     return scheduled.terms if scheduled is not None and due else tenant.terms
+
+
+def next_turn(tenant: TenantJobs, at: Ms) -> Ms:
+    """The first moment after `at` at which a month or another plan begins."""
+    month_end = period_of(at).end_ms
+    scheduled = tenant.scheduled
+    if scheduled is None or scheduled.effective_at <= at:
+        return month_end
+    return min(month_end, scheduled.effective_at)
 
 
 def running(tenant: TenantJobs, besides: str | None = None) -> int:
@@ -37,7 +47,7 @@ def rest_gpu_ms(job: OpenJob) -> GpuMs:
 
 
 def rest_micro(job: OpenJob) -> Micro:
-    """What the unused rest of the job's hold may cost."""
+    """Return the highest price of the unused rest of a job's hold."""
     if job.hold is None:
         return 0
     counted = job_cost(max(0, job.counted_micro_gpu_ms), job.counted_tokens, job.spec.price)
@@ -50,12 +60,12 @@ def term_rest_gpu_ms(term: OpenTerm) -> GpuMs:
 
 
 def term_rest_micro(term: OpenTerm) -> Micro:
-    """What the unused rest of the hold of a replica's term may cost."""
+    """Return the highest price of the unused rest of the hold of a replica's term."""
     return max(0, term.price_max_micro - job_cost(max(0, term.counted_micro_gpu_ms), 0, term.price))
 
 
 def charged_micro(charge: Charge) -> Micro:
-    """What a job is charged so far, rounded as on invoices: never above its hold's price."""
+    """Return the charge of a job so far, rounded as on invoices: never above its hold's price."""
     return job_cost(max(0, charge.time), charge.tokens, charge.price)
 
 
@@ -65,9 +75,9 @@ def window_of(scope: str, hour_utc: int) -> str:
 
 
 def month_standing(tenant: TenantJobs, scope: str, currency: str, at: Ms) -> BudgetUse:
-    """What a scope has used in the month of `at`, and what open holds may add to it.
+    """Return what a scope has used in the month of `at`, and what open holds may add to it.
 
-    This is all that any monthly limit is compared with: the plan's, a key's cap, a budget.
+    Every monthly limit is compared with this: the plan's, a key's cap, a budget.
 
     scope: TENANT_BUDGET for all jobs and answers, or the API key whose jobs and answers count.
     """

@@ -1,16 +1,19 @@
 """Serving pools: as many terms as replicas are wanted, and the next one where a term ends.
 
-Nothing here waits for a clock: a term ends by its cap, which `pool` watches, and its drain notice
-is what the next term begins with.
+A term ends by its cap, which `pool` watches, and its drain notice is what the next term begins
+with. All pools of a tenant are looked through after each of its commands, so one that is stalled
+has its terms as soon as there is room; `TenantJobs.review_at` is the time of that when no command
+announces it.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from schemas import errors
-from schemas.admission import TENANT_BUDGET, BudgetRemoved, BudgetSet, SuspensionSet
+from schemas.admission import TENANT_BUDGET
+from schemas.billing import Lane, Price
 from schemas.envelope import Context, Reason, Rejected, reject
-from schemas.job import Event, JobEnded, LimitsSet, RecordClosed, RecordDraining, UsageCounted
+from schemas.job import Event, RecordClosed, RecordDraining
 from schemas.pool import EndRequest, Placement
 from schemas.reasons import ending, failing, refusing
 from schemas.serving import (
@@ -39,19 +42,14 @@ from tunery.plan.price import dearest_micro, price_micro
 from tunery.plan.time import start_ms_max
 
 SERVING_POOLS_MAX: Final = 16  # of a tenant
-# Of a tenant, over all its serving pools: one command may begin a term of each, and a term may name
-# a hundred rates, which is 15 kB.
+# Replicas in all serving pools of a tenant: one command may begin a term of each, and a term may
+# name a hundred rates, which is 15 kB.
 REPLICAS_MAX: Final = 32
 # The notice before a cap goes out two minutes before it, or at half of a shorter term.
 TERM_MS_MIN: Final[Ms] = 60_000
 TERM_MS_MAX: Final[Ms] = DAY_MS  # its slices and credits fit into one record
 FAILURES_MAX: Final = 5  # terms in a row that failed; then somebody has to look at it
 FRUITLESS_MAX: Final = 20  # terms in a row that were lost or preempted at once; as for jobs
-#: what may let a term begin, or make one needless
-STIRRING: Final = (
-    *(ServingPoolSet, ServingTermDraining, ServingTermEnded),
-    *(JobEnded, UsageCounted, LimitsSet, SuspensionSet, BudgetSet, BudgetRemoved),
-)
 
 
 def set_serving_pool(
@@ -89,7 +87,7 @@ def remove_serving_pool(tenant: TenantJobs, command: RemoveServingPool) -> tuple
 
 
 def decide_term_fact(term: OpenTerm, command: object) -> tuple[Event, ...]:
-    """What a fact of `pool` means for a term; most mean nothing."""
+    """Return the events of a term that follow from a fact of `pool`; most facts have none."""
     match command:
         case RecordDraining() if not term.is_ending:
             return (ServingTermDraining(term_id=term.term_id),)
@@ -108,8 +106,6 @@ def decide_term_fact(term: OpenTerm, command: object) -> tuple[Event, ...]:
 
 def follow_serving(tenant: TenantJobs, events: Sequence[Event], ctx: Context) -> tuple[Event, ...]:
     """Terms that begin or end because of these events, which the tenant does not have yet."""
-    if not any(isinstance(event, STIRRING) for event in events):
-        return ()
     for event in events:
         tenant = evolve_tenant(tenant, event, ctx)
     follow_ups: list[Event] = []
@@ -144,14 +140,10 @@ def _next_term(
     """The next term of a serving pool, or why there is none."""
     terms, replica = pool.terms, pool.terms.replica
     name = terms.serving_pool_id
-    if (exhausted := _exhausted(pool)) is not None:
-        return ServingPoolStalled(
-            serving_pool_id=name, code=errors.ATTEMPTS_EXHAUSTED, reason=exhausted
-        )
-    needs = needs_of(terms)
-    refused = _refuse_hold(tenant, terms, needs, ctx.at)
-    if refused is not None:
-        return ServingPoolStalled(serving_pool_id=name, code=refused.code, reason=refused.reason)
+    admitted = _admit(tenant, pool, ctx.at)
+    if isinstance(admitted, Rejected):
+        return ServingPoolStalled(serving_pool_id=name, code=admitted.code, reason=admitted.reason)
+    needs = admitted.needs
     work = ServeWork(
         serving_pool_id=name,
         base_id=replica.base.base_id,
@@ -164,11 +156,44 @@ def _next_term(
         serving_pool_id=name,
         pool=replica.pool,
         description=described,
-        placement=_placement(ctx, pool, described, needs),
+        placement=_placement(ctx, pool, described, admitted),
         hold_gpu_ms=needs.hold_gpu_ms,
-        price=terms.price,
+        price=admitted.price,
         price_max_micro=needs.price_max_micro,
         key_id=terms.key_id,
+    )
+
+
+class Admission(NamedTuple):
+    """Terms on which a replica's term is admitted."""
+
+    # lane, price: lane and price of the tenant's plan at this moment
+    lane: Lane
+    price: Price
+    needs: Estimate  # usage and cost that it may reach
+
+
+def _admit(tenant: TenantJobs, pool: ServingPool, at: Ms) -> Admission | Rejected:
+    """Each term is its own admission: by the plan, the use and the budgets of this moment."""
+    terms, plan = pool.terms, terms_at(tenant, at)
+    if (exhausted := _exhausted(pool)) is not None:
+        return Rejected(code=errors.ATTEMPTS_EXHAUSTED, reason=exhausted)
+    if plan is None:
+        return Rejected(code=errors.NOT_FOUND, reason=refusing("limits_missing"))
+    if tenant.suspended:
+        return Rejected(code=errors.SUSPENDED, reason=refusing("tenant_suspended"))
+    price = plan.price
+    if price is None:  # its book was not on the log when the plan was set
+        price = terms.price
+        if (price.version, price.lane or plan.lane) != (plan.price_version, plan.lane):
+            return Rejected(code=errors.ILLEGAL_STATE, reason=refusing("prices_changed"))
+    needs = needs_of(terms, price)
+    use = month_standing(tenant, TENANT_BUDGET, needs.currency, at)
+    refusal = over_hard_limit(plan.limits, use.used_gpu_ms + use.held_gpu_ms, needs)
+    if refusal is None and terms.cap is not None:
+        refusal = over_cap(tenant, terms.cap, needs, at)
+    return (
+        refusal or over_month(tenant, terms.key_id, needs, at) or Admission(plan.lane, price, needs)
     )
 
 
@@ -181,9 +206,11 @@ def _exhausted(pool: ServingPool) -> Reason | None:
     return None
 
 
-def needs_of(terms: ServingPoolTerms) -> Estimate:
-    """What one term may use and cost: all of its time, at the dearest price of its device."""
-    replica, price = terms.replica, terms.price
+def needs_of(terms: ServingPoolTerms, price: Price) -> Estimate:
+    """Return the largest usage and cost of a term: all of its time at the highest price of its
+    device.
+    """
+    replica = terms.replica
     hold_gpu_ms = replica.slots * replica.term_ms
     most = price_micro(price, hold_gpu_ms * dearest_micro(price, replica.device), 0)
     return Estimate(
@@ -200,18 +227,18 @@ def needs_of(terms: ServingPoolTerms) -> Estimate:
 
 
 def _placement(
-    ctx: Context, pool: ServingPool, described: WorkDescription, needs: Estimate
+    ctx: Context, pool: ServingPool, described: WorkDescription, admitted: Admission
 ) -> Placement:
-    terms, replica = pool.terms, pool.terms.replica
+    replica = pool.terms.replica
     return Placement(
         tenant=ctx.key,
         job_id=described.job_id,
         attempt=1,
         role="serve",
-        lane=pool.lane,
+        lane=admitted.lane,
         slots=replica.slots,
-        max_gpu_ms=needs.hold_gpu_ms,
-        price_version=terms.price.version,
+        max_gpu_ms=admitted.needs.hold_gpu_ms,
+        price_version=admitted.price.version,
         work_id=described.work_id,
         checkpoints=(),
         excluded_nodes=excluded_at(pool, ctx.at),
@@ -225,25 +252,8 @@ def _placement(
     )
 
 
-def _refuse_hold(
-    tenant: TenantJobs, terms: ServingPoolTerms, needs: Estimate, at: Ms
-) -> Rejected | None:
-    """Why the month, a budget or the key's cap does not allow the hold of a term now."""
-    plan = terms_at(tenant, at)
-    if plan is None:
-        return Rejected(code=errors.NOT_FOUND, reason=refusing("limits_missing"))
-    if tenant.suspended:
-        return Rejected(code=errors.SUSPENDED, reason=refusing("tenant_suspended"))
-    use = month_standing(tenant, TENANT_BUDGET, needs.currency, at)
-    if refusal := over_hard_limit(plan.limits, use.used_gpu_ms + use.held_gpu_ms, needs):
-        return refusal
-    if terms.cap is not None and (refusal := over_cap(tenant, terms.cap, needs, at)):
-        return refusal
-    return over_month(tenant, terms.key_id, needs, at)
-
-
 def _malformed(tenant: TenantJobs, terms: ServingPoolTerms) -> Rejected | None:
-    """What of the terms cannot be."""
+    """Return the rejection of impossible terms; None: they are possible."""
     name, replica = terms.serving_pool_id, terms.replica
     known = tenant.serving_pools.get(name)
     if known is None and len(tenant.serving_pools) >= SERVING_POOLS_MAX:

@@ -47,7 +47,7 @@ def evolve_serving(tenant: TenantJobs, event: ServingEvent, at: Ms) -> TenantJob
 
 
 def _set(tenant: TenantJobs, event: ServingPoolSet) -> TenantJobs:
-    pool = ServingPool(terms=event.terms, lane=event.lane)
+    pool = ServingPool(terms=event.terms)
     pools = tenant.serving_pools.set(event.terms.serving_pool_id, pool)
     return replace(tenant, serving_pools=pools)
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.dataset import Prepared
-from schemas.envelope import Sha256
+from schemas.envelope import Sha256, common_fields
 from schemas.gate import GateRun
 from schemas.job import (
     AttemptEnded,
@@ -47,6 +47,7 @@ from schemas.units import PPM, GpuMs
 from services.scheduler.domain.job.policy import Again, GiveUp, budget_exhausted, next_step
 from services.scheduler.domain.job.quota import attempt_gpu_ms_max, rest_gpu_ms, slots_of
 from services.scheduler.domain.job.state import OpenJob
+from tunery.plan.estimate import corrected
 from tunery.plan.memory import memory_of_variants
 from tunery.plan.micro_batches import rows_at_once, with_at_most
 from tunery.plan.refunds import job_refund
@@ -128,7 +129,7 @@ def _placement(
 
 
 def _memory_bytes(job: OpenJob, hold: Estimate) -> int:
-    """As estimated for its hold; less once its micro-batches are smaller."""
+    """Return the estimated memory of a job; less once its micro-batches are smaller."""
     spec = job.spec
     if job.hyper == spec.hyper:
         return hold.memory_bytes
@@ -138,13 +139,16 @@ def _memory_bytes(job: OpenJob, hold: Estimate) -> int:
 
 
 def _variants(job: OpenJob) -> tuple[HyperParameters, ...]:
-    """What its training does in turns, in micro-batches no larger than those of the job."""
+    """Return the variants of a training, with micro-batches no larger than those of the job."""
     most = rows_at_once(job.hyper)
     return tuple(with_at_most(variant.hyper, most) for variant in job.spec.variants)
 
 
 def after_change(job: OpenJob) -> tuple[Event, ...]:
-    """What follows at once from a change of `wanted`; with an open placement, its end decides."""
+    """Return the events that follow at once from a change of `wanted`.
+
+    With an open placement, its end decides.
+    """
     match job.wanted:
         case "cancelled":
             return _close(job, "kill", "cancelled") if job.open else (end_job(job, "cancelled"),)
@@ -227,7 +231,7 @@ def _after_success(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
 
 
 def _facts(job: OpenJob) -> TrainingFacts | None:
-    """What the gate's suggestions rest on."""
+    """Return the facts of the training that the gate bases its suggestions on."""
     if job.result is None or job.prepared is None or job.spec.evaluation is not None:
         return None
     return TrainingFacts(
@@ -317,6 +321,13 @@ def end_job(
 ) -> JobEnded:
     """The job is settled: the unused rest of its hold is released."""
     refund = None if failure is None else job_refund(failure.code)
+    charged = kept = job.billable_gpu_ms - job.lost_gpu_ms
+    if refund is not None and refund.scope == "job":
+        kept = 0
+    elif refund is not None:
+        kept = min(charged, _estimated_gpu_ms(job))
+        refund = refund if kept < charged else None
+    has_time = 0 < kept < charged and bool(job.spec.price.rates)
     return JobEnded(
         job_id=job.job_id,
         outcome=outcome,
@@ -324,14 +335,24 @@ def end_job(
         failure=failure,
         trained_tokens=job.trained_tokens,
         billable_gpu_ms=job.billable_gpu_ms,
-        lost_gpu_ms=job.lost_gpu_ms if refund is None else job.billable_gpu_ms,
+        lost_gpu_ms=job.billable_gpu_ms - kept,
         released_gpu_ms=rest_gpu_ms(job),
         created_at=job.created_at,
         pool=None if job.work_id is None else job.spec.pool,
-        refund=refund,
+        refund=None if refund is None else refund.cause,
+        # which rates the newest of its hours had is known to `pool`: here they have the mean one
+        micro_gpu_ms=job.counted_micro_gpu_ms * kept // charged if has_time else None,
         start_id=None if job.spec.start is None else job.spec.start.model_id,
         integrations=tuple(integration.kind for integration in job.spec.integrations),
     )
+
+
+def _estimated_gpu_ms(job: OpenJob) -> GpuMs:
+    """Return the expected use that the tenant was shown."""
+    if job.hold is None:
+        return 0
+    needs = corrected(job.spec, job.hold)
+    return needs.train_gpu_ms + needs.eval_gpu_ms
 
 
 def _give_up(job: OpenJob, step: GiveUp, detail: Sealed | None) -> JobEnded:
@@ -363,26 +384,9 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         base_sha256=base.sha256,
         base_path=base.path,
         prepared=prepared,
-        max_length=job.hyper.max_length,
-        seed=job.hyper.seed,
         adapter=job.result.adapter,
-        precision=job.hyper.precision,
-        threads=job.hyper.threads,
-        prompts=job.spec.prompts,
-        method=job.hyper.method,
-        beta_ppm=job.hyper.beta_ppm,
-        loss_type=job.hyper.loss_type,
-        adaptation=job.hyper.adaptation,
-        label_smoothing_ppm=job.hyper.label_smoothing_ppm,
-        gamma_ppm=job.hyper.gamma_ppm,
-        desirable_ppm=job.hyper.desirable_ppm,
-        undesirable_ppm=job.hyper.undesirable_ppm,
-        max_completion_length=job.hyper.max_completion_length,
-        grader=job.spec.grader,
-        measures=job.spec.measures,
-        measured_rows=job.spec.measured_rows,
-        benchmarks=job.spec.benchmarks,
-        benchmark_items=job.spec.benchmark_items,
+        **common_fields(job.hyper, EvalWork),
+        **common_fields(job.spec, EvalWork),
         share_ppm=job.spec.looks_ppm[job.look - 1] if job.spec.looks_ppm else PPM,
         scored=job.scored,
     )

@@ -12,6 +12,7 @@ from schemas.sweep import (
     SweepRungBegun,
     SweepRunSkipped,
     SweepSubmitted,
+    SweepWaiting,
 )
 from schemas.units import Micro
 from services.scheduler.domain.job.state import EndedRun, OpenJob, OpenSweep, TenantJobs
@@ -27,6 +28,8 @@ def evolve_sweep(tenant: TenantJobs, event: SweepEvent) -> TenantJobs:
     if sweep is None:
         return tenant
     match event:
+        case SweepWaiting():
+            return _with(tenant, replace(sweep, waits_for=event.reason.code))
         case SweepRunSkipped():
             return _with(tenant, replace(sweep, skipped=(*sweep.skipped, event.job_id)))
         case SweepRungBegun():
@@ -44,7 +47,8 @@ def open_run(tenant: TenantJobs, sweep_id: str | None, job_id: str) -> TenantJob
     sweep = None if sweep_id is None else tenant.sweeps.get(sweep_id)
     if sweep is None:
         return tenant
-    return _with(tenant, replace(sweep, open_runs=(*sweep.open_runs, job_id)))
+    opened = replace(sweep, open_runs=(*sweep.open_runs, job_id), waits_for=None)
+    return _with(tenant, opened)
 
 
 def end_run(tenant: TenantJobs, job: OpenJob, event: JobEnded, micro: Micro) -> TenantJobs:
@@ -63,7 +67,7 @@ def end_run(tenant: TenantJobs, job: OpenJob, event: JobEnded, micro: Micro) -> 
 
 
 def _ended_runs(job: OpenJob, has_succeeded: bool) -> dict[str, EndedRun]:
-    """Of each configuration of a job the loss, and whether it has a version."""
+    """Return the loss and the published version of each configuration of a job."""
     version = job.job_id if has_succeeded else None
     if not job.spec.variants:
         run = EndedRun(published_by=version, loss_ppm=job.validation_loss_ppm, gpu_ms=0, micro=0)

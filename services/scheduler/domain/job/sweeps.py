@@ -1,38 +1,42 @@
-"""Sweeps: the next job when another one has ended, the next rung, the end, and their budget."""
+"""Sweeps: the next job once there is room for it, the next rung, the end, and their budget.
+
+All open sweeps of a tenant are looked through after each of its commands: no list of what may make
+room has to be kept.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from immutables import Map
 from msgspec.structs import replace
 
 from schemas import errors
-from schemas.admission import SuspensionSet
 from schemas.envelope import Context, Reason, Rejected
-from schemas.job import Event, JobEnded, LimitsSet, SubmitJob
+from schemas.job import Event, SubmitJob
 from schemas.reasons import refusing
 from schemas.submission import Estimate, Variant
 from schemas.sweep import (
     SubmitSweep,
-    SweepCancelled,
     SweepEnded,
+    SweepOutcome,
     SweepRun,
     SweepRungBegun,
     SweepRunSkipped,
     SweepSubmitted,
     SweepTerms,
+    SweepWaiting,
 )
 from services.scheduler.domain.job.evolve import evolve_tenant
 from services.scheduler.domain.job.state import OpenSweep, TenantJobs
 from services.scheduler.domain.job.submitting import submit_job
+from tunery.billing.periods import period_of
 from tunery.plan.estimate import estimate
 from tunery.plan.micro_batches import rows_at_once
 from tunery.plan.sweeps import groups, ranked
 
 SWEEPS_MAX: Final = 16  # of a tenant at once
-#: what may let a job of a sweep be submitted
-STIRRING: Final = (SweepSubmitted, SweepCancelled, JobEnded, LimitsSet, SuspensionSet)
-#: refusals that pass when other jobs end, or when an operator acts
-PASSING: Final = (errors.CONCURRENCY_LIMIT, errors.SUSPENDED)
+#: reasons why what is left of a sweep is not what its tenant has agreed to
+CHANGED: Final = ("prices_changed", "plan_changed")
 
 
 def submit_sweep(tenant: TenantJobs, command: SubmitSweep, ctx: Context) -> tuple[Event, ...]:
@@ -58,9 +62,7 @@ def submit_sweep(tenant: TenantJobs, command: SubmitSweep, ctx: Context) -> tupl
 
 
 def follow_sweeps(tenant: TenantJobs, events: Sequence[Event], ctx: Context) -> tuple[Event, ...]:
-    """What follows for the sweeps of a tenant: their next jobs, rungs and ends."""
-    if not any(isinstance(event, STIRRING) for event in events):
-        return ()
+    """Return the events that follow for the sweeps of a tenant: their next jobs, rungs and ends."""
     after = _after(tenant, events, ctx)
     follow_ups: list[Event] = []
     for sweep_id in sorted(after.sweeps):
@@ -92,9 +94,14 @@ def _next_step(tenant: TenantJobs, sweep: OpenSweep, ctx: Context) -> tuple[Even
     refusal = _refusal(decided)
     if refusal is None:
         return decided
-    if refusal.code in PASSING or sweep.open_runs:  # whose end may leave more
+    if sweep.open_runs:  # whose end may leave more
         return ()
     reason = refusal.reason or Reason(code=refusal.code)
+    if reason.code in CHANGED:
+        return (_end(sweep, "stopped", reason),)
+    if refusal.code == errors.SUSPENDED or _fits_an_empty_month(tenant, sweep, pending[0], ctx):
+        waiting = SweepWaiting(sweep_id=sweep.terms.sweep_id, reason=reason)
+        return () if sweep.waits_for == reason.code else (waiting,)
     return tuple(
         SweepRunSkipped(sweep_id=sweep.terms.sweep_id, job_id=run.job_id, reason=reason)
         for run in pending[0]
@@ -126,6 +133,19 @@ def _try(
         if reason is not None:
             return (Rejected(code=errors.BUDGET_TOO_SMALL, reason=reason, param="budget"),)
     return submit_job(tenant, command, ctx)
+
+
+def _fits_an_empty_month(
+    tenant: TenantJobs, sweep: OpenSweep, runs: Sequence[SweepRun], ctx: Context
+) -> bool:
+    """Return whether a refused job would fit into a month in which its tenant has nothing else.
+
+    A scheduled plan with other prices stops the sweep when it comes into force, not before.
+    """
+    alone = replace(tenant, jobs=Map(), serving_terms=Map(), suspended=False)
+    next_month = replace(ctx, at=period_of(ctx.at).end_ms)
+    refusal = _refusal(_try(alone, sweep, runs, next_month))
+    return refusal is None or (refusal.reason is not None and refusal.reason.code in CHANGED)
 
 
 def _submission(terms: SweepTerms, runs: Sequence[SweepRun]) -> SubmitJob:
@@ -195,18 +215,22 @@ def _end_rung(sweep: OpenSweep) -> tuple[Event, ...]:
     if rung < len(terms.survivors) and best and not sweep.is_cancelled:
         chosen = tuple(best[: terms.survivors[rung]])
         return (SweepRungBegun(sweep_id=terms.sweep_id, rung=rung + 1, trials=chosen),)
+    return (_end(sweep, "cancelled" if sweep.is_cancelled else "completed"),)
+
+
+def _end(sweep: OpenSweep, outcome: SweepOutcome, reason: Reason | None = None) -> SweepEnded:
+    terms = sweep.terms
     ranked_runs = (
         sweep.ended_runs[terms.trials[trial][last].job_id]
-        for last in range(rung, -1, -1)
+        for last in range(sweep.rung, -1, -1)
         for trial in _ranked(sweep, last)
     )
-    best_job_id = next((run.published_by for run in ranked_runs if run.published_by), None)
-    ended = SweepEnded(
+    return SweepEnded(
         sweep_id=terms.sweep_id,
-        outcome="cancelled" if sweep.is_cancelled else "completed",
-        best_job_id=best_job_id,
+        outcome=outcome,
+        best_job_id=next((run.published_by for run in ranked_runs if run.published_by), None),
+        reason=reason,
     )
-    return (ended,)
 
 
 def _ranked(sweep: OpenSweep, rung: int) -> list[int]:

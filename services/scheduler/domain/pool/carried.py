@@ -50,10 +50,11 @@ from services.scheduler.domain.pool.planned_pool import (
     Part,
     PlannedPool,
     job_part,
+    kept_part,
     lease_part,
     node_part,
 )
-from services.scheduler.domain.pool.state import Pool, lease_key
+from services.scheduler.domain.pool.state import KEPT, Pool, lease_key
 
 OneNodeEvent: TypeAlias = (
     NodeJoined
@@ -135,6 +136,8 @@ def _same_part(pool: Pool, part: Part) -> Part:
     match part:
         case NodePart():
             return node_part(pool, part.node_id)
+        case LeasePart() if part.key.startswith(KEPT):
+            return kept_part(pool, part.key.removeprefix(KEPT))
         case LeasePart():
             return lease_part(pool, part.key)
         case JobPart():
@@ -154,9 +157,14 @@ def _is_of_one_lease(event: Event) -> TypeIs[OneLeaseEvent]:
 def _node_and_leases(pool: Pool, node_id: str) -> Iterator[Part]:
     """A node that has other devices now, and what is held of them."""
     yield node_part(pool, node_id)
-    for key, lease in pool.leases.items():
-        if node_id in lease.node_ids:
-            yield lease_part(pool, key)
+    for key in pool.leases_of_nodes.get(node_id, ()):
+        yield lease_part(pool, key)
+
+
+def _of_follower(pool: Pool, job_id: str) -> Iterator[Part]:
+    """Yield the queued placement of a job and the slots kept for it."""
+    yield job_part(pool, job_id)
+    yield kept_part(pool, job_id)
 
 
 def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
@@ -166,20 +174,24 @@ def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
         return
     if _is_of_one_lease(event):
         yield lease_part(after, lease_key(event.lease.token.lease))
+        if isinstance(event, MemberFreed):
+            yield from _of_follower(after, event.lease.job_id)
         return
     match event:
         case NodesObserved():  # the most frequent first: each `case` before it costs time
             for seen in event.seen:
                 yield node_part(after, seen.node_id)
+            for job_id in before.kept:
+                yield kept_part(after, job_id)
         case NodeRegistered():
             yield from _node_and_leases(after, event.node.node_id)
         case DeviceFaultsChanged():
             yield from _node_and_leases(after, event.node_id)
         case PlacementQueued():
-            yield job_part(after, event.placement.job_id)
-        case (
-            BackOffEnded() | SpotGivenUp() | SpotReconsidered() | DomainGivenUp() | WorkForgotten()
-        ):
+            yield from _of_follower(after, event.placement.job_id)
+        case WorkForgotten():
+            yield from _of_follower(after, event.job_id)
+        case BackOffEnded() | SpotGivenUp() | SpotReconsidered() | DomainGivenUp():
             yield job_part(after, event.job_id)
         case PlacementClosed():
             yield job_part(after, event.job_id)

@@ -25,7 +25,7 @@ from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome, FailureCause, Result, TrainResult
 from schemas.units import HOUR_MS, GpuMs, Ms, Tokens, hour_of
 from schemas.works import WorkForgotten
-from services.scheduler.domain.pool.state import Lease, Pool
+from services.scheduler.domain.pool.state import JobRefund, Lease, Pool
 from services.scheduler.domain.pool.usage import (
     ChargedHour,
     Slice,
@@ -51,25 +51,17 @@ AUTHORS: Final[Mapping[FailureCause, EndAuthor]] = {"bad_node": "node", "platfor
 
 @dataclass(frozen=True)
 class LeaseEnd:
-    """How and when an attempt ended.
+    """How and when an attempt ended."""
 
-    elapsed_ms: since the start of its lease.
-    outcome: what became of it.
-    ended_by, reason: who ended it, and why.
-    cause: why it failed, where it failed.
-    message: what its agent said.
-    result: what a success left.
-    faulty_node: the node of several on which it failed, where that is known.
-    """
-
-    elapsed_ms: Ms
+    elapsed_ms: Ms  # elapsed time of its lease
     outcome: AttemptOutcome
+    # ended_by, reason: who ended it, and why
     ended_by: EndAuthor
     reason: Reason
-    cause: FailureCause | None = None
-    detail: Sealed | None = None
-    result: Result | None = None
-    faulty_node: str | None = None
+    cause: FailureCause | None = None  # cause of a failure
+    detail: Sealed | None = None  # sealed message of its agent
+    result: Result | None = None  # result of a success
+    faulty_node: str | None = None  # the node of several on which it failed, where that is known
 
 
 def end_of_report(lease: Lease, report: ReportExit, at: Ms) -> LeaseEnd:
@@ -92,7 +84,7 @@ def end_of_report(lease: Lease, report: ReportExit, at: Ms) -> LeaseEnd:
 
 def end_of_killed(lease: Lease, at: Ms) -> LeaseEnd:
     """Killed, and never reported: it ran as long as its agent said, and not beyond the kill."""
-    killed_ms = (lease.killed_at or at) - _started_at(lease, at)
+    killed_ms = (lease.killed_at or at) - (at if lease.started_at is None else lease.started_at)
     end_ms = elapsed_ms(lease, min(lease.proven_ms, killed_ms), at)
     if lease.ending is None:
         return LeaseEnd(end_ms, "preempted", "platform", ending("exit_unreported"))
@@ -108,7 +100,7 @@ def end_of_stuck(lease: Lease, at: Ms) -> LeaseEnd:
 
 
 def end_of_broken(lease: Lease, node_id: str, fault: DeviceFault, at: Ms) -> LeaseEnd:
-    """A device of a node is broken: its job goes on from its last checkpoint on another one."""
+    """A device of a node is broken: its job continues from its last checkpoint on another one."""
     end_ms = elapsed_ms(lease, lease.proven_ms, at)
     failed = ending("device_failed", device=fault.device, fault=fault.reason.code)
     faulty_node = _of_several(lease, node_id)
@@ -128,7 +120,9 @@ def _of_several(lease: Lease, node_id: str | None) -> str | None:
 
 
 def end_of_unstarted(at_fault: EndCode = "start_timeout") -> LeaseEnd:
-    """It did not start in time: nothing was used, and the platform is at fault."""
+    """Return the end of a lease that did not start in time: unused, and the platform is at
+    fault.
+    """
     return LeaseEnd(0, "failed", "platform", ending(at_fault), "platform")
 
 
@@ -157,7 +151,7 @@ def elapsed_ms(lease: Lease, reported_ms: Ms, at: Ms) -> Ms:
 
 
 def facts_bytes(lease: Lease) -> int:
-    """What the end of a lease and its last slices may take in a record, at most."""
+    """Return the largest size in a record of the end of a lease and its last slices, in bytes."""
     unsliced_hours = 2 + max(0, lease.proven_ms - sliced_ms(lease)) // HOUR_MS
     return END_BYTES + LINE_BYTES * (len(lease.charged) + 2 * unsliced_hours)
 
@@ -208,10 +202,10 @@ def close_waiting(placement: Placement, end: AttemptEnd) -> PlacementClosed:
 def slice_usage(
     lease: Lease, until_ms: Ms, trained_tokens: Tokens | None = None
 ) -> tuple[UsageSliced, ...]:
-    """Slices of a lease from what is sliced already up to an elapsed time.
+    """Return slices of a lease from its last slice to an elapsed time.
 
-    trained_tokens: of the job at its end; None: it goes on, and those of its last checkpoint count
-      once the slices have passed that.
+    trained_tokens: tokens of the job at its end; None: the lease continues, and tokens of its last
+        checkpoint count once the slices have passed its capture.
     """
     if lease.started_at is None:
         return ()
@@ -235,13 +229,13 @@ def slice_usage(
 
 
 def _unbilled_tokens(lease: Lease, trained_tokens: Tokens) -> Tokens:
-    """What no slice has, within what the job's hold allows."""
+    """Return the trained tokens in no slice yet, within what the job's hold allows."""
     left = lease.max_tokens - sum(hour.tokens for hour in lease.charged)
     return clamp(trained_tokens - lease.sliced_tokens, 0, max(0, left))
 
 
 def _trained_tokens(lease: Lease, end: LeaseEnd) -> Tokens:
-    """Of the whole job: as of its result, or else of the last checkpoint."""
+    """Return the tokens of the whole job: from its result, or else from the last checkpoint."""
     result = end.result.tokens if isinstance(end.result, TrainResult) else 0
     return max(lease.trained_tokens, result)
 
@@ -267,21 +261,25 @@ def credit(
     )
 
 
-def settle(pool: Pool, job_id: str, refund: CreditCause | None) -> tuple[Event, ...]:
-    """Forgets a job that has ended, after all that it is charged is given back where it is.
+def settle(pool: Pool, job_id: str, refund: JobRefund | None) -> tuple[Event, ...]:
+    """Forgets a job that has ended, after what it is charged is given back where it is.
 
-    One credit for each lease and hour, the newest first: the ledger has one row for each.
+    One credit for each lease and hour, the newest first: the ledger has one row for each. What is
+    trained stays charged where a part of its time does.
     """
     known = () if refund is None else pool.charged.get(job_id, ())
-    gpu_ms, tokens = sum(hour.gpu_ms for hour in known), sum(hour.tokens for hour in known)
+    kept_gpu_ms = 0 if refund is None else refund.kept_gpu_ms
+    gpu_ms = max(0, sum(hour.gpu_ms for hour in known) - kept_gpu_ms)
+    tokens = 0 if kept_gpu_ms else sum(hour.tokens for hour in known)
     charged = tuple(reversed(newest_hours(known, gpu_ms, tokens)))
     credits_given = tuple(
         UsageCredited(
             lease=hour.lease,
             hour_utc=hour.hour_utc,
             lost_gpu_ms=hour.gpu_ms,
-            cause=refund,
+            cause=refund.cause,
             lost_tokens=hour.tokens,
+            kept_gpu_ms=kept_gpu_ms,
         )
         for hour in charged[:REFUNDS_MAX]
         if refund is not None
@@ -318,14 +316,10 @@ def drain(
     )
 
 
-def _started_at(lease: Lease, at: Ms) -> Ms:
-    return at if lease.started_at is None else lease.started_at
-
-
 def _credit_end(
     lease: Lease, end: LeaseEnd, last: tuple[UsageSliced, ...]
 ) -> tuple[UsageCredited, ...]:
-    """What was sliced and did not run, and what the class of the end gives back of the rest."""
+    """Credit time that was sliced and did not run, and the refund for this class of end."""
     charged, sliced = lease.charged, lease.billable_gpu_ms
     for usage in last:
         charged, sliced = charge(charged, usage), sliced + usage.billable_gpu_ms
@@ -363,7 +357,7 @@ def _judge(lease: Lease, report: ReportExit) -> tuple[AttemptOutcome, FailureCau
 def _author(
     lease: Lease, outcome: AttemptOutcome, cause: FailureCause | None
 ) -> tuple[EndAuthor, Reason]:
-    """Who ended an attempt that its agent reported, and why."""
+    """Return who ended an attempt that its agent reported, and why."""
     if outcome == "succeeded":
         return "training", ending("exited")
     if outcome == "lost":

@@ -1,18 +1,30 @@
 """What is due when: drain notices before the cap, kills at their deadlines, silence of agents."""
 
-from itertools import chain
+from collections.abc import Iterator
 from typing import Final, assert_never
 
 from schemas.envelope import Context
-from schemas.pool import Event
+from schemas.node import BackOffEnded, DomainGivenUp, SpotGivenUp, SpotReconsidered
+from schemas.pool import (
+    Event,
+    LeaseDraining,
+    LeaseGranted,
+    LeaseKilled,
+    LeaseStarted,
+    NodeLost,
+    NodeRetired,
+    PlacementClosed,
+    PlacementQueued,
+)
 from schemas.reasons import ending
 from schemas.units import DAY_MS, Ms
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.faults import end_back_offs, next_back_off_end
-from services.scheduler.domain.pool.locality import give_up_domains, next_domain_end
+from services.scheduler.domain.pool.locality import give_up_domains
 from services.scheduler.domain.pool.price_classes import change_spot, next_spot_change
-from services.scheduler.domain.pool.state import Lease, Node, Pool, Pools, open_leases
+from services.scheduler.domain.pool.state import Lease, Node, Pool, Pools, lease_key
 from services.scheduler.domain.pool.usage import cap_ms, notice_ms
+from tunery.runtime.verbs import Deadlines, TimedPart
 
 DRAIN_MS: Final = 120_000  # from the notice to the kill: a step, a checkpoint, its upload
 RETIRED_KEPT_MS: Final = DAY_MS
@@ -22,6 +34,7 @@ UNREPORTED_MS_MAX: Final = 600_000  # from the kill to the agent's report that i
 # never more than this many times its limit. The watcher reports progress every two minutes.
 PREPARING_MS_MAX: Final = 600_000
 PREPARING_FACTOR: Final = 4
+LEASE, NODE, JOB = "lease", "node", "job"  # kinds of parts with their own deadline
 
 
 def due_at(lease: Lease) -> Ms | None:
@@ -44,18 +57,18 @@ def forgotten_at(node: Node) -> Ms | None:
         case "up":
             return None
         case "retired":
-            return node.last_seen + RETIRED_KEPT_MS
+            return node.gone_at + RETIRED_KEPT_MS
         case "lost":
-            return node.last_seen + LOST_KEPT_MS
+            return node.gone_at + LOST_KEPT_MS
         case _:
             assert_never(node.standing)
 
 
 def is_stuck(lease: Lease, idle_ms: Ms) -> bool:
-    """Whether a lease makes no progress: it was idle for longer than a step may take.
+    """Return whether a lease makes no progress: it was idle for longer than a step may take.
 
-    A step may take its share of the cap; with longer ones the job could not end under it. What has
-    not started, or has an order to end, has deadlines of its own.
+    A step may take its share of the cap; with longer ones the job could not end under it. Leases
+    that have not started, or have an order to end, have other deadlines.
     """
     if lease.started_at is None or lease.ending is not None:
         return False
@@ -63,45 +76,87 @@ def is_stuck(lease: Lease, idle_ms: Ms) -> bool:
     return idle_ms > share_ms
 
 
-def earliest(state: Pools) -> tuple[Ms, str] | None:
-    """The next moment that wants a tick, and the pool that wants it."""
-    due = (
-        (lease_due_at, key)
-        for key, pool in state.items()
-        for lease in pool.leases.values()
-        if not lease.closed and (lease_due_at := due_at(lease)) is not None
+def deadline_of(state: Pools, part: TimedPart) -> Ms | None:
+    """When a pool, or one of its leases, nodes or jobs, wants a tick."""
+    pool = state.get(part.key)
+    if pool is None:
+        return None
+    if not part.name:
+        is_unfinished = bool(pool.refunds or pool.deferred or pool.planning_deferred)
+        return 0 if is_unfinished else None
+    kind, _, name = part.name.partition("/")
+    if kind == LEASE:
+        lease = pool.leases.get(name)
+        return None if lease is None or lease.closed else due_at(lease)
+    if kind == NODE:
+        node = pool.nodes.get(name)
+        return None if node is None else forgotten_at(node)
+    ends = (
+        next_back_off_end(pool, name),
+        next_spot_change(pool, name),
+        pool.domain_until.get(name),
     )
-    unfinished = (
-        (0, key)
-        for key, pool in state.items()
-        if pool.refunds or pool.deferred or pool.planning_deferred
-    )
-    back_offs = (
-        (end, key) for key, pool in state.items() if (end := next_back_off_end(pool)) is not None
-    )
-    spot_changes = (
-        (end, key) for key, pool in state.items() if (end := next_spot_change(pool)) is not None
-    )
-    domain_ends = (
-        (end, key) for key, pool in state.items() if (end := next_domain_end(pool)) is not None
-    )
-    gone = (
-        (forget_at, key)
-        for key, pool in state.items()
-        for node in pool.nodes.values()
-        if (forget_at := forgotten_at(node)) is not None
-    )
-    moments = chain(due, unfinished, back_offs, spot_changes, domain_ends, gone)
-    return min(moments, default=None)
+    return min((end for end in ends if end is not None), default=None)
+
+
+def timed_parts(state: Pools) -> Iterator[TimedPart]:
+    """All that may have a deadline."""
+    for key, pool in state.items():
+        yield TimedPart(key)
+        for kind, names in (
+            (LEASE, pool.leases),
+            (NODE, pool.nodes),
+            (
+                JOB,
+                {
+                    *pool.failures,
+                    *pool.excluded_until,
+                    *pool.spot_until,
+                    *pool.spot_from,
+                    *pool.domain_until,
+                },
+            ),
+        ):
+            for name in names:
+                yield _part(key, kind, name)
+
+
+def changed_parts(_: Pools, key: str, event: Event) -> Iterator[TimedPart]:
+    """Parts to which an event may give an earlier deadline. Observations only postpone them."""
+    yield TimedPart(key)
+    match event:
+        case LeaseGranted() | LeaseStarted() | LeaseDraining() | LeaseKilled():
+            yield _part(key, LEASE, lease_key(event.lease.token.lease))
+        case NodeLost() | NodeRetired():
+            yield _part(key, NODE, event.node_id)
+        case PlacementQueued():
+            yield _part(key, JOB, event.placement.job_id)
+        case (
+            PlacementClosed()
+            | SpotReconsidered()
+            | SpotGivenUp()
+            | DomainGivenUp()
+            | BackOffEnded()
+        ):
+            yield _part(key, JOB, event.job_id)
+        case _:
+            return
+
+
+def _part(key: str, kind: str, name: str) -> TimedPart:
+    return TimedPart(key, f"{kind}/{name}")
+
+
+DEADLINES: Final = Deadlines(deadline_of, timed_parts, changed_parts)
 
 
 def tick(pool: Pool, ctx: Context) -> tuple[Event, ...]:
-    """What has become due by now, lease by lease, oldest first; the next tick goes on."""
+    """Decide what is due by now, lease by lease, oldest first; the next tick continues."""
     events: list[Event] = []
     bytes_left = closing.FACTS_BYTES_MAX
-    for lease in open_leases(pool):
-        lease_due_at = due_at(lease)
-        if lease_due_at is not None and lease_due_at <= ctx.at and bytes_left > 0:
+    due = (lease for lease in pool.leases.values() if _is_due(lease, ctx.at))
+    for lease in sorted(due, key=lambda lease: lease.number):
+        if bytes_left > 0:
             events += _due(lease, ctx)
             bytes_left -= closing.facts_bytes(lease)
     for job_id, cause in sorted(pool.refunds.items()):
@@ -139,6 +194,11 @@ def enforce_cap(lease: Lease, ctx: Context) -> tuple[Event, ...]:
     return (notice,) if left_ms > 0 else (notice, closing.kill(lease, "budget", capped))
 
 
+def _is_due(lease: Lease, at: Ms) -> bool:
+    lease_due_at = None if lease.closed else due_at(lease)
+    return lease_due_at is not None and lease_due_at <= at
+
+
 def _due(lease: Lease, ctx: Context) -> tuple[Event, ...]:
     if lease.killed_at is not None:
         return closing.close(lease, closing.end_of_killed(lease, ctx.at))
@@ -158,5 +218,5 @@ def _start_by(lease: Lease) -> Ms:
 
 
 def _left_ms(lease: Lease) -> Ms:
-    """What is left of the cap, by what is proven."""
+    """Return the rest of the cap, by the proven elapsed time."""
     return max(0, cap_ms(lease.max_gpu_ms, lease.slots) - lease.proven_ms)

@@ -55,18 +55,11 @@ from services.scheduler.domain.pool.experience import expected_time
 from services.scheduler.domain.pool.faults import cordon_failing
 from services.scheduler.domain.pool.locality import domain_until_of
 from services.scheduler.domain.pool.nodes import fold
-from services.scheduler.domain.pool.placement import (
-    PlannedGrant,
-    PlannedPreemption,
-    plan_pool,
-)
-from services.scheduler.domain.pool.price_classes import (
-    may_have_spot,
-    spot_from_of,
-    spot_until_of,
-)
+from services.scheduler.domain.pool.placement import PlannedGrant, PlannedPreemption, plan_pool
+from services.scheduler.domain.pool.price_classes import may_have_spot, spot_from_of, spot_until_of
 from services.scheduler.domain.pool.speakers import refuse_other_node
 from services.scheduler.domain.pool.state import (
+    JobRefund,
     Lease,
     Pool,
     Pools,
@@ -79,7 +72,7 @@ from tunery.plan.scheduling.capacity import most_slots
 from tunery.plan.scheduling.requests import is_on_one_node, whole_gib
 from tunery.runtime.journal.senders import refuse_withdrawn
 
-# Grants of one record, beside facts and notices; the next tick goes on with the others.
+# Grants of one record, beside facts and notices; the next tick continues with the others.
 GRANTS_BYTES_MAX: Final = 200_000
 GRANT_BYTES: Final = 500
 MEMBER_BYTES: Final = 200
@@ -101,9 +94,9 @@ def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
 
 
 def decide_following(pool: Pool, facts: tuple[Event, ...], ctx: Context) -> tuple[Event, ...]:
-    """What the pool decides because of these facts, which it does not have yet.
+    """Decide what follows from these facts, which are not in the pool yet.
 
-    They are a function of state and facts alone, so that a journal can be decided again.
+    The result is a function of state and facts alone, so that a journal can be decided again.
     """
     # Pools that follow from this one carry its planned pool on, also the one that its owner folds.
     planned_pool(pool)
@@ -194,7 +187,9 @@ def _describe(pool: Pool, command: DescribeWork) -> tuple[Event, ...]:
 def _forget(pool: Pool, command: ForgetWork) -> tuple[Event, ...]:
     if command.job_id not in pool.works:
         return ()
-    return closing.settle(pool, command.job_id, command.refund)
+    refund = command.refund
+    due = None if refund is None else JobRefund(cause=refund, kept_gpu_ms=command.kept_gpu_ms)
+    return closing.settle(pool, command.job_id, due)
 
 
 def _request(pool: Pool, command: RequestPlacement, ctx: Context) -> tuple[Event, ...]:
@@ -242,6 +237,7 @@ def _most_slots(pool: Pool, placement: Placement) -> int:
     return most_slots(
         (
             (whole_gib(node.memory_bytes), node.accelerator, node.spot, node.reserved, node.taints),
+            node.fabric,
             node.slots,
         )
         for node in suited
@@ -249,7 +245,7 @@ def _most_slots(pool: Pool, placement: Placement) -> int:
 
 
 def _close(pool: Pool, command: ClosePlacement, ctx: Context) -> tuple[Event, ...]:
-    """What waits leaves the queue; what has not started never will; the rest drains or is killed.
+    """Close a placement: remove it from the queue, never start it, drain it, or kill it.
 
     Repeats only harden. Attempts that have ended are left alone.
     """
@@ -276,7 +272,7 @@ def _drain(lease: Lease, request: EndRequest, ctx: Context) -> Event:
 
 
 def _first_grants(grants: tuple[PlannedGrant, ...]) -> tuple[PlannedGrant, ...]:
-    """As many as one record holds beside its facts."""
+    """Return as many grants as one record can hold with its facts."""
     bytes_left, fitting = GRANTS_BYTES_MAX, list[PlannedGrant]()
     for grant in grants:
         bytes_left -= GRANT_BYTES + MEMBER_BYTES * len(grant.members)
@@ -287,7 +283,7 @@ def _first_grants(grants: tuple[PlannedGrant, ...]) -> tuple[PlannedGrant, ...]:
 
 
 def _grant(pool: Pool, grants: tuple[PlannedGrant, ...], ctx: Context) -> tuple[LeaseGranted, ...]:
-    """Each grant is a lease with a fencing token of its own: (pool, sequence)."""
+    """Each grant is a lease with its own fencing token: (pool, sequence)."""
     return tuple(
         LeaseGranted(
             lease=LeaseRef(
@@ -327,12 +323,9 @@ def _preempt(preemptions: tuple[PlannedPreemption, ...], ctx: Context) -> tuple[
 
 
 def _hardware(pool: Pool, grant: PlannedGrant) -> LeaseHardware | None:
-    """What a lease's price may depend on. Nodes of several models are of none, for the price."""
-    nodes = [pool.nodes[member.node_id].description for member in grant.members]
-    models = {node.accelerator for node in nodes}
+    """Return the hardware that a lease's price may depend on; all members are of one `Kind`."""
+    node = pool.nodes[grant.members[0].node_id].description
     hardware = LeaseHardware(
-        device=grant.placement.device,
-        accelerator=models.pop() if len(models) == 1 else "",
-        spot=all(node.spot for node in nodes),
+        device=grant.placement.device, accelerator=node.accelerator, spot=node.spot
     )
     return None if hardware == LeaseHardware() else hardware

@@ -28,6 +28,7 @@ from schemas.enrolment import (
 from schemas.envelope import Context, Reason, reject
 from schemas.pool import Event
 from schemas.reasons import refusing
+from schemas.topics import RESERVED_NODE_IDS
 from schemas.units import Ms
 from services.scheduler.domain.pool.state import Invitation, Pool
 
@@ -37,9 +38,9 @@ INVITATIONS_MAX: Final = 1_000  # of a pool at a time
 def decide_enrolment(
     pool: Pool, withdrawn: Map[str, int], command: EnrolmentCommand, ctx: Context
 ) -> tuple[Event, ...]:
-    """What follows from an invitation, from a token that is shown, and from keys that are sealed.
+    """Decide on an invitation, a presented token, or sealed keys.
 
-    withdrawn: number of the last key that is, by node id.
+    withdrawn: number of the last withdrawn key, by node id.
     """
     match command:
         case InviteNode():
@@ -55,6 +56,9 @@ def decide_enrolment(
 def _invite(pool: Pool, command: InviteNode, ctx: Context) -> tuple[Event, ...]:
     if re.fullmatch(NODE_ID, command.node_id) is None:
         return reject(errors.MALFORMED, refusing("node_id_malformed"), "node_id")
+    if command.node_id.casefold() in RESERVED_NODE_IDS:
+        reserved = refusing("node_id_reserved", node_id=command.node_id)
+        return reject(errors.MALFORMED, reserved, "node_id")
     if not 0 < command.valid_ms <= INVITATION_MS_MAX:
         term = refusing("invitation_out_of_range", limit_ms=INVITATION_MS_MAX)
         return reject(errors.MALFORMED, term, "expires_in_seconds")

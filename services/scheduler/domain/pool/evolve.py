@@ -9,7 +9,6 @@ from typing_extensions import TypeIs
 from schemas.enrolment import NodeEnrolled, NodeInvited, NodeKeysSealed
 from schemas.envelope import Context, Reason, Rejected, Repeated
 from schemas.lease_keys import LeaseKeysRequested, LeaseKeysSealed
-from schemas.model import GLOBAL
 from schemas.node import (
     BackOffEnded,
     Beneficiary,
@@ -49,16 +48,12 @@ from schemas.pool import (
     UsageSliced,
     WaitExplained,
 )
-from schemas.topics import key_number_of
+from schemas.streams import GLOBAL, key_number_of
 from schemas.units import Ms
 from schemas.works import WorkForgotten, WorkKept
 from services.scheduler.domain.pool.carried import carry
 from services.scheduler.domain.pool.enrolment import with_enrolment
-from services.scheduler.domain.pool.experience import (
-    classes_of,
-    model_of,
-    with_duration,
-)
+from services.scheduler.domain.pool.experience import classes_of, model_of, with_duration
 from services.scheduler.domain.pool.faults import (
     with_attempt_end,
     with_back_off_ended,
@@ -83,6 +78,7 @@ from services.scheduler.domain.pool.state import (
     INCARNATIONS_REMEMBERED_MAX,
     Ending,
     Forecast,
+    JobRefund,
     Lease,
     Node,
     Pool,
@@ -91,9 +87,11 @@ from services.scheduler.domain.pool.state import (
     Waiting,
     held_members,
     is_run_by,
+    keys_by_node,
     lease_key,
     lease_of,
 )
+from services.scheduler.domain.pool.succession import bound_seats, with_follower
 from services.scheduler.domain.pool.usage import charge, take_back, tokens_at
 
 V = TypeVar("V")
@@ -148,7 +146,7 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
         case DeviceFaultsChanged():
             return _with_node_change(pool, event.node_id, faults=event.faults)
         case NodeRetired():
-            pool = _with_standing(pool, event.node_id, "retired")
+            pool = _with_node_change(pool, event.node_id, standing="retired", gone_at=ctx.at)
             return _without_deferred(pool, (event.node_id,))
         case NodesObserved():
             return _with_proof_of_life(pool, event, ctx)
@@ -160,7 +158,7 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
             return replace(pool, planning_deferred=event.pending)
         case NodeLost():
             pool = with_spot_lost(pool, event.node_id, ctx.at)
-            return _with_standing(pool, event.node_id, "lost")
+            return _with_node_change(pool, event.node_id, standing="lost", gone_at=ctx.at)
         case NodeCordoned():
             return _with_cordon(pool, event.node_id, event.reason)
         case NodeUncordoned():
@@ -181,13 +179,13 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
         case WorkForgotten():
             return _without_job(pool, event.job_id)
         case PlacementQueued():
-            return _with_waiting(pool, event)
+            return _with_waiting(pool, event, ctx)
         case LeaseGranted():
             return _with_lease(pool, event, ctx)
         case PlacementClosed():
             return _with_closed(pool, event, ctx)
         case MemberFreed():
-            return _with_freed(pool, event)
+            return _with_freed(pool, event, ctx)
         case _:
             assert_never(event)
 
@@ -201,6 +199,7 @@ def _without_job(pool: Pool, job_id: str) -> Pool:
         failures=_without(pool.failures, job_id),
         spot_losses=_without(pool.spot_losses, job_id),
         refunds=_without(pool.refunds, job_id),
+        kept=_without(pool.kept, job_id),
     )
 
 
@@ -227,10 +226,6 @@ def _with_node(pool: Pool, event: NodeRegistered, ctx: Context) -> Pool:
     return _without_deferred(pool, (event.node.node_id,))
 
 
-def _with_standing(pool: Pool, node_id: str, standing: Standing) -> Pool:
-    return _with_node_change(pool, node_id, standing=standing)
-
-
 def _with_node_change(pool: Pool, node_id: str, **changes: object) -> Pool:
     node = pool.nodes.get(node_id)
     if node is None:
@@ -246,7 +241,7 @@ def _with_cordon(pool: Pool, node_id: str, reason: Reason | None) -> Pool:
 
 
 def _with_proof_of_life(pool: Pool, event: NodesObserved, ctx: Context) -> Pool:
-    """A node that was lost and is heard again may get leases again."""
+    """Mark a lost node as up: it may get leases again."""
     nodes, leases = pool.nodes, pool.leases
     for seen in event.seen:
         node = nodes.get(seen.node_id)
@@ -258,10 +253,9 @@ def _with_proof_of_life(pool: Pool, event: NodesObserved, ctx: Context) -> Pool:
         leases_seen = _leases_seen(node, seen)
         observed = replace(node, last_seen=last_seen, leases=leases_seen, standing=standing)
         nodes = nodes.set(seen.node_id, observed)
-    node_ids = {seen.node_id for seen in event.seen}
-    for key, lease in pool.leases.items():
-        if node_ids.isdisjoint(lease.node_ids):
-            continue
+    on_nodes = {key for seen in event.seen for key in pool.leases_of_nodes.get(seen.node_id, ())}
+    for key in on_nodes:
+        lease = leases[key]
         alive_at = _last_proof_of_all(lease, nodes)
         prepared_bytes = _prepared_bytes(lease, event)
         if lease.started_at is not None and alive_at > lease.alive_at:
@@ -270,7 +264,11 @@ def _with_proof_of_life(pool: Pool, event: NodesObserved, ctx: Context) -> Pool:
             prepared = replace(lease, prepared_bytes=prepared_bytes, prepared_at=ctx.at)
             leases = leases.set(key, prepared)
     seen_now = tuple(seen.node_id for seen in event.seen)
-    return _without_deferred(replace(pool, nodes=nodes, leases=leases), seen_now)
+    pool = _without_deferred(replace(pool, nodes=nodes, leases=leases), seen_now)
+    over = [job_id for job_id, kept in pool.kept.items() if kept.until <= ctx.at]
+    for job_id in over:  # a job that was paused just then asks for nothing
+        pool = replace(pool, kept=pool.kept.delete(job_id))
+    return pool
 
 
 def _without_deferred(pool: Pool, node_ids: tuple[str, ...]) -> Pool:
@@ -281,13 +279,15 @@ def _without_deferred(pool: Pool, node_ids: tuple[str, ...]) -> Pool:
 
 
 def _leases_seen(node: Node, seen: NodeSeen) -> tuple[LeaseSeen, ...] | None:
-    """What its agent last said. A watcher that has started since then may have read nothing."""
+    """Return the leases that the agent listed last. A restarted watcher may have read nothing
+    yet.
+    """
     has_no_heartbeat = seen.leases is None and seen.last_seen <= node.last_seen
     return node.leases if has_no_heartbeat else seen.leases
 
 
 def _prepared_bytes(lease: Lease, event: NodesObserved) -> int:
-    """What its agents say they have fetched and read for its start."""
+    """Return the bytes that the agents of a lease have fetched and read for its start."""
     listed = (
         entry.prepared_bytes
         for seen in event.seen
@@ -325,16 +325,23 @@ def _with_work(pool: Pool, event: WorkKept) -> Pool:
     return replace(pool, works=pool.works.set(job_id, works))
 
 
-def _with_waiting(pool: Pool, event: PlacementQueued) -> Pool:
+def _with_waiting(pool: Pool, event: PlacementQueued, ctx: Context) -> Pool:
     placement, arrival = event.placement, pool.arrivals + 1
+    kept = pool.kept.get(placement.job_id)
     waiting = Waiting(
-        placement=placement, expected=event.expected, spot=event.spot, arrival=arrival
+        placement=placement,
+        expected=event.expected,
+        spot=event.spot,
+        arrival=arrival,
+        queued_at=ctx.at,
+        bound=() if kept is None else bound_seats(placement, kept.seat),
     )
     return replace(
         with_exclusion_deadline(
             with_domain_deadline(with_spot_deadlines(pool, event), event), event
         ),
         waiting=pool.waiting.set(placement.job_id, waiting),
+        kept=_without(pool.kept, placement.job_id),
         attempts=pool.attempts.set(placement.job_id, placement.attempt),
         arrivals=arrival,
     )
@@ -369,6 +376,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         forecast=Forecast(
             memory_bytes=placement.memory_bytes,
             preemptions=placement.preemptions,
+            submitted_at=placement.first_submitted_at,
             expected=waiting.expected_time,
             estimate_ms=placement.p50_ms,
             limit_ms=placement.p90_ms,
@@ -385,6 +393,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         charged=_without(pool.charged, event.lease.job_id),
         waiting=pool.waiting.delete(event.lease.job_id),
         leases=pool.leases.set(lease_key(number), lease),
+        leases_of_nodes=keys_by_node([lease], pool.leases_of_nodes),
         open=pool.open.set(event.lease.job_id, lease_key(number)),
         next_lease=max(pool.next_lease, number + 1),
     )
@@ -404,18 +413,20 @@ def _with_closed(pool: Pool, event: PlacementClosed, ctx: Context) -> Pool:
     pool = replace(pool, open=_without(pool.open, event.job_id))
     if lease.charged:
         pool = replace(pool, charged=pool.charged.set(event.job_id, lease.charged))
-    closed = replace(lease, closed=True, named=(), charged=())
+    followed = event.role == "train" and event.end.outcome == "succeeded" and lease.ending is None
+    closed = replace(lease, closed=True, followed=followed, named=(), charged=())
     return _put(pool, closed) if held_members(closed) else _drop(pool, closed)
 
 
-def _with_freed(pool: Pool, event: MemberFreed) -> Pool:
+def _with_freed(pool: Pool, event: MemberFreed, ctx: Context) -> Pool:
     """The lease goes once it is closed and its last member is free."""
     lease = pool.leases.get(lease_key(event.lease.token.lease))
     if lease is None or event.node_id in lease.freed:
         return pool
     freed = replace(lease, freed=(*lease.freed, event.node_id))
     gone = freed.closed and not held_members(freed)
-    return _drop(pool, freed) if gone else _put(pool, freed)
+    pool = _drop(pool, freed) if gone else _put(pool, freed)
+    return with_follower(pool, lease, event.node_id, ctx.at)
 
 
 def _without(entries: Map[str, V], key: str) -> Map[str, V]:
@@ -431,7 +442,9 @@ def _with_refund(pool: Pool, event: UsageCredited) -> Pool:
     return replace(
         pool,
         charged=pool.charged.set(job_id, charged),
-        refunds=pool.refunds.set(job_id, event.cause),
+        refunds=pool.refunds.set(
+            job_id, JobRefund(cause=event.cause, kept_gpu_ms=event.kept_gpu_ms)
+        ),
     )
 
 
@@ -456,7 +469,11 @@ def _put(pool: Pool, lease: Lease) -> Pool:
 
 
 def _drop(pool: Pool, lease: Lease) -> Pool:
-    return replace(pool, leases=_without(pool.leases, lease_key(lease.number)))
+    key, of_nodes = lease_key(lease.number), pool.leases_of_nodes
+    for node_id in {*lease.node_ids}:
+        left = tuple(other for other in of_nodes.get(node_id, ()) if other != key)
+        of_nodes = of_nodes.set(node_id, left) if left else _without(of_nodes, node_id)
+    return replace(pool, leases=_without(pool.leases, key), leases_of_nodes=of_nodes)
 
 
 def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:

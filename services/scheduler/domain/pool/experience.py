@@ -12,10 +12,12 @@ from tunery.plan.durations import expect, learn
 
 
 def classes_of(pool: Pool, placement: Placement, model: str = "") -> tuple[str, ...]:
-    """Classes of a placement, the narrowest first: what takes as long as its estimate says, or as
-    much longer: the same base model on as many such devices, first of the same tenant.
+    """Return classes of a placement by expected duration, the narrowest first.
 
-    model: of its devices. Where it is known, what ran on such devices comes before the rest.
+    Work of one class takes the same multiple of its estimate: the same base model on as many such
+    devices, first of the same tenant.
+
+    model: model of its devices. Where it is known, classes of that model come before the rest.
     """
     works = pool.works.get(placement.job_id, ())
     bases = (known.work.base_id for known in works if known.work_id == placement.work_id)

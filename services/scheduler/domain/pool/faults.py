@@ -4,38 +4,33 @@ A node is at fault when an attempt on it ends as `bad_node`, or as `platform` be
 """
 
 from collections.abc import Iterable
-from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
 
 from schemas.envelope import Context
 from schemas.node import BackOffEnded, DeviceFault, NodeCordoned
-from schemas.pool import (
-    Event,
-    PlacementClosed,
-    PlacementQueued,
-)
+from schemas.pool import Event, PlacementClosed, PlacementQueued
 from schemas.reasons import DeviceFaultCode, cordoning
 from schemas.training import FailureCause
 from schemas.units import Ms
 from services.scheduler.domain.pool.state import Lease, Node, NodeFailure, Pool
 
 FAILED_JOBS_MAX: Final = 3  # different jobs that fail on a node in a row; then it is cordoned
-# Of the nodes that are up, failures cordon at most one in so many: where more fail, it is not them.
+# Failures cordon at most one in so many nodes that are up: where more fail, it is not them.
 CORDONED_SHARE: Final = 2
 # From a failure until the same job may meet the same node, by the number of its failures there.
 BACK_OFF_MS: Final[tuple[Ms, ...]] = (60_000, 300_000, 900_000)
 # For so long a replica keeps away from a node that failed under its serving pool while another node
 # is large enough: that one may never become free, for the pool's other replicas have no end.
 EXCLUDED_MS: Final[Ms] = BACK_OFF_MS[-1]
-# Faults of devices that end what runs on them; with the others it goes on.
+# Faults of devices that end what runs on them; with the others it continues.
 BROKEN_CODES: Final[frozenset[DeviceFaultCode]] = frozenset({"ecc", "xid", "unreachable"})
 FAULTS_OF_NODES: Final[frozenset[FailureCause | None]] = frozenset({"bad_node", "platform", None})
 
 
 def is_node_fault(outcome: str, cause: FailureCause | None, has_checkpoint: bool) -> bool:
-    """Whether the end of an attempt speaks against its node."""
+    """Return whether the end of an attempt speaks against its node."""
     if outcome != "failed" or cause not in FAULTS_OF_NODES:
         return False
     return cause == "bad_node" or not has_checkpoint
@@ -152,15 +147,11 @@ def end_back_offs(pool: Pool, at: Ms) -> tuple[BackOffEnded, ...]:
     return tuple(events)
 
 
-def next_back_off_end(pool: Pool) -> Ms | None:
-    """When the first back-off, or exclusion of nodes, is over."""
-    ends = (
-        failure.back_off_until
-        for failures in pool.failures.values()
-        for failure in failures
-        if failure.back_off_until is not None
-    )
-    return min(chain(ends, pool.excluded_until.values()), default=None)
+def next_back_off_end(pool: Pool, job_id: str) -> Ms | None:
+    """When the first back-off of a job, or its exclusion of nodes, is over."""
+    failures = pool.failures.get(job_id, ())
+    ends = (pool.excluded_until.get(job_id), *(failure.back_off_until for failure in failures))
+    return min((end for end in ends if end is not None), default=None)
 
 
 def _count(failures: tuple[NodeFailure, ...], node_id: str, at: Ms) -> tuple[NodeFailure, ...]:

@@ -26,7 +26,7 @@ from services.scheduler.domain.pool.state import Lease, Pool, lease_key
 
 
 def decide_lease_keys(pool: Pool, command: LeaseKeysCommand) -> tuple[Event, ...]:
-    """What follows from an agent that asks for keys, and from keys that are sealed to it.
+    """Decide on an agent's request for keys, or on keys that are sealed to it.
 
     Both are refused where the lease has ended, or another agent has it: such keys are of no use.
     """
@@ -48,7 +48,7 @@ def decide_lease_keys(pool: Pool, command: LeaseKeysCommand) -> tuple[Event, ...
 
 
 def member_of(lease: Lease, incarnation: str) -> LeaseMember | None:
-    """What an agent holds of a lease; None where that has ended, or is not the agent's."""
+    """Return an agent's member of a lease; None: the lease has ended, or is not the agent's."""
     members = () if lease.closed else lease.members
     return next((member for member in members if member.incarnation == incarnation), None)
 
@@ -81,7 +81,9 @@ def _holder(lease: Lease, member: LeaseMember) -> LeaseHolder:
 
 
 def needs_of(lease: Lease, work: Work) -> LeaseNeeds:
-    """What a lease opens and writes. Files that are not of its tenant are not encrypted for it."""
+    """Return the blobs that a lease reads and writes. Files of others are not encrypted for its
+    tenant.
+    """
     root = f"t/{lease.ref.tenant}/"
     own = f"{lease.ref.job_id}/{lease.ref.attempt}{FOLDER}"
     match work:

@@ -22,11 +22,6 @@ def give_up_domains(pool: Pool, at: Ms) -> tuple[DomainGivenUp, ...]:
     return tuple(DomainGivenUp(job_id=job_id) for _, job_id in due)
 
 
-def next_domain_end(pool: Pool) -> Ms | None:
-    """When the first placement takes nodes of any domain."""
-    return min(pool.domain_until.values(), default=None)
-
-
 def with_domain_deadline(pool: Pool, event: PlacementQueued) -> Pool:
     """The pool that knows how long a placement waits for its domain."""
     if event.domain_until is None:

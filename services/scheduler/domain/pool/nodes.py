@@ -1,7 +1,7 @@
 """Facts about nodes: an agent starts, leaves in order, or is observed by a watcher."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeAlias, assert_never
+from collections.abc import Iterable, Sequence
+from typing import Final, assert_never
 
 from immutables import Map
 
@@ -49,16 +49,7 @@ from services.scheduler.domain.pool.closing import FACTS_BYTES_MAX
 from services.scheduler.domain.pool.enrolment import enrolled_number
 from services.scheduler.domain.pool.evolve import evolve_pool
 from services.scheduler.domain.pool.faults import broken_device
-from services.scheduler.domain.pool.state import (
-    Lease,
-    Node,
-    Pool,
-    held_members,
-    is_run_by,
-    lease_key,
-    leases_on,
-    open_leases,
-)
+from services.scheduler.domain.pool.state import Lease, Node, Pool, is_run_by, lease_key, leases_on
 from services.scheduler.domain.pool.usage import whole_hours_ms
 
 # A lease is missing only from heartbeats of so long after its start: older ones could not list it.
@@ -68,7 +59,6 @@ NODE_SLOTS_MAX: Final = 64
 NOTICE_MARGIN_MS: Final[Ms] = 2_000  # from the kill to the end of a machine that is taken away
 FORGOTTEN_MAX: Final = 500  # events of one record
 SIGHT_BYTES: Final = 300  # of a node, a lease or an idle lease in an observation, at most
-LeasesByNode: TypeAlias = Mapping[str, Sequence[Lease]]
 
 
 def decide_registered(pool: Pool, command: RegisterNode, ctx: Context) -> tuple[Event, ...]:
@@ -128,7 +118,7 @@ def decide_noticed(pool: Pool, command: NoticeNode, ctx: Context) -> tuple[Event
 
 
 def decide_warned(pool: Pool, command: WarnNode) -> tuple[Event, ...]:
-    """What runs goes on; a notice may follow, or not."""
+    """Record a warning for a node. Its work continues; a notice to end may follow, or not."""
     node = pool.nodes.get(command.node_id)
     if node is None or command.incarnation != node.description.incarnation:
         return (_incarnation_unknown(command.node_id),)
@@ -138,7 +128,8 @@ def decide_warned(pool: Pool, command: WarnNode) -> tuple[Event, ...]:
 
 
 def decide_faults(pool: Pool, command: ReportDeviceFaults, ctx: Context) -> tuple[Event, ...]:
-    """Faulty devices get nothing new. What runs on broken ones ends, and its job goes on elsewhere.
+    """Faulty devices get nothing new. What runs on broken ones ends, and its job continues
+    elsewhere.
 
     It is killed: a checkpoint from memory with errors would be worth nothing.
     """
@@ -196,7 +187,7 @@ def decide_order(
 def decide_withdrawn(
     pool: Pool, withdrawn: Map[str, int], command: WithdrawNodeKeys, ctx: Context
 ) -> tuple[Event, ...]:
-    """The node gets nothing more, and what it ran goes on elsewhere, until it has another key.
+    """The node gets nothing more, and what it ran continues elsewhere, until it has another key.
 
     withdrawn: number of the last key that is, by node id.
     """
@@ -247,7 +238,7 @@ def _drain(
     reason: Reason,
     left_ms: Ms = deadlines.DRAIN_MS,
 ) -> tuple[Event, ...]:
-    """What runs gets its notice; what has not started goes back to the queue."""
+    """Drain the leases of a node that run; those that have not started go back to the queue."""
     events = list[Event]()
     for lease in leases_on(pool, node_id):
         if lease.closed or lease.killed_at is not None or lease.draining:
@@ -270,42 +261,38 @@ def decide_observed(pool: Pool, command: ObserveNodes, ctx: Context) -> tuple[Ev
     known = tuple(seen for seen in command.seen if _is_known(pool, seen))
     if not known:
         return ()
-    leases = _leases_by_node(pool)
-    first = _first_of(known, leases)
+    first = _first_of(pool, known)
     rest = known[len(first) :]
     deferred = (ObservationsDeferred(seen=rest),) if rest else ()
-    return (*_observe(pool, first, leases, ctx), *deferred)
+    return (*_observe(pool, first, ctx), *deferred)
 
 
 def decide_deferred(pool: Pool, ctx: Context) -> tuple[Event, ...]:
     """The next of the observations that were deferred."""
     if not pool.deferred:
         return ()
-    leases = _leases_by_node(pool)
-    return _observe(pool, _first_of(pool.deferred, leases), leases, ctx)
+    return _observe(pool, _first_of(pool, pool.deferred), ctx)
 
 
-def _first_of(seen: Sequence[NodeSeen], leases: LeasesByNode) -> tuple[NodeSeen, ...]:
-    """As many as one record holds with all that may follow from them; at least one."""
+def _first_of(pool: Pool, seen: Sequence[NodeSeen]) -> tuple[NodeSeen, ...]:
+    """Return as many observations as one record can hold with all that may follow; at least one."""
     bytes_left, count = FACTS_BYTES_MAX, 0
     for sight in seen:
         bytes_left -= SIGHT_BYTES * (1 + len(sight.leases or ()) + len(sight.idle))
-        bytes_left -= sum(closing.facts_bytes(lease) for lease in leases.get(sight.node_id, ()))
+        bytes_left -= sum(closing.facts_bytes(lease) for lease in _open_on(pool, sight.node_id))
         if count and bytes_left < 0:
             break
         count += 1
     return tuple(seen[:count])
 
 
-def _observe(
-    pool: Pool, seen: tuple[NodeSeen, ...], leases: LeasesByNode, ctx: Context
-) -> tuple[Event, ...]:
+def _observe(pool: Pool, seen: tuple[NodeSeen, ...], ctx: Context) -> tuple[Event, ...]:
     observed = NodesObserved(seen=seen)
     events: list[Event] = [observed]
     current = evolve_pool(pool, observed, ctx)
     for sight in seen:
         judges = (_silence,) if sight.silent else (_passed_hours, _unlisted, _capped, _idle_leases)
-        numbers = [lease.number for lease in leases.get(sight.node_id, ())]
+        numbers = [lease.number for lease in _open_on(pool, sight.node_id)]
         for judge in judges:
             facts = judge(current, sight, _open_of(current, numbers), ctx)
             events += facts
@@ -313,17 +300,13 @@ def _observe(
     return tuple(events)
 
 
-def _leases_by_node(pool: Pool) -> LeasesByNode:
+def _open_on(pool: Pool, node_id: str) -> tuple[Lease, ...]:
     """Open leases with a member that holds slots of a node, oldest first."""
-    by_node: dict[str, list[Lease]] = {}
-    for lease in open_leases(pool):
-        for member in held_members(lease):
-            by_node.setdefault(member.node_id, []).append(lease)
-    return by_node
+    return tuple(lease for lease in leases_on(pool, node_id) if not lease.closed)
 
 
 def _open_of(pool: Pool, numbers: Iterable[int]) -> tuple[Lease, ...]:
-    """Those of these leases that are still open, as they are now."""
+    """Return the current state of those of these leases that are still open."""
     leases = (pool.leases.get(lease_key(number)) for number in numbers)
     return tuple(lease for lease in leases if lease is not None and not lease.closed)
 
@@ -385,7 +368,7 @@ def _passed_hours(
 
 
 def _unlisted(pool: Pool, seen: NodeSeen, leases: tuple[Lease, ...], ctx: Context) -> list[Event]:
-    """What its agent does not list is not alive. A heartbeat may be older than a new lease."""
+    """End leases that their agent does not list. A heartbeat may be older than a new lease."""
     if seen.leases is None:
         return []
     listed = {lease.lease for lease in seen.leases}
@@ -409,7 +392,7 @@ def _capped(pool: Pool, seen: NodeSeen, leases: tuple[Lease, ...], ctx: Context)
 def _idle_leases(
     pool: Pool, seen: NodeSeen, leases: tuple[Lease, ...], ctx: Context
 ) -> list[Event]:
-    """What lives and makes no progress is killed, so that its job goes on elsewhere."""
+    """Kill leases that run without progress, so that their jobs continue on other nodes."""
     events: list[Event] = []
     for idle in seen.idle:
         lease = pool.leases.get(lease_key(idle.lease))

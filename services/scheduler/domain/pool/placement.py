@@ -30,16 +30,12 @@ class PlannedPreemption:
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """What the planner decided, in the pool's words.
+    """Decisions of the planner in terms of the pool."""
 
-    grants: what starts now.
-    preemptions: what is stopped for whom.
-    more: the planner reached its limits, so that another pass has to follow.
-    """
-
-    grants: tuple[PlannedGrant, ...]
+    grants: tuple[PlannedGrant, ...]  # placements that start now
+    # leases that are stopped, and the placements that they make way for
     preemptions: tuple[PlannedPreemption, ...]
-    more: bool
+    more: bool  # the planner reached its limits, so that another pass has to follow
 
 
 def plan_pool(pool: Pool, at: Ms) -> PoolPlan:
@@ -56,7 +52,12 @@ def _grants(pool: Pool, planned: Plan, state: PlanningState) -> tuple[PlannedGra
     on_nodes = {node_id for start in planned.starts for node_id, _ in start.seats}
     free = {
         node_id: free_devices(
-            pool.nodes[node_id], (pool.leases[lease.key] for lease in state.leases_on(node_id))
+            pool.nodes[node_id],
+            (
+                pool.leases[lease.key]
+                for lease in state.leases_on(node_id)
+                if lease.key in pool.leases  # kept slots have no devices of their own
+            ),
         )
         for node_id in on_nodes
     }

@@ -8,7 +8,7 @@ from msgspec import Struct
 from schemas.pool import LeaseMember
 from schemas.units import Ms
 from services.scheduler.domain.pool.faults import barred_nodes
-from services.scheduler.domain.pool.state import Lease, Pool, Waiting, held_members
+from services.scheduler.domain.pool.state import Lease, Pool, Waiting, held_members, kept_key
 from tunery.plan.durations import follow
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import PRODUCT
@@ -41,14 +41,12 @@ class NodePart(Struct, frozen=True):
 
 
 class LeasePart(Struct, frozen=True):
-    """A lease; None: there is none."""
-
     key: str
     lease: Running | None
 
 
 class JobPart(Struct, frozen=True):
-    """What a job has in the queue; None: nothing."""
+    """Queued placement of a job; None: it has none."""
 
     job_id: str
     queued: Queued | None
@@ -77,18 +75,38 @@ def node_part(pool: Pool, node_id: str) -> NodePart:
             domain=described.domain,
             warned=node.warned,
             taints=tuple(sorted(described.taints)),
+            fabric=described.fabric,
         ),
     )
 
 
 def lease_part(pool: Pool, key: str) -> LeasePart:
-    """A lease of a pool."""
     lease = pool.leases.get(key)
     return LeasePart(key, None if lease is None else _running(key, lease, _seats(pool, lease)))
 
 
+def kept_part(pool: Pool, job_id: str) -> LeasePart:
+    """Slots that are kept for the evaluation of a job: nobody else may have them meanwhile."""
+    kept, key = pool.kept.get(job_id), kept_key(job_id)
+    if kept is None:
+        return LeasePart(key, None)
+    held = Running(
+        key=key,
+        tenant=kept.tenant,
+        lane=LANES.index(kept.lane),
+        memory_bytes=kept.memory_bytes,
+        p50_ms=0,
+        p90_ms=0,
+        preemptions=0,
+        seats=((kept.seat.node_id, kept.seat.slots),),
+        granted_at=kept.since,
+        ends_by=kept.until,
+    )
+    return LeasePart(key, held)
+
+
 def job_part(pool: Pool, job_id: str) -> JobPart:
-    """What a job has in the queue of a pool."""
+    """Return the queued placement of a job."""
     waiting = pool.waiting.get(job_id)
     if waiting is None:
         return JobPart(job_id, None)
@@ -154,6 +172,7 @@ class PlannedPool:
 def _parts(pool: Pool) -> Iterator[Part]:
     yield from (node_part(pool, node_id) for node_id in pool.nodes)
     yield from (lease_part(pool, key) for key in pool.leases)
+    yield from (kept_part(pool, job_id) for job_id in pool.kept)
     yield from (job_part(pool, job_id) for job_id in pool.waiting)
 
 
@@ -179,6 +198,7 @@ def _request(queued: Queued) -> Request:
         lane=LANES.index(placement.lane),
         needs=_needs(queued),
         submitted_at=placement.first_submitted_at,
+        queued_at=queued.waiting.queued_at,
         p50_ms=expected.p50_ms,
         p90_ms=expected.p90_ms,
         estimate_ms=placement.p50_ms,
@@ -223,11 +243,12 @@ def _running(key: str, lease: Lease, seats: Seats) -> Running:
         started_at=lease.started_at,
         saved_at=0 if lease.started_at is None else lease.started_at + lease.captured_ms,
         ends_by=_ends_by(lease),
+        submitted_at=forecast.submitted_at,
     )
 
 
 def _ends_by(lease: Lease) -> Ms | None:
-    """When what was told to end frees its slots at the latest; None: it was not told."""
+    """Return when an ending lease frees its slots at the latest; None: it is not ending."""
     if lease.closed:
         return lease.granted_at
     if lease.killed_at is not None:

@@ -20,7 +20,10 @@ from tunery.plan.spot import (
 
 
 def may_have_spot(pool: Pool, placement: Placement, at: Ms) -> bool | None:
-    """What its constraints say, and false while spot nodes cost it too much, or too much time."""
+    """Return the spot setting of a placement's constraints.
+
+    Return False instead of True while spot nodes would cost the job too much money or time.
+    """
     asked = placement.constraints
     if asked is None or not asked.spot:
         return None if asked is None else asked.spot
@@ -70,9 +73,10 @@ def _reconsider(pool: Pool, placement: Placement, at: Ms) -> SpotReconsidered:
     )
 
 
-def next_spot_change(pool: Pool) -> Ms | None:
-    """When the first placement gives up spot nodes, or may have them again."""
-    return min((*pool.spot_until.values(), *pool.spot_from.values()), default=None)
+def next_spot_change(pool: Pool, job_id: str) -> Ms | None:
+    """When the placement of a job gives up spot nodes, or may have them again."""
+    ends = (pool.spot_until.get(job_id), pool.spot_from.get(job_id))
+    return min((end for end in ends if end is not None), default=None)
 
 
 def with_spot_deadlines(pool: Pool, event: PlacementQueued) -> Pool:

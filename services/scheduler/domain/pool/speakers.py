@@ -15,7 +15,7 @@ from schemas.pool import (
     RetireNode,
 )
 from schemas.reasons import refusing
-from schemas.topics import node_of
+from schemas.streams import node_of
 from services.scheduler.domain.pool.state import Pool, lease_key
 
 

@@ -22,28 +22,19 @@ BUDGET_NOTICE_MS: Final = 120_000  # the drain notice precedes the cap by this, 
 
 @dataclass(frozen=True)
 class Slice:
-    """Use of one lease in one UTC hour.
+    """Use of one lease in one UTC hour."""
 
-    hour_utc: hours since the epoch.
-    used_gpu_ms: slots × elapsed.
-    billable_gpu_ms: what of it is billed; the cap counts over all slices of the lease.
-    """
-
-    hour_utc: int
-    used_gpu_ms: GpuMs
-    billable_gpu_ms: GpuMs
+    hour_utc: int  # hours since the epoch
+    used_gpu_ms: GpuMs  # slots × elapsed
+    billable_gpu_ms: GpuMs  # what of it is billed; the cap counts over all slices of the lease
 
 
 class ChargedHour(Struct, frozen=True, kw_only=True):
-    """What one lease is billed for one UTC hour, credits taken off.
-
-    lease: the lease.
-    hour_utc: hours since the epoch.
-    gpu_ms, tokens: not both zero.
-    """
+    """Billed use of one lease in one UTC hour, less credits."""
 
     lease: LeaseRef
-    hour_utc: int
+    hour_utc: int  # hours since the epoch
+    # gpu_ms, tokens: billed time and tokens, not both zero
     gpu_ms: GpuMs
     tokens: Tokens = 0
 
@@ -56,7 +47,7 @@ def clamp(value: int, low: int, high: int) -> int:
 def slices(
     started_at: Ms, from_ms: Ms, to_ms: Ms, slots: int, gpu_ms_max: GpuMs
 ) -> tuple[Slice, ...]:
-    """What was used between two elapsed times of a lease, cut at UTC hours.
+    """Return the use between two elapsed times of a lease, cut at UTC hours.
 
     billable = min(used, max), cumulative over the lease's slices: the one that reaches the cap is
     billed in part, later ones not at all.
@@ -73,7 +64,7 @@ def slices(
 
 
 def charge(charged: tuple[ChargedHour, ...], sliced: UsageSliced) -> tuple[ChargedHour, ...]:
-    """What is charged after one more slice."""
+    """Return the charged hours after one more slice."""
     if sliced.billable_gpu_ms == sliced.tokens == 0:
         return charged
     hour = ChargedHour(
@@ -107,7 +98,8 @@ def newest_hours(
 
 
 def take_back(charged: tuple[ChargedHour, ...], credit: UsageCredited) -> tuple[ChargedHour, ...]:
-    """What is charged after a credit: less of its lease in its UTC hour.
+    """Return the charged hours after a credit, which lowers the charge of its lease in its UTC
+    hour.
 
     Journals from before credits were split have credits above what their hour is charged, or name
     another lease; the rest of those is taken from the newest of that hour, then of the others.
@@ -158,7 +150,7 @@ def skipped_gpu_ms(named: Sequence[Checkpoint], loaded: Sha256 | None, slots: in
 
 
 def tokens_at(named: Sequence[Checkpoint], loaded: Sha256 | None) -> Tokens:
-    """Tokens that are trained already when an attempt goes on from `loaded`; None: it begins."""
+    """Tokens that are trained already when an attempt continues from `loaded`; None: it begins."""
     return next((kept.tokens for kept in named if kept.manifest_sha256 == loaded), 0)
 
 
