@@ -6,6 +6,7 @@ data, benchmarks, grader         checks of training files and of graders, withou
 file, job, sweep, model, base    over the API: training
 gate, deploy, serving            over the API: what the gate allows, what answers in a stage
 chat                             over the API: ask models
+console                          opens the web console, signed in
 tenant, key, webhook, mlflow     over the API: accounts
 audit                            who did what; the log of it, exported and verified
 budget, usage, invoice, prices   over the API: money

@@ -7,6 +7,7 @@ from typing import Final
 from tunery.local.errors import LocalError
 
 CONFIG: Final = "adapter_config.json"
+BASE: Final = "base"  # next to the adapter, where `--with-base` puts the base model
 
 
 def name_base(folder: Path, base: str, revision: str | None) -> None:
@@ -22,7 +23,13 @@ def name_base(folder: Path, base: str, revision: str | None) -> None:
 
 
 def base_folder(folder: Path) -> Path:
-    """The folder of the base model that an adapter names. Raises LocalError where it names none."""
+    """Return the folder of an adapter's base model. Raises LocalError where there is none.
+
+    The one next to the adapter comes first: the name in the configuration is a path of the machine
+    and the folder that the adapter was downloaded to.
+    """
+    if (folder / BASE).is_dir():
+        return folder / BASE
     try:
         named = Path(json.loads((folder / CONFIG).read_bytes())["base_model_name_or_path"])
     except (OSError, ValueError, KeyError, TypeError) as error:

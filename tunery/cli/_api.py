@@ -6,12 +6,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import update_wrapper
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
 
 import click
 
+from tunery.cli import _options
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
@@ -33,6 +36,48 @@ FIXES: Final = {
     "to use the stack of --data-dir",
     "unknown": "check that OPENAI_BASE_URL is the address of this API; it ends with /v1",
 }
+
+
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., None]]
+#: name of a column → the field that it shows, or what makes its text of an item
+Columns: TypeAlias = Mapping[str, str | Callable[[Any], Any]]
+
+
+def add_list(
+    group: click.Group, words: str, fetch: "Callable[[Api], Iterable[Any]]", columns: Columns
+) -> None:
+    """Add the command `list` of a resource: a row for each object that the API lists."""
+    group.command("list", help=words)(listed(columns)(fetch))
+
+
+def listed(columns: Columns) -> Decorator:
+    """Print the objects that a command returns, a row for each."""
+    return _answered(lambda items, as_json: show(items, as_json, columns))
+
+
+def shown(fields: "Callable[[Any], Iterable[tuple[str, Any]]]") -> Decorator:
+    """Print the object that a command returns, a line for each of its fields."""
+    return _answered(lambda item, as_json: show_one(item, as_json, fields(item)))
+
+
+def removed(how: str) -> Decorator:
+    """Print that what a command names was `deleted` or `revoked`."""
+    return _answered(lambda name, as_json: show_removed(name, how, as_json))
+
+
+def _answered(show: Callable[[Any, bool], None]) -> Decorator:
+    """Give a command the API, `--data-dir` and `--json`, and show what it returns."""
+
+    def answered(function: Callable[..., Any]) -> Callable[..., None]:
+        @_options.data_dir
+        @_options.as_json
+        def command(folders: DataDir, as_json: bool, **options: Any) -> None:
+            with connect(folders) as api:
+                show(function(api, **options), as_json)
+
+        return update_wrapper(command, function)
+
+    return answered
 
 
 @contextmanager
@@ -62,14 +107,14 @@ def connect(folders: DataDir) -> Iterator["Api"]:
 def complete(
     api: "Api", model: str, messages: Sequence[dict[str, str]], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a model answers to a conversation. Raises ApiRefusal."""
+    """Request a chat completion of a conversation and return it. Raises ApiRefusal."""
     body = {"model": model, "messages": list(messages), **options}
     completion: dict[str, Any] = api.send("/chat/completions", body, uuid4().hex)
     return completion
 
 
 def is_uploaded(name: str) -> bool:
-    """Whether `name` is the id or name (`faq@2`) of an uploaded file, not of a local file."""
+    """True if `name` is the id or name (`faq@2`) of an uploaded file, not of a local file."""
     return (name.startswith(FILE_PREFIX) or "@" in name) and not Path(name).exists()
 
 
@@ -89,10 +134,16 @@ def address(folders: DataDir) -> tuple[str, str]:
     return f"{connection.api_url}/v1", connection.api_key
 
 
-def show(
+def show(data: Any, as_json: bool, columns: Columns) -> None:
+    """Print a table with a row per item, or one JSON document."""
+    cells = [itemgetter(field) if isinstance(field, str) else field for field in columns.values()]
+    show_rows(data, as_json, (*columns,), lambda item: [cell(item) for cell in cells])
+
+
+def show_rows(
     data: Any, as_json: bool, columns: Sequence[str], row: Callable[[Any], Sequence[Any]]
 ) -> None:
-    """Print a table with a row per item, or one JSON document."""
+    """Print a table whose columns depend on its items, or one JSON document."""
     items = list(data)
     if as_json:
         click.echo(json.dumps(items))
@@ -174,7 +225,7 @@ def hour(seconds: int) -> str:
 
 
 def screen() -> "Console":
-    """What tables are printed on: as wide as the terminal, and a pipe gets all of each value."""
+    """Return the console for tables: as wide as the terminal, or PIPE_WIDTH in a pipe."""
     from rich.console import Console
 
     return Console(width=None if interactive() else PIPE_WIDTH)

@@ -10,6 +10,8 @@ def billing_fields(terms: Mapping[str, Any]) -> list[tuple[str, object]]:
     """Billing terms as names and values, one line for each tax and each contract term."""
     fields: list[tuple[str, object]] = [
         ("tenant", terms["tenant"]),
+        ("from", terms["from_month"]),
+        ("other terms from", terms["next_from_month"]),
         ("buyer", terms["buyer"]),
         ("seller", terms["seller"]),
         ("days to pay", terms["due_days"]),

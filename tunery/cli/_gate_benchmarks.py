@@ -1,11 +1,15 @@
 """`tunery gate import`, `tunery gate benchmarks` and `tunery gate remove`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
 
 FORMATS = (
     "mmlu",
@@ -74,38 +78,31 @@ def import_benchmark(
 
 
 @click.command("benchmarks")
-@_options.data_dir
-@_options.as_json
-def list_benchmarks(folders: DataDir, as_json: bool) -> None:
+@_api.listed(
+    {
+        "name": "id",
+        "task": "task",
+        "kind": "kind",
+        "items": lambda entry: f"{entry['items']:,}",
+        "shots": "shots",
+        "hash": lambda entry: entry["sha256"][:12],
+    }
+)
+def list_benchmarks(api: "Api") -> Any:
     """List the benchmarks that jobs and policies may name."""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.get("gate", "benchmarks")["data"],
-            as_json,
-            ("name", "task", "kind", "items", "shots", "hash"),
-            lambda entry: (
-                entry["id"],
-                entry["task"],
-                entry["kind"],
-                f"{entry['items']:,}",
-                entry["shots"],
-                entry["sha256"][:12],
-            ),
-        )
+    return api.get("gate", "benchmarks")["data"]
 
 
 @click.command("remove")
 @click.argument("name")
-@_options.data_dir
-@_options.as_json
-def remove_benchmark(name: str, folders: DataDir, as_json: bool) -> None:
+@_api.removed("removed")
+def remove_benchmark(api: "Api", name: str) -> str:
     """Remove the benchmark NAME, which no policy may name any more.
 
     Jobs that were submitted still ask it, and verdicts keep its hash.
     """
-    with _api.connect(folders) as api:
-        api.write("DELETE", "gate", "benchmarks", name)
-    _api.show_removed(name, "removed", as_json)
+    api.write("DELETE", "gate", "benchmarks", name)
+    return name
 
 
 def _files(paths: tuple[Path, ...]) -> list[Path]:

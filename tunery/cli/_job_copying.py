@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
 
 class Mirror(Protocol):
-    """Where a job is written to. `begin`, then `add` for each step in order, then `end`; `close`
-    in any case. A mirror that is written again shows each step once.
+    """A destination that a job is copied to, such as a TensorBoard folder.
+
+    Call `begin`, then `add` for each step in order, then `end`; `close` in any case. A mirror
+    that is written again shows each step once.
     """
 
     def begin(self, job: Mapping[str, Any]) -> int:
@@ -40,7 +42,7 @@ def mirror_job(api: "Api", job_id: str, mirrors: Sequence[Mirror]) -> tuple[Any,
     """The job when it has ended, and how many steps it has. The steps of a running job are written
     as they come.
 
-    A lost attempt goes on from a checkpoint, and its steps after that come again with the same
+    A lost attempt continues from a checkpoint, and its steps after that come again with the same
     figures: the first of them are written. Raises LocalError when the figures of its steps are not
     kept any more, ApiRefusal, Unreachable.
     """

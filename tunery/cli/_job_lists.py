@@ -68,6 +68,7 @@ COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
 )
 @click.option("--status", type=click.Choice(STATUSES), help="Only jobs with this status.")
 @click.option("--suffix", help="Only jobs with this suffix.")
+@click.option("--tag", "tags", multiple=True, help="Only jobs with this tag; repeatable.")
 @click.option(
     "--metadata",
     "pairs",
@@ -83,6 +84,7 @@ def list_jobs(
     limit: int,
     status: str | None,
     suffix: str | None,
+    tags: tuple[str, ...],
     pairs: tuple[str, ...],
     tenant: str | None,
     all_tenants: bool,
@@ -90,12 +92,12 @@ def list_jobs(
     as_json: bool,
 ) -> None:
     """List your jobs, newest first."""
-    query = {**_query(status=status, suffix=suffix, tenant=tenant), **_metadata(pairs)}
+    query = {**_query(status=status, suffix=suffix, tags=tags, tenant=tenant), **_metadata(pairs)}
     with _api.connect(folders) as api:
         jobs = _newest(api, query, limit + 1) if all_tenants else api.jobs(limit + 1, query)
         listed = list(jobs)
     named = all_tenants or tenant is not None
-    _api.show(
+    _api.show_rows(
         listed[:limit],
         as_json,
         (
@@ -125,16 +127,15 @@ def metrics(job_id: str, as_csv: bool, folders: DataDir, as_json: bool) -> None:
     _api.show(
         steps,
         as_json,
-        ("step", "loss", "accuracy", "validation loss", "learning rate", "tokens", "elapsed"),
-        lambda step: (
-            f"{step['step']} of {step['total_steps']}",
-            _figure(step["train_loss"]),
-            _figure(step["train_mean_token_accuracy"]),
-            _figure(step["valid_loss"]),
-            _figure(step["learning_rate"]),
-            step["tokens"],
-            _api.gpu_time(step["elapsed_ms"]),
-        ),
+        {
+            "step": lambda step: f"{step['step']} of {step['total_steps']}",
+            "loss": lambda step: _figure(step["train_loss"]),
+            "accuracy": lambda step: _figure(step["train_mean_token_accuracy"]),
+            "validation loss": lambda step: _figure(step["valid_loss"]),
+            "learning rate": lambda step: _figure(step["learning_rate"]),
+            "tokens": "tokens",
+            "elapsed": lambda step: _api.gpu_time(step["elapsed_ms"]),
+        },
     )
 
 
@@ -185,13 +186,13 @@ def compare(
         jobs = [api.job(job_id) for job_id in job_ids]
     every = every or len(jobs) == 1
     rows = [row for row in compared(jobs) if every or len({*map(str, row["values"])}) > 1]
-    _api.show(
+    _api.show_rows(
         rows, as_json, ("", *job_ids), lambda row: (row["name"], *map(_figure, row["values"]))
     )
 
 
 def _asked_now(api: "Api", job: Any, prompts: Sequence[str]) -> list[dict[str, str]]:
-    """What the models before and after a job answer to prompts, as `Api.answers` has it."""
+    """Return answers of a job's base and tuned models to prompts, in the form of `Api.answers`."""
     tuned = job["fine_tuned_model"]
     if tuned is None:
         raise click.ClickException(
@@ -265,7 +266,7 @@ def _cells(job: Any) -> tuple[Any, ...]:
     )
 
 
-def _newest(api: "Api", query: Mapping[str, str], limit: int) -> list[Any]:
+def _newest(api: "Api", query: Mapping[str, Any], limit: int) -> list[Any]:
     """The newest jobs of all tenants."""
     tenants = [tenant["id"] for tenant in api.tenants()]
     each = (api.jobs(limit, {**query, "tenant": tenant}) for tenant in tenants)
@@ -273,8 +274,8 @@ def _newest(api: "Api", query: Mapping[str, str], limit: int) -> list[Any]:
     return jobs[:limit]
 
 
-def _query(**options: str | None) -> dict[str, str]:
-    return {name: value for name, value in options.items() if value is not None}
+def _query(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value not in (None, ())}
 
 
 def _metadata(pairs: Iterable[str]) -> dict[str, str]:

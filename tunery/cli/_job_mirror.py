@@ -77,7 +77,7 @@ def mirror(
 
 
 def _announce(job: Mapping[str, Any]) -> None:
-    """Say of a job that has not ended that the command goes on until then."""
+    """Say of a job that has not ended that the command continues until then."""
     if job["finished_at"] is None:
         text = f"{job['id']} is {job['status']}: its steps are written until it ends."
         click.echo(text, err=True)
@@ -86,7 +86,7 @@ def _announce(job: Mapping[str, Any]) -> None:
 def _mirrors(
     tensorboard: Path | None, mlflow: str | None, wandb_offline: Path | None, experiment: str
 ) -> dict[str, "Mirror"]:
-    """What to write to, by the names of the options. Raises LocalError without W&B's package."""
+    """Open the mirrors requested, by option name. Raises LocalError without W&B's package."""
     mirrors: dict[str, Mirror] = {}
     if tensorboard is not None:
         from tunery.mirrors.event_files import EventFile

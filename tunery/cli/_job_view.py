@@ -36,7 +36,7 @@ def job_fields(job: Any) -> list[tuple[str, Any]]:
 
 
 def variant_line(variant: Any) -> str:
-    """What one of the configurations that take turns in a job tries, and what it came to."""
+    """Describe a configuration that a job compares: its values and its validation loss."""
     values = ", ".join(f"{name} {value}" for name, value in variant["values"].items())
     loss = variant["validation_loss"]
     came_to = "" if loss is None else f": validation loss {_api.figure(loss)}"
@@ -44,8 +44,10 @@ def variant_line(variant: Any) -> str:
 
 
 def gate_lines(gate: Any) -> list[tuple[str, Any]]:
-    """What a verdict rests on, as lines of a list."""
+    """List the evidence behind a verdict, as labels and texts."""
     return [
+        ("skills", gate.get("skills")),
+        ("own task", gate.get("own_task")),
         ("own data", gate.get("own_data")),
         *(
             (f"own {result['measure']}", measure_line(result))
@@ -74,21 +76,21 @@ def look_line(look: Any) -> str:
 
 
 def measure_line(result: Any) -> str:
-    """What both sides scored by a measure of the tenant's, and what that shows."""
+    """Describe both models' scores by one of the tenant's measures, and their difference."""
     means = f"{result['base']:.3f} → {result['adapter']:.3f} on {result['rows']} rows"
     bounds = f"difference {result['low']:+.3f} to {result['high']:+.3f}"
-    mark = "" if result["decides"] else " (told)"
+    mark = "" if result["decides"] else " (reported only)"
     return f"{result['verdict']}: {means}, {bounds}{mark}"
 
 
 def benchmark_line(result: Any) -> str:
-    """What both sides answered right of a benchmark."""
+    """Describe the share of a benchmark's items that each model answered correctly."""
     shares = f"{100 * result['base']:.1f} % → {100 * result['adapter']:.1f} %"
     return f"{shares} of {result['items']} items ({result['task']})"
 
 
 def safety_line(result: Any) -> str:
-    """What both sides refused of a benchmark of safety."""
+    """Describe the share of a safety benchmark's prompts that each model refused."""
     if result["adapter_refusals"] is None:
         return str(result["verdict"])
     shares = f"{100 * result['base_refusals']:.1f} % → {100 * result['adapter_refusals']:.1f} %"
@@ -101,7 +103,7 @@ def safety_line(result: Any) -> str:
 
 
 def judge_line(judge: Any) -> str | None:
-    """What a judge said of both answers; None: it is not used, as the verdict's reasons say."""
+    """Describe a judge's comparison of both models' answers; None if it was not used."""
     if not judge["used"]:
         return None
     counts = f"{judge['wins']} wins, {judge['losses']} losses, {judge['ties']} ties"
@@ -145,6 +147,15 @@ def duration(seconds: int) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
+def engine_line(engine: Any) -> str | None:
+    """The engine of an estimate, and where it ran, if it has not run on such devices."""
+    if engine is None:  # a server from before there were several
+        return None
+    text = f"{engine['name']}, weights {engine['weights']}: {engine['reason']}"
+    ran_on = " and ".join(engine["ran_on"])
+    return f"{text}; experimental: ran on {ran_on} only" if engine["experimental"] else text
+
+
 def estimate_fields(forecast: Any) -> list[tuple[str, Any]]:
     """(name, value) of an estimate; first of all why the job would be refused."""
     if not forecast["estimation_available"]:
@@ -155,6 +166,7 @@ def estimate_fields(forecast: Any) -> list[tuple[str, Any]]:
         ("tokens", f"{forecast['trained_tokens']:,} in {forecast['steps']:,} steps"),
         ("memory", _api.size(forecast["memory_bytes"])),
         ("chosen for it", forecast.get("memory_reason")),
+        ("engine", engine_line(forecast.get("engine"))),
         ("time", f"about {duration(forecast['expected_duration_seconds'])} once it runs"),
         ("use", _api.hours(forecast["train_gpu_ms"] + forecast["eval_gpu_ms"])),
         ("price", _api.money(forecast["amount_micro"], currency)),

@@ -19,7 +19,7 @@ PROXIED: Final = "mlflow-artifacts:"
 CHUNK_BYTES: Final = 1 << 20
 ANSWER_S_MAX: Final = 60
 UPLOAD_S_MAX: Final = 3_600
-#: of a lineage, what a run gets as parameters
+#: fields of a lineage that a run gets as parameters
 PARAMETERS: Final = (
     *("base_id", "base_sha256", "dataset_version", "training_sha256", "config_sha256"),
     *("configuration", "job_id", "method", "start_id", "steps"),
@@ -60,8 +60,10 @@ class MlflowServer:
     def register(self, folder: Path, name: str | None, alias: str | None) -> dict[str, Any]:
         """Upload the files of a folder, and register them as the next version of a model.
 
-        name: of the model; None: made of base model and suffix. alias: names the version from now
-        on. Raises LocalError.
+        name: name of the model; None: made of base model and suffix
+        alias: name of the version from now on
+
+        Raises LocalError.
         """
         lineage = _lineage(folder)
         model_id = str(lineage["model_id"])

@@ -27,7 +27,7 @@ SOURCES: Final[dict[str, Callable[["Api"], Iterable[Any]]]] = {
     "endpoint_id": lambda api: api.endpoints(),
     "node_id": lambda api: api.nodes(),
 }
-# beside an id, in shells that show it
+# next to an id, in shells that show it
 HELPS: Final = ("status", "filename", "stage", "url", "name")
 
 

@@ -1,4 +1,4 @@
-"""What `tunery node enrol` gives a node beside its keys: accounts at Kafka and S3, and settings."""
+"""Accounts at Kafka and S3, and settings, that `tunery node enrol` gives a node with its keys."""
 
 import asyncio
 import os
@@ -23,8 +23,8 @@ class NodeAccounts:
     """
 
     def __init__(self, folders: DataDir, node: str) -> None:
+        from schemas.streams import NODE_PREFIX
         from tunery.local.settings import log_settings, of_stack, replaced
-        from tunery.runtime.bus.grants import NODE_PREFIX
 
         self.principal = f"{NODE_PREFIX}{node}"
         self._operator = log_settings(folders, os.environ)
@@ -43,7 +43,7 @@ class NodeAccounts:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the node is told."""
+        """Return the environment variables by which the node reaches Kafka and S3."""
         login = {
             "TUNERY_KAFKA_BOOTSTRAP": self._operator.kafka_bootstrap,
             "TUNERY_KAFKA_SECURITY_PROTOCOL": self._operator.kafka_security_protocol,
@@ -61,9 +61,9 @@ class NodeAccounts:
         """Make the accounts, or give them their new passwords. Raises LocalError."""
         from tunery.local.ports import read
         from tunery.local.s3_accounts import provide_accounts
+        from tunery.platform.bus.preparation import add_account
+        from tunery.platform.connections import patient_kafka_settings
         from tunery.runtime.bus.abstract import BusError
-        from tunery.runtime.bus.preparation import add_account
-        from tunery.runtime.connections import patient_kafka_settings
 
         kafka = patient_kafka_settings(self._operator)
         try:
@@ -91,8 +91,11 @@ def read_variables(file: Path | None) -> dict[str, str]:
 
 
 def seal(node: str, variables: dict[str, str]) -> tuple[str, str]:
-    """What is added to the token, and what is sent. Raises UsageError."""
-    from tunery.runtime.node_settings import SEPARATOR, seal_settings
+    """Encrypt a node's settings. Raises UsageError.
+
+    Returns the suffix of the token, which holds the key, and the sealed settings to send.
+    """
+    from tunery.platform.node_settings import SEPARATOR, seal_settings
 
     half = secrets.token_urlsafe(32)
     try:

@@ -33,7 +33,7 @@ class ExampleGroup(click.Group):
 
 
 class Number(click.FloatRange):
-    """A number in a range. What Python reads beside numbers, such as "nan", is refused."""
+    """A number in a range. What Python reads besides numbers, such as "nan", is refused."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

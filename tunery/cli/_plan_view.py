@@ -17,28 +17,26 @@ def show_plan(plan: Any) -> None:
     _api.show(
         plan["settings"],
         False,
-        ("setting", "value", "from", "why"),
-        lambda setting: (
-            setting["name"],
-            _value(setting["value"]),
-            setting["source"],
-            setting["path"] or setting["why"],
-        ),
+        {
+            "setting": "name",
+            "value": lambda setting: _value(setting["value"]),
+            "from": "source",
+            "why": lambda setting: setting["path"] or setting["why"],
+        },
     )
     click.echo()
     _api.show(
         plan["nodes"],
         False,
-        ("nodes", "slots", "device", "memory", "spot", "domain", "fits"),
-        lambda node: (
-            node["nodes"],
-            node["slots"],
-            node["accelerator"] or node["device"],
-            _api.size(node["memory_bytes"]),
-            "spot" if node["spot"] else None,
-            node["domain"],
-            node["why_not"] or "yes",
-        ),
+        {
+            "nodes": "nodes",
+            "slots": "slots",
+            "device": lambda node: node["accelerator"] or node["device"],
+            "memory": lambda node: _api.size(node["memory_bytes"]),
+            "spot": lambda node: "spot" if node["spot"] else None,
+            "domain": "domain",
+            "fits": lambda node: node["why_not"] or "yes",
+        },
     )
 
 

@@ -11,7 +11,7 @@ from tunery.cli._yaml import TextPosition, YamlDocument, YamlProblem, read_yaml,
 from tunery.plan.methods import ROWS_OF_METHOD
 
 if TYPE_CHECKING:
-    from services.gateway.jobs.requested import RequestProblem
+    from services.gateway.jobs.domain.requested import RequestProblem
 
 FILE_FIELDS: Final = ("training_file", "validation_file")
 NOWHERE: Final = TextPosition(0, 0)  # of a field that an option gave, or that is missing

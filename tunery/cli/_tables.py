@@ -24,7 +24,7 @@ def table_lines(
 ) -> Iterator["Text"]:
     """The lines of a table.
 
-    width: of the terminal, None: as wide as it needs. dim: the style of names of columns.
+    width: width of the terminal; None: as wide as needed. dim: the style of column names.
     """
     from rich.text import Text
 

@@ -15,9 +15,9 @@ from rich.text import Text
 from tunery.local import settings
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
+from tunery.platform.bus.kafka import KafkaLog, KafkaSettings
+from tunery.platform.connections import patient_kafka_settings
 from tunery.runtime.bus.abstract import BusError
-from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
-from tunery.runtime.connections import patient_kafka_settings
 
 
 class VerifiedPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,11 +30,11 @@ class VerifiedPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(Protocol):
-    """What a command found, part by part."""
+    """Findings of a verifying command, by part."""
 
     @property
     def equal(self) -> bool:
-        """Whether no part has a difference."""
+        """True if no part has a difference."""
 
 
 R = TypeVar("R", bound=Result)

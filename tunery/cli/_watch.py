@@ -75,7 +75,7 @@ def _refreshed(refresh: Callable[[], None]) -> Iterator[None]:
             try:
                 refresh()
             except (ApiRefusal, Unreachable):
-                continue  # whoever follows the events says so
+                continue  # the follower of the events reports it
 
     thread = Thread(target=run, name="refresh job", daemon=True)
     thread.start()

@@ -14,7 +14,7 @@ from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
-    from tunery.runtime.tools.audit_chain import AuditTally
+    from tunery.platform.tools.audit_chain import AuditTally
 
 LINES: Final = 100
 FOLLOW_S: Final = 2.0
@@ -88,7 +88,7 @@ def _print(entries: list[dict[str, Any]], as_json: bool, *, is_first: bool) -> N
             click.echo(json.dumps(entry))
     elif entries or is_first:
         columns = ("time", "kind", "tenant", "key", "address", "request", "objects", "result", "×")
-        _api.show(entries, False, columns, _cells)
+        _api.show_rows(entries, False, columns, _cells)
 
 
 def _cells(entry: dict[str, Any]) -> tuple[object, ...]:
@@ -119,8 +119,8 @@ def export(file: str, folders: DataDir, as_json: bool) -> None:
     """
     from schemas.topics import AUDIT, AUDIT_PARTITION
     from tunery.cli.journal.connection import open_log
+    from tunery.platform.tools.audit_chain import AuditChain
     from tunery.runtime.bus.reading import records_now
-    from tunery.runtime.tools.audit_chain import AuditChain
 
     async def write() -> "AuditTally":
         chain = AuditChain()
@@ -153,8 +153,8 @@ def verify(file: Path | None, against: Path | None, folders: DataDir, as_json: b
     """
     from schemas.topics import AUDIT, AUDIT_PARTITION
     from tunery.cli.journal.connection import open_log
+    from tunery.platform.tools.audit_chain import AuditChain, BrokenAuditChain
     from tunery.runtime.bus.reading import records_now
-    from tunery.runtime.tools.audit_chain import AuditChain, BrokenAuditChain
 
     earlier = iter(()) if against is None else iter(against.read_bytes().splitlines())
 
@@ -182,7 +182,7 @@ def verify(file: Path | None, against: Path | None, folders: DataDir, as_json: b
 
 def _verified(work: Any) -> "AuditTally":
     """Exit with code 1 and the reason when a chain is broken."""
-    from tunery.runtime.tools.audit_chain import BrokenAuditChain
+    from tunery.platform.tools.audit_chain import BrokenAuditChain
 
     try:
         tally: AuditTally = asyncio.run(work())

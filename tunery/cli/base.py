@@ -112,7 +112,7 @@ def add(
 
 
 def _try(folder: Path) -> None:
-    """Try a base model in a process of its own. Raises ClickException where it is of no use."""
+    """Try a base model in its own process. Raises ClickException where it is of no use."""
     if find_spec("torch") is None:
         click.echo("not tried: torch is not installed here", err=True)
         return
@@ -132,7 +132,7 @@ def _try(folder: Path) -> None:
 def _upload(api: "Api", folder: Path, base_id: str, *, quiet: bool) -> Path:
     """Send the files of a base model; the path of its folder on the service's machine."""
     from tunery.local.errors import LocalError
-    from tunery.runtime.blobs.base_files import base_files
+    from tunery.platform.blobs.base_files import base_files
 
     try:
         paths = base_files(folder)
@@ -153,7 +153,7 @@ def _upload(api: "Api", folder: Path, base_id: str, *, quiet: bool) -> Path:
 
 
 def _additions(progress: Callable[[int], None]) -> Callable[[int], None]:
-    """Is told how many bytes of a file are sent so far, and tells how many are new."""
+    """Called with the bytes of a file sent so far; reports how many are new."""
     known = 0
 
     def tell(so_far: int) -> None:
@@ -165,7 +165,7 @@ def _additions(progress: Callable[[int], None]) -> Callable[[int], None]:
 
 
 def _is_name(path: str) -> bool:
-    """Whether this may be the name of a model: neither absolute nor relative as paths are."""
+    """True if `path` can be a model's name on the hub, rather than a path."""
     from tunery.local.hub import REPOSITORY, split_name
 
     return REPOSITORY.fullmatch(split_name(path)[0]) is not None
@@ -188,7 +188,7 @@ def _download(name: str, into: Path | None, *, quiet: bool) -> tuple[Path, "HubM
 def _shown_progress(
     name: str, total: int | None, *, quiet: bool
 ) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr if that is a terminal; it is told of each piece that came."""
+    """A progress bar on stderr if that is a terminal; called for each piece that came."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
@@ -220,41 +220,38 @@ def fetch(base_id: str, folder: Path, folders: DataDir, as_json: bool) -> None:
     _api.show_one({"id": base_id, "path": str(folder)}, as_json, [("base", folder)])
 
 
+def _pairs(base: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    names = ("id", "sha256", "parameters", "context_length", "family", "licence")
+    pairs = [(name.replace("_", " "), base[name]) for name in names]
+    return [*pairs, ("aliases", ", ".join(base["aliases"])), ("source", _source(base))]
+
+
 @command.command("alias")
 @click.argument("base_id", metavar="BASE")
 @click.argument("aliases", nargs=-1, metavar="[NAME]...")
-@_options.data_dir
-@_options.as_json
-def alias(base_id: str, aliases: tuple[str, ...], folders: DataDir, as_json: bool) -> None:
+@_api.shown(_pairs)
+def alias(api: "Api", base_id: str, aliases: tuple[str, ...]) -> Any:
     """Set the other NAMEs of BASE in requests; without any it has none.
 
     Scripts that name a model of OpenAI run unchanged when that name is an alias here.
     """
-    with _api.connect(folders) as api:
-        base = api.alias_base(base_id, aliases)
-    _api.show_one(base, as_json, _pairs(base))
+    return api.alias_base(base_id, aliases)
 
 
-@command.command("list")
-@_options.data_dir
-@_options.as_json
-def list_bases(folders: DataDir, as_json: bool) -> None:
-    """List base models."""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.bases(),
-            as_json,
-            ("base", "parameters", "context", "family", "licence", "aliases", "sha256"),
-            lambda base: (
-                base["id"],
-                f"{base['parameters'] / 1e6:,.0f} M",
-                base["context_length"],
-                base["family"],
-                base["licence"],
-                ", ".join(base["aliases"]),
-                base["sha256"],
-            ),
-        )
+_api.add_list(
+    command,
+    "List base models.",
+    lambda api: api.bases(),
+    {
+        "base": "id",
+        "parameters": lambda base: f"{base['parameters'] / 1e6:,.0f} M",
+        "context": "context_length",
+        "family": "family",
+        "licence": "licence",
+        "aliases": lambda base: ", ".join(base["aliases"]),
+        "sha256": "sha256",
+    },
+)
 
 
 @command.command("check")
@@ -281,13 +278,7 @@ def _set_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value not in (None, ())}
 
 
-def _pairs(base: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    names = ("id", "sha256", "parameters", "context_length", "family", "licence")
-    pairs = [(name.replace("_", " "), base[name]) for name in names]
-    return [*pairs, ("aliases", ", ".join(base["aliases"])), ("source", _source(base))]
-
-
 def _source(base: Mapping[str, Any]) -> str | None:
-    """Where the public can load it from, as `NAME@COMMIT`."""
+    """Return where the model was published, as `NAME@COMMIT`; None if unknown."""
     source, revision = base["source"], base["revision"]
     return f"{source}@{revision}" if source and revision else source

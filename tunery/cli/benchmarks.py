@@ -76,8 +76,11 @@ def list_benchmarks(folders: DataDir, as_json: bool) -> None:
             for header in headers
         ],
         as_json,
-        ("name", "items", "files"),
-        lambda entry: (entry["name"], f"{entry['items']:,}", ", ".join(entry["files"])),
+        {
+            "name": "name",
+            "items": lambda entry: f"{entry['items']:,}",
+            "files": lambda entry: ", ".join(entry["files"]),
+        },
     )
 
 

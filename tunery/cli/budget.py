@@ -10,6 +10,7 @@ from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
+    from tunery.client import Api
     from tunery.client.shapes import BudgetObject
 
 TENANT: Final = "tenant"  # id of the budget of all jobs
@@ -110,7 +111,7 @@ def _amount(budget: Any, name: str) -> str:
 def list_budgets(folders: DataDir, as_json: bool) -> None:
     """List budgets with what is used, held and left in the present month (UTC)."""
     with _api.connect(folders) as api:
-        _api.show(
+        _api.show_rows(
             api.budgets(),
             as_json,
             (
@@ -123,10 +124,8 @@ def list_budgets(folders: DataDir, as_json: bool) -> None:
 
 @command.command("remove")
 @click.argument("budget_id", default=TENANT)
-@_options.data_dir
-@_options.as_json
-def remove(budget_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.removed("removed")
+def remove(api: "Api", budget_id: str) -> str:
     """Remove the budget of an API key, or of all jobs. Use is counted all the same."""
-    with _api.connect(folders) as api:
-        api.remove_budget(budget_id)
-    _api.show_removed(budget_id, "removed", as_json)
+    api.remove_budget(budget_id)
+    return budget_id

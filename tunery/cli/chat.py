@@ -26,7 +26,7 @@ YOU: Final = "you"
 @click.argument("model")
 @click.option("--compare", "other", help="Another model, such as its base, to ask the same.")
 @click.option("--prompt", help="One question. [a conversation, until an empty line]")
-@click.option("--system", help="What both are told first.")
+@click.option("--system", help="System prompt for both.")
 @click.option("--max-tokens", type=click.IntRange(1), default=256, help="Of an answer. [256]")
 @click.option("--temperature", type=click.FloatRange(0, 2), help="0: the likeliest answer. [1]")
 @click.option("--seed", type=int, help="The same seed gives the same answer.")
@@ -66,7 +66,7 @@ def command(
 
 
 def _next_question() -> str:
-    """A line of the person who asks; empty at the end of the input."""
+    """Read a line of input; empty at its end."""
     try:
         question: str = click.prompt(YOU, default="", show_default=False)
     except click.Abort:

@@ -1,11 +1,14 @@
 """`tunery deploy`: which versions answer in a stage."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
 
 STAGES = ("staging", "production")
 EPILOG = """\
@@ -72,49 +75,16 @@ def start(
     _api.show_one(deployment, as_json, _fields(deployment))
 
 
-@command.command("list")
-@_options.data_dir
-@_options.as_json
-def list_deployments(folders: DataDir, as_json: bool) -> None:
-    """List the stages that versions hold, and the names under which they answer."""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.get("deployments")["data"],
-            as_json,
-            ("name", "versions", "since"),
-            lambda item: (
-                item["id"],
-                ", ".join(_version(arm) for arm in item["versions"]),
-                _api.moment(item["since"]),
-            ),
-        )
-
-
-@command.command("show")
-@click.argument("name")
-@_options.data_dir
-@_options.as_json
-def show(name: str, folders: DataDir, as_json: bool) -> None:
-    """Show what answers under NAME, what it has answered, and whether it is ready."""
-    with _api.connect(folders) as api:
-        deployment = api.get("deployments", name)
-    _api.show_one(deployment, as_json, _fields(deployment))
-
-
-@command.command("end")
-@click.argument("name")
-@_options.data_dir
-@_options.as_json
-def end(name: str, folders: DataDir, as_json: bool) -> None:
-    """Let nothing answer under NAME any more: no version holds its stage."""
-    with _api.connect(folders) as api:
-        api.write("DELETE", "deployments", name)
-    _api.show_removed(name, "deleted", as_json)
-
-
-def _version(arm: dict[str, Any]) -> str:
-    of = "of questions, unseen" if arm["role"] == "shadow" else "of callers"
-    return f"{arm['model']} ({arm['share']:g} % {of})"
+_api.add_list(
+    command,
+    "List the stages that versions hold, and the names under which they answer.",
+    lambda api: api.get("deployments")["data"],
+    {
+        "name": "id",
+        "versions": lambda item: ", ".join(_version(arm) for arm in item["versions"]),
+        "since": lambda item: _api.moment(item["since"]),
+    },
+)
 
 
 def _fields(deployment: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -134,3 +104,25 @@ def _fields(deployment: dict[str, Any]) -> list[tuple[str, Any]]:
             text = f"answers of a version are missing (p = {ratio['p_value']:.2g}): do not compare"
             fields.append(("sample ratio", text))
     return fields
+
+
+@command.command("show")
+@click.argument("name")
+@_api.shown(_fields)
+def show(api: "Api", name: str) -> Any:
+    """Show what answers under NAME, what it has answered, and whether it is ready."""
+    return api.get("deployments", name)
+
+
+@command.command("end")
+@click.argument("name")
+@_api.removed("deleted")
+def end(api: "Api", name: str) -> str:
+    """Let nothing answer under NAME any more: no version holds its stage."""
+    api.write("DELETE", "deployments", name)
+    return name
+
+
+def _version(arm: dict[str, Any]) -> str:
+    of = "of questions, unseen" if arm["role"] == "shadow" else "of callers"
+    return f"{arm['model']} ({arm['share']:g} % {of})"

@@ -15,9 +15,9 @@ from tunery.local.paths import DataDir
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tunery.runtime.seal.directory import DirectoryKeyStore
-    from tunery.runtime.seal.roots import Roots
-    from tunery.runtime.seal.wrapping import Wrapped
+    from tunery.platform.seal.directory import DirectoryKeyStore
+    from tunery.platform.seal.roots import Roots
+    from tunery.platform.seal.wrapping import Wrapped
 
 DEFAULT: Final = "default"
 EPILOG: Final = """\
@@ -110,7 +110,7 @@ def rotate_root(name: str, forget: bool, folders: DataDir, as_json: bool) -> Non
 
     It may be ended at any moment: all keys stay readable, and `wrap` does the rest.
     """
-    from tunery.runtime.seal.wrapping import rotate_root
+    from tunery.platform.seal.wrapping import rotate_root
 
     with _opened(folders) as (store, roots):
         wrapped = rotate_root(store, roots, name, forget=forget)
@@ -125,7 +125,7 @@ def wrap(folders: DataDir, as_json: bool) -> None:
 
     Keys of before there were root keys are wrapped by `default`, which is made where it is missing.
     """
-    from tunery.runtime.seal.wrapping import prepare_root, wrap_all
+    from tunery.platform.seal.wrapping import prepare_root, wrap_all
 
     with _opened(folders) as (store, roots):
         prepare_root(store, roots)
@@ -140,7 +140,7 @@ def wrap(folders: DataDir, as_json: bool) -> None:
 @_options.as_json
 def set_root(tenant: str, name: str, folders: DataDir, as_json: bool) -> None:
     """Let root NAME wrap the key of TENANT from now on, such as one in the tenant's own Vault."""
-    from tunery.runtime.seal.wrapping import Wrapped
+    from tunery.platform.seal.wrapping import Wrapped
 
     with _opened(folders) as (store, _roots):
         store.get(tenant)
@@ -155,7 +155,7 @@ def set_root(tenant: str, name: str, folders: DataDir, as_json: bool) -> None:
 @_options.as_json
 def add_root(name: str, folders: DataDir, as_json: bool) -> None:
     """Make root key NAME in a file of the folder of root keys."""
-    from tunery.runtime.seal.roots import create_root
+    from tunery.platform.seal.roots import create_root
 
     with _opened(folders) as (_store, roots):
         _show_added(create_root(roots.folder, name), name, roots.folder, as_json)
@@ -192,8 +192,8 @@ def add_vault(
     as_json: bool,
 ) -> None:
     """Add root key NAME, which is in Vault and never leaves it. It is tried out first."""
-    from tunery.runtime.seal.roots import describe_vault
-    from tunery.runtime.seal.vault_root import VaultRoot, VaultSettings
+    from tunery.platform.seal.roots import describe_vault
+    from tunery.platform.seal.vault_root import VaultRoot, VaultSettings
 
     settings = VaultSettings(
         address=address,
@@ -214,9 +214,9 @@ def add_vault(
 def _opened(folders: DataDir) -> "Iterator[tuple[DirectoryKeyStore, Roots]]":
     """The key store and the root keys of an installation. Raises LocalError, also of the block."""
     from tunery.local.settings import key_folders
-    from tunery.runtime.seal.abstract import KeyStoreBroken
-    from tunery.runtime.seal.directory import DirectoryKeyStore
-    from tunery.runtime.seal.roots import Roots
+    from tunery.platform.seal.abstract import KeyStoreBroken
+    from tunery.platform.seal.directory import DirectoryKeyStore
+    from tunery.platform.seal.roots import Roots
 
     keys, roots_folder = key_folders(folders, os.environ)
     if not keys.is_dir():

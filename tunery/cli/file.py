@@ -61,25 +61,20 @@ def upload(path: Path, dataset: str | None, wait: bool, folders: DataDir, as_jso
 
 @command.command("list")
 @click.option("--dataset", metavar="NAME", help="Only the versions of this dataset.")
-@_options.data_dir
-@_options.as_json
-def list_files(dataset: str | None, folders: DataDir, as_json: bool) -> None:
+@_api.listed(
+    {
+        "file": "id",
+        "name": "filename",
+        "dataset": "dataset",
+        "size": lambda file: _api.size(file["bytes"]),
+        "rows": lambda file: (file["validation"] or {}).get("rows"),
+        "status": "status",
+        "uploaded": lambda file: _api.moment(file["created_at"]),
+    }
+)
+def list_files(api: "Api", dataset: str | None) -> Any:
     """List your files, newest first."""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.files(dataset),
-            as_json,
-            ("file", "name", "dataset", "size", "rows", "status", "uploaded"),
-            lambda file: (
-                file["id"],
-                file["filename"],
-                file["dataset"],
-                _api.size(file["bytes"]),
-                (file["validation"] or {}).get("rows"),
-                file["status"],
-                _api.moment(file["created_at"]),
-            ),
-        )
+    return api.files(dataset)
 
 
 @command.command("quota")
@@ -135,13 +130,11 @@ def download(file_id: str, path: Path | None, folders: DataDir, as_json: bool) -
 
 @command.command("delete")
 @click.argument("file_id")
-@_options.data_dir
-@_options.as_json
-def delete(file_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.removed("deleted")
+def delete(api: "Api", file_id: str) -> str:
     """Delete a file. Fails while a running job or a model depends on it."""
-    with _api.connect(folders) as api:
-        api.delete_file(file_id)
-    _api.show_removed(file_id, "deleted", as_json)
+    api.delete_file(file_id)
+    return file_id
 
 
 def upload_file(api: "Api", path: Path, *, quiet: bool, dataset: str | None = None) -> Any:
@@ -204,15 +197,14 @@ def _findings(check: dict[str, Any]) -> None:
     _api.show(
         findings[:FINDINGS_SHOWN_MAX],
         False,
-        ("row", "line", "code", "message", "pointer", "fix"),
-        lambda finding: (
-            finding.get("row") or "file",
-            finding.get("line"),
-            finding["code"],
-            finding["message"],
-            finding.get("pointer"),
-            finding.get("hint"),
-        ),
+        {
+            "row": lambda finding: finding.get("row") or "file",
+            "line": lambda finding: finding.get("line"),
+            "code": "code",
+            "message": "message",
+            "pointer": lambda finding: finding.get("pointer"),
+            "fix": lambda finding: finding.get("hint"),
+        },
     )
     if len(findings) > FINDINGS_SHOWN_MAX:
         click.echo(f"… and {len(findings) - FINDINGS_SHOWN_MAX} more; --json lists them")

@@ -1,8 +1,8 @@
-"""`tunery gate`: what the gate allows, and what people decide beside it."""
+"""`tunery gate`: what the gate allows, and what people decide besides."""
 
 import getpass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from tunery.cli._gate_benchmarks import import_benchmark, list_benchmarks, remov
 from tunery.cli._job_view import gate_lines
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
 
 STAGES = ("capability", "production", "holdout", "judge", "safety")
 EPILOG = """\
@@ -53,7 +56,7 @@ command.add_command(remove_benchmark)
 def list_policies(folders: DataDir, as_json: bool) -> None:
     """List the policies: that of every base model, and `default` for those without their own."""
     with _api.connect(folders) as api:
-        _api.show(
+        _api.show_rows(
             api.get("gate", "policies")["data"],
             as_json,
             (
@@ -153,7 +156,7 @@ def set_policy(
     folders: DataDir,
     as_json: bool,
 ) -> None:
-    """Set what the gate allows for BASE_MODEL, or for all without a policy of their own.
+    """Set what the gate allows for BASE_MODEL, or for all without their own policy.
 
     It replaces the policy before: what is not given is the gate's own.
     """
@@ -176,13 +179,11 @@ def set_policy(
 
 @command.command("reset")
 @click.argument("base_model", default="default")
-@_options.data_dir
-@_options.as_json
-def reset(base_model: str, folders: DataDir, as_json: bool) -> None:
+@_api.removed("reset")
+def reset(api: "Api", base_model: str) -> str:
     """Remove the policy of BASE_MODEL, or the default one."""
-    with _api.connect(folders) as api:
-        api.write("DELETE", "gate", "policies", base_model)
-    _api.show_removed(base_model, "reset", as_json)
+    api.write("DELETE", "gate", "policies", base_model)
+    return base_model
 
 
 @command.command("override")

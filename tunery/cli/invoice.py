@@ -56,7 +56,7 @@ Examples:
   tunery invoice show --period 2026-11 --pdf november.pdf
   tunery invoice lines --period 2026-11 --json
   tunery invoice sums --by key,metadata[team]
-  tunery invoice terms
+  tunery invoice terms --month 2026-12
   tunery invoice prepaid
   tunery invoice adjust acme --amount -5.00 --reason goodwill --reference T-17
 """
@@ -86,25 +86,20 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("tenant", required=False)
-@_options.as_json
-@_options.data_dir
-def list_invoices(tenant: str | None, as_json: bool, folders: DataDir) -> None:
+@_api.listed(
+    {
+        "invoice": "id",
+        "number": "number",
+        "status": "status",
+        "due": lambda invoice: _api.moment(invoice["due_at"])[:10],
+        "GPU time": lambda invoice: _api.gpu_time(invoice["gpu_ms"]),
+        "to pay": lambda invoice: _amount(invoice["due_micro"]),
+        "": "currency",
+    }
+)
+def list_invoices(api: "Api", tenant: str | None) -> Any:
     """List the invoices of TENANT, newest first. [the key's own tenant]"""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.invoices(tenant),
-            as_json,
-            ("invoice", "number", "status", "due", "GPU time", "to pay", ""),
-            lambda invoice: (
-                invoice["id"],
-                invoice["number"],
-                invoice["status"],
-                _api.moment(invoice["due_at"])[:10],
-                _api.gpu_time(invoice["gpu_ms"]),
-                _amount(invoice["due_micro"]),
-                invoice["currency"],
-            ),
-        )
+    return api.invoices(tenant)
 
 
 @command.command("show")
@@ -150,31 +145,26 @@ def show(
 @command.command("lines")
 @click.argument("tenant", required=False)
 @_period
-@_options.as_json
-@_options.data_dir
-def lines(tenant: str | None, period: str, as_json: bool, folders: DataDir) -> None:
+@_api.listed(
+    {
+        "line": "id",
+        "kind": "kind",
+        "job": "job_id",
+        "hour": lambda line: "" if line["hour_start"] is None else _api.hour(line["hour_start"]),
+        "GPU time": lambda line: _api.gpu_time(line["gpu_ms"], blank=True),
+        "amount": lambda line: _amount(line["amount_micro"]),
+        "": "currency",
+    }
+)
+def lines(api: "Api", tenant: str | None, period: str) -> Any:
     """List every line of the invoices of TENANT for one month; they add up to the total.
     [the key's own tenant]
     """
-    with _api.connect(folders) as api:
-        _api.show(
-            (
-                line
-                for invoice in _invoices_of(api, tenant, period)
-                for line in api.invoice_lines(invoice["id"], tenant)
-            ),
-            as_json,
-            ("line", "kind", "job", "hour", "GPU time", "amount", ""),
-            lambda line: (
-                line["id"],
-                line["kind"],
-                line["job_id"],
-                "" if line["hour_start"] is None else _api.hour(line["hour_start"]),
-                _api.gpu_time(line["gpu_ms"], blank=True),
-                _amount(line["amount_micro"]),
-                line["currency"],
-            ),
-        )
+    return (
+        line
+        for invoice in _invoices_of(api, tenant, period)
+        for line in api.invoice_lines(invoice["id"], tenant)
+    )
 
 
 @command.command("sums")
@@ -195,7 +185,7 @@ def sums(tenant: str | None, period: str, by: str, as_json: bool, folders: DataD
     """
     names = [name.strip() for name in by.split(",") if name.strip()]
     with _api.connect(folders) as api:
-        _api.show(
+        _api.show_rows(
             (
                 entry
                 for invoice in _invoices_of(api, tenant, period)
@@ -213,7 +203,7 @@ def sums(tenant: str | None, period: str, by: str, as_json: bool, folders: DataD
 
 
 def _group_cells(entry: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
-    """What a sum is of, under each of the names; the first says so where it is of no job."""
+    """Yield a sum's value for each column; the first is `no job` for charges without a job."""
     values = {
         "job": entry["job_id"],
         "key": entry["api_key_id"],
@@ -227,17 +217,15 @@ def _group_cells(entry: Mapping[str, Any], names: Sequence[str]) -> Iterator[str
 
 @command.command("terms")
 @click.argument("tenant", required=False)
-@_options.as_json
-@_options.data_dir
-def terms(tenant: str | None, as_json: bool, folders: DataDir) -> None:
+@click.option("--month", metavar="YYYY-MM", help="Terms of this month. [this month]")
+@_api.shown(billing_fields)
+def terms(api: "Api", tenant: str | None, month: str | None) -> Any:
     """Show what the invoices of TENANT say, and its contract's terms. [the key's own tenant]"""
-    with _api.connect(folders) as api:
-        shown = api.billing_terms(tenant)
-    _api.show_one(shown, as_json, billing_fields(shown))
+    return api.billing_terms(tenant, month=month)
 
 
 def _payments(invoice: Invoice) -> list[tuple[str, int]]:
-    """What was prepaid of an invoice or is carried forward, and what is to be paid."""
+    """Return the prepaid and carried amounts of an invoice and the rest due; [] without them."""
     rows = [(f"prepaid, {use['reference']}", -use["amount_micro"]) for use in invoice["prepaid"]]
     if invoice["carried_micro"]:
         rows.append(("carried forward", invoice["carried_micro"]))
@@ -246,25 +234,20 @@ def _payments(invoice: Invoice) -> list[tuple[str, int]]:
 
 @command.command("prepaid")
 @click.argument("tenant", required=False)
-@_options.as_json
-@_options.data_dir
-def list_prepaid(tenant: str | None, as_json: bool, folders: DataDir) -> None:
+@_api.listed(
+    {
+        "reference": "id",
+        "amount": lambda credit: _amount(credit["amount_micro"]),
+        "used": lambda credit: _amount(credit["used_micro"]),
+        "expired": lambda credit: _amount(credit["expired_micro"]),
+        "left": lambda credit: _amount(credit["left_micro"]),
+        "": "currency",
+        "last month": "last_month",
+    }
+)
+def list_prepaid(api: "Api", tenant: str | None) -> Any:
     """List the prepaid credits of TENANT, newest first. [the key's own tenant]"""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.prepaid(tenant),
-            as_json,
-            ("reference", "amount", "used", "expired", "left", "", "last month"),
-            lambda credit: (
-                credit["id"],
-                *(
-                    _amount(credit[f"{part}_micro"])
-                    for part in ("amount", "used", "expired", "left")
-                ),
-                credit["currency"],
-                credit["last_month"],
-            ),
-        )
+    return api.prepaid(tenant)
 
 
 def _invoices_of(api: "Api", tenant: str | None, period: str) -> list[dict[str, Any]]:

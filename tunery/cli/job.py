@@ -100,6 +100,7 @@ REQUEST_OPTIONS: Final = (
         help="A further file, and how often an epoch sees its rows; repeatable. [weight 1]",
     ),
     click.option("--suffix", help="Becomes part of the new model's name."),
+    click.option("--tag", "tags", multiple=True, help="A label, to list jobs by; repeatable."),
     click.option(
         "--epochs", "n_epochs", type=int, help="How often each row is seen. [by the data]"
     ),
@@ -264,13 +265,10 @@ def recipe_of_job(job_id: str, folders: DataDir, as_json: bool) -> None:
 
 @command.command("show")
 @click.argument("job_id")
-@_options.data_dir
-@_options.as_json
-def show(job_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.shown(job_fields)
+def show(api: "Api", job_id: str) -> Any:
     """Show a job: its status, why it waits, its cost and the verdict of the gate."""
-    with _api.connect(folders) as api:
-        job = api.job(job_id)
-    _api.show_one(job, as_json, job_fields(job))
+    return api.job(job_id)
 
 
 @command.command("why")
@@ -327,12 +325,8 @@ def events(job_id: str, limit: int, folders: DataDir, as_json: bool) -> None:
     """Show the newest events of a job, in the order in which they happened."""
     with _api.connect(folders) as api:
         newest = list(api.events(job_id, limit))[::-1]
-    _api.show(
-        newest,
-        as_json,
-        ("when", "level", "message"),
-        lambda event: (_api.moment(event["created_at"]), event["level"], event["message"]),
-    )
+    texts = {"level": "level", "message": "message"}
+    _api.show(newest, as_json, {"when": lambda event: _api.moment(event["created_at"]), **texts})
 
 
 @command.command("logs")
@@ -353,24 +347,19 @@ def logs(job_id: str, folders: DataDir, as_json: bool) -> None:
 
 @command.command("checkpoints")
 @click.argument("job_id")
-@_options.data_dir
-@_options.as_json
-def checkpoints(job_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.listed(
+    {
+        "checkpoint": "id",
+        "step": "step_number",
+        "attempt": "attempt",
+        "size": lambda checkpoint: _api.size(checkpoint["bytes"]),
+        "loss": lambda checkpoint: _api.figure(checkpoint["metrics"].get("train_loss")),
+        "when": lambda checkpoint: _api.moment(checkpoint["created_at"]),
+    }
+)
+def checkpoints(api: "Api", job_id: str) -> Any:
     """Show the accepted checkpoints of a job, newest first."""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.checkpoints(job_id),
-            as_json,
-            ("checkpoint", "step", "attempt", "size", "loss", "when"),
-            lambda checkpoint: (
-                checkpoint["id"],
-                checkpoint["step_number"],
-                checkpoint["attempt"],
-                _api.size(checkpoint["bytes"]),
-                _api.figure(checkpoint["metrics"].get("train_loss")),
-                _api.moment(checkpoint["created_at"]),
-            ),
-        )
+    return api.checkpoints(job_id)
 
 
 @command.command("cost")
@@ -387,15 +376,14 @@ def cost(job_id: str, folders: DataDir, as_json: bool) -> None:
     _api.show(
         usage["lines"],
         False,
-        ("kind", "attempt", "role", "used", "billed", "cause"),
-        lambda line: (
-            line["kind"],
-            line["attempt"],
-            line["role"],
-            _api.hours(line["used_gpu_ms"]),
-            _api.hours(line["billable_gpu_ms"]),
-            line["cause"],
-        ),
+        {
+            "kind": "kind",
+            "attempt": "attempt",
+            "role": "role",
+            "used": lambda line: _api.hours(line["used_gpu_ms"]),
+            "billed": lambda line: _api.hours(line["billable_gpu_ms"]),
+            "cause": "cause",
+        },
     )
     state = "final" if usage["final"] else "so far"
     total = _api.money(usage["amount_micro"], usage["currency"])
@@ -405,25 +393,22 @@ def cost(job_id: str, folders: DataDir, as_json: bool) -> None:
 @command.command("statement")
 @click.argument("job_id")
 @click.option("--tenant", help="The job's tenant, for operators. [the key's]")
-@_options.data_dir
-@_options.as_json
-def statement(job_id: str, tenant: str | None, folders: DataDir, as_json: bool) -> None:
+@_api.listed(
+    {
+        "hour": lambda line: _api.hour(line["hour_start"]),
+        "kind": lambda line: (
+            line["kind"] if line["cause"] is None else f"{line['kind']}: {line['cause']}"
+        ),
+        "attempt": "attempt",
+        "role": "role",
+        "used": lambda line: _api.gpu_time(line["used_gpu_ms"]),
+        "billed": lambda line: _api.gpu_time(line["billable_gpu_ms"]),
+        "event": lambda line: "{topic}/{partition}@{offset}".format(**line["event"]),
+    }
+)
+def statement(api: "Api", job_id: str, tenant: str | None) -> Any:
     """Show every slice of use and credit of a job with its event: topic, partition and offset."""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.statement(job_id, tenant),
-            as_json,
-            ("hour", "kind", "attempt", "role", "used", "billed", "event"),
-            lambda line: (
-                _api.hour(line["hour_start"]),
-                line["kind"] if line["cause"] is None else f"{line['kind']}: {line['cause']}",
-                line["attempt"],
-                line["role"],
-                _api.gpu_time(line["used_gpu_ms"]),
-                _api.gpu_time(line["billable_gpu_ms"]),
-                "{topic}/{partition}@{offset}".format(**line["event"]),
-            ),
-        )
+    return api.statement(job_id, tenant)
 
 
 def _show_estimate(forecast: Any, as_json: bool) -> None:
@@ -493,7 +478,7 @@ def _recipe(
         "eval.prompts": [*prompt, *(() if prompts is None else _prompts_of(prompts))] or None,
     }
     for path, value in options.items():
-        if value is not None:
+        if value not in (None, ()):
             _recipes.put(recipe, path, value)
     for setting in settings:
         _recipes.put(recipe, *_parsed(setting))

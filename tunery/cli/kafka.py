@@ -25,6 +25,20 @@ Examples:
   tunery kafka files environment --secret command-secret.txt --node gpu-07
 """
 
+
+def _node_ids(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse what no node can enrol as: it would be taken for a service, or for an operator."""
+    from schemas.streams import KEY_NUMBER
+    from schemas.topics import RESERVED_NODE_IDS
+
+    for name in names:
+        if name.partition(KEY_NUMBER)[0].casefold() in RESERVED_NODE_IDS:
+            raise click.BadParameter(
+                f"{name} is the name of a service or an operator; take another"
+            )
+    return names
+
+
 signed_since_option = click.option(
     "--signed-since",
     type=click.IntRange(min=0),
@@ -46,7 +60,7 @@ def command() -> None:
 def grants(as_json: bool) -> None:
     """List what each service may do on Kafka, as the catalogue of topics says."""
     from schemas.topics import SERVICES
-    from tunery.runtime.bus.grants import grants_of
+    from tunery.platform.bus.grants import grants_of
 
     rows = [
         (service, grant.operation, grant.resource, f"{grant.name}{'*' if grant.is_prefix else ''}")
@@ -58,7 +72,13 @@ def grants(as_json: bool) -> None:
 
 
 @command.command("prepare")
-@click.option("--node", "nodes", multiple=True, help="Id of a node; its principal is `node.ID`.")
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    callback=_node_ids,
+    help="Id of a node; its principal is `node.ID`.",
+)
 @click.option(
     "--principal",
     "renamed",
@@ -71,34 +91,45 @@ def grants(as_json: bool) -> None:
 def prepare(
     folders: DataDir, nodes: tuple[str, ...], renamed: tuple[str, ...], as_json: bool
 ) -> None:
-    """Create missing topics, and give each service exactly its rights.
+    """Check the brokers' settings, bring topics up to date, and give each service its rights.
 
     It logs in as TUNERY_KAFKA_… says, as somebody who may create topics and change rights.
     Passwords and certificates are yours to make. Other principals are left alone.
     """
+    from schemas.streams import NODE, NODE_PREFIX
     from schemas.topics import SERVICES, TOPICS
     from tunery.local.settings import log_settings
+    from tunery.platform.bus.preparation import Unsuitable, prepare_kafka
+    from tunery.platform.connections import patient_kafka_settings
     from tunery.runtime.bus.abstract import BusError
-    from tunery.runtime.bus.grants import NODE, NODE_PREFIX
-    from tunery.runtime.bus.preparation import prepare_kafka
-    from tunery.runtime.connections import patient_kafka_settings
 
     principals = [service for service in SERVICES if service != NODE]
     principals += [f"{NODE_PREFIX}{node}" for node in nodes]
     own = {principal: principal for principal in principals}
     names = rename("--principal SERVICE=NAME", renamed, own)
+    operator = patient_kafka_settings(log_settings(folders, os.environ))
     try:
-        asyncio.run(prepare_kafka(patient_kafka_settings(log_settings(folders, os.environ)), names))
+        notes = asyncio.run(prepare_kafka(operator, names))
     except BusError as error:
         raise LocalError(
             f"Kafka was not prepared: {error}",
             "log in as an operator: see docs/how-to/secure-kafka.md",
         ) from error
-    done = {"topics": [topic.name for topic in TOPICS], "principals": sorted(names.values())}
+    except Unsuitable as error:
+        raise LocalError(
+            f"Tunery cannot run on this Kafka:\n{error}", "change that, and run it again"
+        ) from error
+    done = {
+        "topics": [topic.name for topic in TOPICS],
+        "principals": sorted(names.values()),
+        "notes": notes,
+    }
     if as_json:
         click.echo(json.dumps(done))
     else:
         click.echo(f"{len(TOPICS)} topics exist, and {len(names)} principals have their rights")
+        for note in notes:
+            click.echo(f"note: {note}")
 
 
 @command.command("keys")
@@ -121,7 +152,8 @@ def keys(
     node, for one whose first was withdrawn. The output belongs into its environment alone.
     """
     from tunery.local.secrets import load
-    from tunery.runtime.bus.signing import keys_of, write_keys
+    from tunery.platform.bus.sender_keys import keys_of
+    from tunery.runtime.bus.signing import write_keys
 
     try:
         if file is None:
@@ -154,6 +186,7 @@ def keys(
     "--node",
     "nodes",
     multiple=True,
+    callback=_node_ids,
     help="Id of a node, with `#2` behind it for its second key; its file is `node.ID.env`.",
 )
 @signed_since_option
@@ -166,10 +199,10 @@ def files(
     It has the keys, the name at Kafka and the port of health and metrics of one process, as
     systemd, containers and Kubernetes read it. Add the password to it; it stays as it is then.
     """
-    from schemas.topics import node_of
+    from schemas.streams import NODE_PREFIX, node_of
     from tunery.local.stack import AGENT, KNOWN, METRICS_PORT, METRICS_PORT_FIRST, NODE_ID
-    from tunery.runtime.bus.grants import NODE_PREFIX
-    from tunery.runtime.bus.signing import keys_of, write_keys
+    from tunery.platform.bus.sender_keys import keys_of
+    from tunery.runtime.bus.signing import write_keys
 
     secret, written = read_secret(file), []
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

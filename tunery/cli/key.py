@@ -165,32 +165,26 @@ def rotate(names: tuple[str, ...], overlap_hours: float, folders: DataDir, as_js
 
 @command.command("list")
 @click.argument("tenant", required=False)
-@_options.data_dir
-@_options.as_json
-def list_keys(tenant: str | None, folders: DataDir, as_json: bool) -> None:
+@_api.listed(
+    {
+        "id": "id",
+        "name": "name",
+        "last four": "hint",
+        "scopes": lambda key: ", ".join(key["scopes"]),
+        "models": lambda key: "all" if key["models"] is None else ", ".join(key["models"]),
+        "spend cap": lambda key: _api.money(
+            key["spend_cap_micro"], key["spend_cap_currency"] or ""
+        ),
+        "requests/min": "requests_per_minute",
+        "created": lambda key: _api.moment(key["created_at"]) if key["created_at"] else "",
+        "expires": lambda key: _api.moment(key["expires_at"]),
+        "revoked": lambda key: _api.moment(key["revoked_at"]),
+        "last used": lambda key: _api.moment(key.get("last_used_at")),
+    }
+)
+def list_keys(api: "Api", tenant: str | None) -> Any:
     """List your keys, or those of TENANT. Secrets are not shown: only their hashes are stored."""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.keys(tenant),
-            as_json,
-            (
-                *("id", "name", "last four", "scopes", "models", "spend cap", "requests/min"),
-                *("created", "expires", "revoked", "last used"),
-            ),
-            lambda key: (
-                key["id"],
-                key["name"],
-                key["hint"],
-                ", ".join(key["scopes"]),
-                "all" if key["models"] is None else ", ".join(key["models"]),
-                _api.money(key["spend_cap_micro"], key["spend_cap_currency"] or ""),
-                key["requests_per_minute"],
-                _api.moment(key["created_at"]),
-                _api.moment(key["expires_at"]),
-                _api.moment(key["revoked_at"]),
-                _api.moment(key.get("last_used_at")),
-            ),
-        )
+    return api.keys(tenant)
 
 
 @command.command("revoke")

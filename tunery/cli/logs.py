@@ -153,7 +153,7 @@ def appended_lines(log: Path, offset: int) -> tuple[list[str], int]:
 
 
 def appended(log: Path, offset: int) -> tuple[int, bytes]:
-    """Where to read on, and what is there: from the start if the file became shorter."""
+    """Return the new bytes of a log and their offset: 0 if the file has become shorter."""
     size = log.stat().st_size if log.exists() else 0
     if size < offset:
         offset = 0

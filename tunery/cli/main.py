@@ -6,7 +6,6 @@ command `tunery <noun>`; modules without one, and names that begin with `_`, are
 """
 
 import importlib
-import importlib.metadata
 import pkgutil
 from typing import Final
 
@@ -65,7 +64,7 @@ class CommandModules(click.Group):
 @click.command(
     cls=CommandModules, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.version_option(importlib.metadata.version("tunery"), prog_name="tunery")
+@click.version_option(package_name="tunery", prog_name="tunery")
 def main() -> None:
     """Fine-tune language models on your own machines."""
 

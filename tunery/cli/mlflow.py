@@ -1,12 +1,14 @@
 """`tunery mlflow`: the MLflow server that jobs with such an integration are written to."""
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tunery.cli import _api, _options
-from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
 
 EPILOG = """\
 \b
@@ -25,37 +27,38 @@ def command() -> None:
     """
 
 
+def _fields(server: Any) -> list[tuple[str, Any]]:
+    return [
+        ("url", server["url"]),
+        ("credentials", server["authorization"] or "none"),
+        ("set", _api.moment(server["set_at"])),
+        ("warning", server["warning"]),
+    ]
+
+
 @command.command("set")
 @click.argument("url")
-@_options.data_dir
-@_options.as_json
-def set_server(url: str, folders: DataDir, as_json: bool) -> None:
+@_api.shown(_fields)
+def set_server(api: "Api", url: str) -> Any:
     """Name the server. Credentials are taken from where MLflow's own client takes them:
     MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and _PASSWORD; they are kept encrypted.
     """
-    with _api.connect(folders) as api:
-        server = api.write("PUT", "integrations", "mlflow", json={"url": url, **_credentials()})
-    _api.show_one(server, as_json, _fields(server))
+    return api.write("PUT", "integrations", "mlflow", json={"url": url, **_credentials()})
 
 
 @command.command("show")
-@_options.data_dir
-@_options.as_json
-def show(folders: DataDir, as_json: bool) -> None:
+@_api.shown(_fields)
+def show(api: "Api") -> Any:
     """Show the server, and of which kind its credentials are."""
-    with _api.connect(folders) as api:
-        server = api.get("integrations", "mlflow")
-    _api.show_one(server, as_json, _fields(server))
+    return api.get("integrations", "mlflow")
 
 
 @command.command("remove")
-@_options.data_dir
-@_options.as_json
-def remove(folders: DataDir, as_json: bool) -> None:
+@_api.removed("removed")
+def remove(api: "Api") -> str:
     """Forget the server. Jobs that ask for MLflow are refused from now on."""
-    with _api.connect(folders) as api:
-        api.write("DELETE", "integrations", "mlflow")
-    _api.show_removed("mlflow", "removed", as_json)
+    api.write("DELETE", "integrations", "mlflow")
+    return "mlflow"
 
 
 def _credentials() -> dict[str, str]:
@@ -65,12 +68,3 @@ def _credentials() -> dict[str, str]:
         password = os.environ.get("MLFLOW_TRACKING_PASSWORD")
         return {"username": user, **({"password": password} if password else {})}
     return {}
-
-
-def _fields(server: Any) -> list[tuple[str, Any]]:
-    return [
-        ("url", server["url"]),
-        ("credentials", server["authorization"] or "none"),
-        ("set", _api.moment(server["set_at"])),
-        ("warning", server["warning"]),
-    ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tunery.cli import _api, _model_exports, _options
-from tunery.cli._adapter_folder import CONFIG, base_folder, name_base
+from tunery.cli._adapter_folder import BASE, CONFIG, base_folder, name_base
 from tunery.cli._job_view import gate_lines
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
@@ -36,6 +36,7 @@ Examples:
   tunery model export ./adapter ./model.gguf --format gguf
   tunery model export ./adapter ./artifact --format oci
   tunery model register ./adapter --server http://127.0.0.1:5000 --alias champion
+  tunery model where ./adapter
   tunery model verify ./adapter
   tunery model verify ./adapter --key tunery-public.pem
   tunery model rollback ft:smollm2-135m-instruct:local:demo:1a2b3c4d production
@@ -46,29 +47,31 @@ Examples:
 
 @click.group("model", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
-    """List, import, promote, roll back, delete, download, export, register and verify models."""
+    """List, import, promote, roll back, delete, download, move, export and verify models."""
+
+
+def _stage(model: "ModelObject") -> str:
+    """The stage of a version, or why it has none."""
+    if (until := model.get("restorable_until")) is not None:
+        return f"deleted, erased {_api.moment(until)}"
+    return "quarantined" if model["quarantined"] else model["stage"]
 
 
 @command.command("list")
 @click.option("--deleted", is_flag=True, help="Those that were deleted and can be restored.")
-@_options.data_dir
-@_options.as_json
-def list_models(deleted: bool, folders: DataDir, as_json: bool) -> None:
+@_api.listed(
+    {
+        "model": "id",
+        "stage": _stage,
+        "gate": "verdict",
+        "base": "parent",
+        "job": "job_id",
+        "created": lambda model: _api.moment(model["created"]),
+    }
+)
+def list_models(api: "Api", deleted: bool) -> Any:
     """List your fine-tuned versions, newest first."""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.models("fine-tuned", deleted=str(deleted).lower()),
-            as_json,
-            ("model", "stage", "gate", "base", "job", "created"),
-            lambda model: (
-                model["id"],
-                _stage(model),
-                model["verdict"],
-                model["parent"],
-                model["job_id"],
-                _api.moment(model["created"]),
-            ),
-        )
+    return api.models("fine-tuned", deleted=str(deleted).lower())
 
 
 @command.command("show")
@@ -168,11 +171,12 @@ def rollback(model_id: str, stage: str, folders: DataDir, as_json: bool) -> None
 @_options.data_dir
 @_options.as_json
 def delete(model_id: str, erase: bool, folders: DataDir, as_json: bool) -> None:
-    """Delete a version. It can be restored for 30 days, then its files are erased."""
+    """Delete a version. For 30 days it can be restored and is billed; then its files are erased."""
     with _api.connect(folders) as api:
         api.write("DELETE", "models", model_id, params={"erase": str(erase).lower()})
     deleted = {"id": model_id, "deleted": True, "erased": erase}
-    how = "erased" if erase else f"deleted; within 30 days: tunery model restore {model_id}"
+    restore = f"within 30 days: tunery model restore {model_id}; billed until then, or --erase"
+    how = "erased" if erase else f"deleted; {restore}"
     _api.show_one(deleted, as_json, [("model", model_id), ("result", how)])
 
 
@@ -222,12 +226,11 @@ def approvals(
     _api.show(
         rules,
         as_json,
-        ("stage", "required", "approvers"),
-        lambda rule: (
-            rule["id"],
-            str(rule["required"]),
-            ", ".join(rule["approvers"]) or "every key but the author's",
-        ),
+        {
+            "stage": "id",
+            "required": lambda rule: str(rule["required"]),
+            "approvers": lambda rule: ", ".join(rule["approvers"]) or "every key but the author's",
+        },
     )
 
 
@@ -242,13 +245,12 @@ def history(model_id: str, folders: DataDir, as_json: bool) -> None:
     _api.show(
         changes,
         as_json,
-        ("at", "change", "stage", "key"),
-        lambda change: (
-            _api.moment(change["created_at"]),
-            change["change"],
-            change["stage"],
-            change["key_id"] or "",
-        ),
+        {
+            "at": lambda change: _api.moment(change["created_at"]),
+            "change": "change",
+            "stage": "stage",
+            "key": lambda change: change["key_id"] or "",
+        },
     )
 
 
@@ -290,8 +292,11 @@ def download(
     _api.show(
         adapter["files"],
         as_json,
-        ("file", "size", "sha256"),
-        lambda file: (str(_target(folder, file)), _api.size(file["bytes"]), file["sha256"]),
+        {
+            "file": lambda file: str(_target(folder, file)),
+            "size": lambda file: _api.size(file["bytes"]),
+            "sha256": "sha256",
+        },
     )
 
 
@@ -345,6 +350,20 @@ def export(
     apart = f"{written['difference']:.1e} of the largest logit"
     fields = [("folder", str(target)), ("stored as", dtype), ("apart by", apart)]
     _api.show_one(written, as_json, fields)
+
+
+@command.command("where")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@_options.as_json
+def where(folder: Path, as_json: bool) -> None:
+    """Print where the base model of a downloaded adapter is, and name that to PEFT.
+
+    Libraries read a path from adapter_config.json. After a folder with its base was moved, this
+    writes the path that it has now.
+    """
+    base = base_folder(folder).resolve()
+    name_base(folder, str(base), None)
+    _api.show_one({"base": str(base)}, as_json, [("base", str(base))])
 
 
 @command.command("register")
@@ -410,25 +429,20 @@ def verify(
     _api.show(
         rows,
         as_json,
-        ("file", "result"),
-        lambda row: (row["file"], row["difference"] or row["note"] or "as signed"),
+        {
+            "file": "file",
+            "result": lambda row: row["difference"] or row["note"] or "as signed",
+        },
     )
     if any(row["difference"] for row in rows):
         raise SystemExit(1)
 
 
-def _stage(model: "ModelObject") -> str:
-    """The stage of a version, or why it has none."""
-    if (until := model.get("restorable_until")) is not None:
-        return f"deleted, erased {_api.moment(until)}"
-    return "quarantined" if model["quarantined"] else model["stage"]
-
-
 def _name_base(api: "Api", base_id: str, folder: Path, named: str | None, with_base: bool) -> None:
     """Name the base model of an adapter: as the caller says, else in public, else by its id."""
     if with_base:
-        api.fetch_base(base_id, folder / "base")
-        name_base(folder, str((folder / "base").resolve()), None)
+        api.fetch_base(base_id, folder / BASE)
+        name_base(folder, str((folder / BASE).resolve()), None)
     elif named is not None:
         at_hand = Path(named).expanduser()
         name_base(folder, str(at_hand.resolve()) if at_hand.is_dir() else named, None)
@@ -444,5 +458,5 @@ def _name_base(api: "Api", base_id: str, folder: Path, named: str | None, with_b
 
 
 def _target(folder: Path, file: Mapping[str, Any]) -> Path:
-    """Where a file of an adapter is written: in the folder itself, whatever its name says."""
+    """Return the path for an adapter's file, in `folder` even if its name has directories."""
     return folder / Path(file["name"]).name

@@ -24,6 +24,7 @@ Examples:
   tunery node enrol gpu-08 --accounts --settings gpu-08.env
 """
 DURATION: Final = re.compile("([0-9]{1,7})([smhd])")
+ALIVE: Final = ("up", "cordoned", "leaving", "noticed")  # silence ends each of them
 UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -41,32 +42,22 @@ def list_nodes(folders: DataDir, as_json: bool) -> None:
         _api.show(
             api.nodes(),
             as_json,
-            (
-                "node",
-                "pool",
-                "status",
-                "slots",
-                "device",
-                "memory",
-                "price",
-                "taints",
-                "domain",
-                "seen",
-                "reason",
-            ),
-            lambda node: (
-                node["id"],
-                node["pool"],
-                node["status"],
-                _slots(node),
-                node["accelerator"] or node["device"],
-                f"{node['memory_bytes'] / 1e9:.0f} GB",
-                node["price_class"].replace("_", "-"),
-                ", ".join(node["taints"]),
-                node["domain"] or "",
-                _api.moment(node["seen_at"]),
-                " ".join(_reasons(node)),
-            ),
+            {
+                "node": "id",
+                "pool": "pool",
+                "status": "status",
+                "slots": _slots,
+                "device": lambda node: node["accelerator"] or node["device"],
+                "memory": lambda node: f"{node['memory_bytes'] / 1e9:.0f} GB",
+                "price": lambda node: node["price_class"].replace("_", "-"),
+                "taints": lambda node: ", ".join(node["taints"]),
+                "domain": "domain",
+                # The log has a proof of life an hour; a node that is alive beats each second.
+                "seen": lambda node: (
+                    "now" if node["status"] in ALIVE else _api.moment(node["seen_at"])
+                ),
+                "reason": lambda node: " ".join(_reasons(node)),
+            },
         )
         if not as_json:
             _show_invited(api.node_invitations())

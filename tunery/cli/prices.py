@@ -2,13 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
 
 EPILOG = """\
 \b
@@ -47,36 +50,19 @@ def import_book(file: Path, folders: DataDir, as_json: bool) -> None:
     _api.show_one(imported, as_json, [*_fields(imported), *following])
 
 
-@command.command("list")
-@_options.data_dir
-@_options.as_json
-def list_books(folders: DataDir, as_json: bool) -> None:
-    """List price books in the order of their first days."""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.price_books(),
-            as_json,
-            ("version", "from", "currency", "GPU-hour", "in force", "new tenants"),
-            lambda entry: (
-                entry["id"],
-                entry["book"]["effective_from"],
-                entry["book"]["currency"],
-                _lanes(entry["book"]["gpu_hour_micro"]),
-                "yes" if entry["in_force"] else "no",
-                "yes" if entry["is_default"] else "",
-            ),
-        )
-
-
-@command.command("show")
-@click.argument("version")
-@_options.data_dir
-@_options.as_json
-def show_book(version: str, folders: DataDir, as_json: bool) -> None:
-    """Show the price book VERSION."""
-    with _api.connect(folders) as api:
-        book = api.price_book(version)
-    _api.show_one(book, as_json, _fields(book))
+_api.add_list(
+    command,
+    "List price books in the order of their first days.",
+    lambda api: api.price_books(),
+    {
+        "version": "id",
+        "from": lambda entry: entry["book"]["effective_from"],
+        "currency": lambda entry: entry["book"]["currency"],
+        "GPU-hour": lambda entry: _lanes(entry["book"]["gpu_hour_micro"]),
+        "in force": lambda entry: "yes" if entry["in_force"] else "no",
+        "new tenants": lambda entry: "yes" if entry["is_default"] else "",
+    },
+)
 
 
 def _fields(entry: dict[str, Any]) -> list[tuple[str, object]]:
@@ -92,6 +78,14 @@ def _fields(entry: dict[str, Any]) -> list[tuple[str, object]]:
         ("in force", "yes" if entry["in_force"] else "no"),
         ("new tenants", "get it" if entry["is_default"] else "get another"),
     ]
+
+
+@command.command("show")
+@click.argument("version")
+@_api.shown(_fields)
+def show_book(api: "Api", version: str) -> Any:
+    """Show the price book VERSION."""
+    return api.price_book(version)
 
 
 def _of_answers(book: dict[str, Any]) -> list[tuple[str, int]]:
@@ -116,7 +110,7 @@ def _lanes(prices: dict[str, int]) -> str:
 
 
 def _use(rate: dict[str, Any]) -> str:
-    """What a rate is of: `standard, eval, h200, spot`."""
+    """Describe the usage that a rate applies to: `standard, eval, h200, spot`."""
     spot = {True: "spot", False: "not spot", None: None}[rate["spot"]]
     said = (rate["lane"], rate["role"], rate["device"], spot)
     return ", ".join(word for word in said if word is not None)

@@ -53,17 +53,16 @@ def _show_kinds(queue: Any) -> None:
     _api.show(
         queue["kinds"],
         False,
-        ("device", "price", "nodes", "slots", "free", "held", "asked", "interrupted (24 h)"),
-        lambda kind: (
-            kind["accelerator"] or kind["device"],
-            kind["price_class"].replace("_", "-"),
-            kind["nodes"],
-            kind["slots"],
-            kind["free"],
-            kind["held"],
-            kind["asked"],
-            kind["interrupted"],
-        ),
+        {
+            "device": lambda kind: kind["accelerator"] or kind["device"],
+            "price": lambda kind: kind["price_class"].replace("_", "-"),
+            "nodes": "nodes",
+            "slots": "slots",
+            "free": "free",
+            "held": "held",
+            "asked": "asked",
+            "interrupted (24 h)": "interrupted",
+        },
     )
 
 
@@ -71,13 +70,14 @@ def _show_calibration(queue: Any) -> None:
     _api.show(
         queue["calibration"],
         False,
-        ("work", "ended", "within p50", "within p90"),
-        lambda each: (
-            {"train": "training", "eval": "evaluation", "serve": "serving"}[each["role"]],
-            each["attempts"],
-            f"{each['within_p50_pct']:g} %",
-            f"{each['within_p90_pct']:g} %",
-        ),
+        {
+            "work": lambda each: {"train": "training", "eval": "evaluation", "serve": "serving"}[
+                each["role"]
+            ],
+            "ended": "attempts",
+            "within p50": lambda each: f"{each['within_p50_pct']:g} %",
+            "within p90": lambda each: f"{each['within_p90_pct']:g} %",
+        },
     )
 
 
@@ -85,14 +85,13 @@ def _show_nodes(queue: Any) -> None:
     _api.show(
         queue["nodes"],
         False,
-        ("node", "status", "device", "free", "slots"),
-        lambda node: (
-            node["id"],
-            node["status"],
-            node["accelerator"] or node["device"],
-            node["free"],
-            node["slots"],
-        ),
+        {
+            "node": "id",
+            "status": "status",
+            "device": lambda node: node["accelerator"] or node["device"],
+            "free": "free",
+            "slots": "slots",
+        },
     )
 
 
@@ -100,15 +99,16 @@ def _show_leases(queue: Any, now: float) -> None:
     _api.show(
         queue["leases"],
         False,
-        ("job", "tenant", "lane", "nodes", "slots", "ends"),
-        lambda lease: (
-            lease["job_id"],
-            lease["tenant"],
-            lease["lane"],
-            ", ".join(lease["nodes"]),
-            lease["slots"],
-            interval(lease["ends"], lease["ends"], now) if lease["ends"] else "ended",
-        ),
+        {
+            "job": "job_id",
+            "tenant": "tenant",
+            "lane": "lane",
+            "nodes": lambda lease: ", ".join(lease["nodes"]),
+            "slots": "slots",
+            "ends": lambda lease: (
+                interval(lease["ends"], lease["ends"], now) if lease["ends"] else "ended"
+            ),
+        },
     )
 
 
@@ -116,13 +116,12 @@ def _show_waiting(queue: Any, now: float) -> None:
     _api.show(
         queue["waiting"],
         False,
-        ("job", "tenant", "position", "slots", "why", "starts"),
-        lambda job: (
-            job["job_id"],
-            job["tenant"],
-            f"{job['lane']} {job['position']}",
-            job["slots"],
-            job["code"],
-            interval(job["eta"], job["eta_latest"], now),
-        ),
+        {
+            "job": "job_id",
+            "tenant": "tenant",
+            "position": lambda job: f"{job['lane']} {job['position']}",
+            "slots": "slots",
+            "why": "code",
+            "starts": lambda job: interval(job["eta"], job["eta_latest"], now),
+        },
     )

@@ -35,7 +35,7 @@ def grants(as_json: bool) -> None:
     `trainer` is each node, `*` any tenant.
     """
     from schemas.topics import SERVICES
-    from tunery.runtime.object_policies import object_grants
+    from tunery.platform.object_policies import object_grants
 
     rows = [
         (service, verb, prefix)
@@ -58,7 +58,7 @@ def policy(service: str, bucket: str, as_json: bool) -> None:
     That of nodes is `trainer`. Accounts and their keys are yours to make.
     """
     from schemas.topics import SERVICES
-    from tunery.runtime.object_policies import identity_policy
+    from tunery.platform.object_policies import identity_policy
 
     if service not in SERVICES:
         raise click.UsageError(f"there is no service {service}: choose {', '.join(SERVICES)}")

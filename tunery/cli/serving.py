@@ -1,11 +1,14 @@
 """`tunery serving`: replicas that answer for deployments, on nodes of the scheduler's pool."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
 
 REPLICAS = click.IntRange(0, 32)
 EPILOG = """\
@@ -47,59 +50,6 @@ def create(
     _api.show_one(pool, as_json, _fields(pool))
 
 
-@command.command("scale")
-@click.argument("serving_pool")
-@click.argument("replicas", type=REPLICAS)
-@_options.data_dir
-@_options.as_json
-def scale(serving_pool: str, replicas: int, folders: DataDir, as_json: bool) -> None:
-    """Want another number of replicas. A serving pool that is stalled is tried again."""
-    with _api.connect(folders) as api:
-        pool = api.post("serving_pools", serving_pool, replicas=replicas)
-    _api.show_one(pool, as_json, _fields(pool))
-
-
-@command.command("list")
-@_options.data_dir
-@_options.as_json
-def list_serving_pools(folders: DataDir, as_json: bool) -> None:
-    """List serving pools and how many of their replicas answer."""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.get("serving_pools")["data"],
-            as_json,
-            ("serving pool", "model", "ready", "stalled"),
-            lambda pool: (
-                pool["id"],
-                pool["model"],
-                f"{pool['ready']} of {pool['replicas']}",
-                "" if pool["stalled"] is None else pool["stalled"]["message"],
-            ),
-        )
-
-
-@command.command("show")
-@click.argument("serving_pool")
-@_options.data_dir
-@_options.as_json
-def show(serving_pool: str, folders: DataDir, as_json: bool) -> None:
-    """Show what each replica is doing, and why one is missing."""
-    with _api.connect(folders) as api:
-        pool = api.get("serving_pools", serving_pool)
-    _api.show_one(pool, as_json, _fields(pool))
-
-
-@command.command("remove")
-@click.argument("serving_pool")
-@_options.data_dir
-@_options.as_json
-def remove(serving_pool: str, folders: DataDir, as_json: bool) -> None:
-    """Remove a serving pool: its replicas finish what they answer, and end."""
-    with _api.connect(folders) as api:
-        api.write("DELETE", "serving_pools", serving_pool)
-    _api.show_removed(serving_pool, "deleted", as_json)
-
-
 def _fields(pool: dict[str, Any]) -> list[tuple[str, Any]]:
     fields = [
         ("serving pool", pool["id"]),
@@ -113,3 +63,42 @@ def _fields(pool: dict[str, Any]) -> list[tuple[str, Any]]:
     if pool["stalled"] is not None:
         fields.append(("stalled", pool["stalled"]["message"]))
     return fields
+
+
+@command.command("scale")
+@click.argument("serving_pool")
+@click.argument("replicas", type=REPLICAS)
+@_api.shown(_fields)
+def scale(api: "Api", serving_pool: str, replicas: int) -> Any:
+    """Want another number of replicas. A serving pool that is stalled is tried again."""
+    return api.post("serving_pools", serving_pool, replicas=replicas)
+
+
+_api.add_list(
+    command,
+    "List serving pools and how many of their replicas answer.",
+    lambda api: api.get("serving_pools")["data"],
+    {
+        "serving pool": "id",
+        "model": "model",
+        "ready": lambda pool: f"{pool['ready']} of {pool['replicas']}",
+        "stalled": lambda pool: "" if pool["stalled"] is None else pool["stalled"]["message"],
+    },
+)
+
+
+@command.command("show")
+@click.argument("serving_pool")
+@_api.shown(_fields)
+def show(api: "Api", serving_pool: str) -> Any:
+    """Show what each replica is doing, and why one is missing."""
+    return api.get("serving_pools", serving_pool)
+
+
+@command.command("remove")
+@click.argument("serving_pool")
+@_api.removed("deleted")
+def remove(api: "Api", serving_pool: str) -> str:
+    """Remove a serving pool: its replicas finish what they answer, and end."""
+    api.write("DELETE", "serving_pools", serving_pool)
+    return serving_pool

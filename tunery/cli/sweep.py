@@ -71,28 +71,21 @@ def show(sweep_id: str, folders: DataDir, as_json: bool) -> None:
     _show(sweep, as_json)
 
 
-@command.command("list")
-@_options.data_dir
-@_options.as_json
-def list_sweeps(folders: DataDir, as_json: bool) -> None:
-    """List your sweeps, newest first."""
-    with _api.connect(folders) as api:
-        sweeps = api.get("sweeps")["data"]
-    _api.show(
-        sweeps,
-        as_json,
-        ("sweep", "status", "method", "model", "configurations", "best", "cost", "submitted"),
-        lambda sweep: (
-            sweep["id"],
-            sweep["status"],
-            sweep["method"],
-            sweep["model"],
-            len(sweep["trials"]),
-            sweep["best_job_id"],
-            _api.money(sweep["amount_micro"], sweep["currency"]),
-            _api.moment(sweep["created_at"]),
-        ),
-    )
+_api.add_list(
+    command,
+    "List your sweeps, newest first.",
+    lambda api: api.get("sweeps")["data"],
+    {
+        "sweep": "id",
+        "status": "status",
+        "method": "method",
+        "model": "model",
+        "configurations": lambda sweep: len(sweep["trials"]),
+        "best": "best_job_id",
+        "cost": lambda sweep: _api.money(sweep["amount_micro"], sweep["currency"]),
+        "submitted": lambda sweep: _api.moment(sweep["created_at"]),
+    },
+)
 
 
 @command.command("cancel")
@@ -110,8 +103,8 @@ def cancel(sweep_id: str, folders: DataDir, as_json: bool) -> None:
 
 def checked_sweep(document: YamlDocument, path: Path) -> dict[str, Any]:
     """The body of a sweep. Raises RecipeError with all that is wrong with its file."""
+    from services.gateway.jobs.domain.requested import RequestProblem
     from services.gateway.jobs.recipes import STAND_INS, nearest, recipe_problems
-    from services.gateway.jobs.requested import RequestProblem
     from services.gateway.jobs.sweep_bodies import SweepRequest
 
     sweep = document.value
@@ -141,6 +134,7 @@ def _show(sweep: Any, as_json: bool) -> None:
     fields = [
         ("sweep", sweep["id"]),
         ("status", sweep["status"]),
+        ("reason", sweep["reason"]),
         ("method", sweep["method"]),
         ("model", sweep["model"]),
         ("rung", f"{sweep['rung'] + 1} of {len(rungs)}: {', '.join(rungs)}" if rungs else None),
@@ -155,20 +149,23 @@ def _show(sweep: Any, as_json: bool) -> None:
     _api.show(
         ranked_jobs(sweep),
         False,
-        ("job", "status", "validation loss", *([] if not rungs else ["rung"]), "settings", "cost"),
-        lambda row: (
-            row["job_id"],
-            row["status"] or (row["skipped"] and f"skipped: {row['skipped']}") or "not yet",
-            _api.figure(row["validation_loss"]),
-            *([] if not rungs else [row["rung"] + 1]),
-            ", ".join(f"{name} {value}" for name, value in row["values"].items()),
-            _cost(row, sweep["currency"]),
-        ),
+        {
+            "job": "job_id",
+            "status": lambda row: (
+                row["status"] or (row["skipped"] and f"skipped: {row['skipped']}") or "not yet"
+            ),
+            "validation loss": lambda row: _api.figure(row["validation_loss"]),
+            **({"rung": lambda row: row["rung"] + 1} if rungs else {}),
+            "settings": lambda row: ", ".join(
+                f"{name} {value}" for name, value in row["values"].items()
+            ),
+            "cost": lambda row: _cost(row, sweep["currency"]),
+        },
     )
 
 
 def _cost(row: Mapping[str, Any], currency: str) -> str:
-    """Of the job, which may train more configurations than this one."""
+    """Return the cost of a row's job, with the number of configurations if it trained several."""
     money, count = _api.money(row["amount_micro"], currency), row["configurations"]
     return f"{money} for {count}" if money and count > 1 else money
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -30,7 +31,7 @@ Examples:
   tunery tenant create lab --plan premium --soft-hours 100 --hard-hours 200 --concurrency 4
   tunery tenant plan acme --plan premium
   tunery tenant plan acme --soft-hours 100 --hard-hours 200 --concurrency 4 --next-month
-  tunery tenant billing acme terms.json
+  tunery tenant billing acme terms.json --from-month 2026-12
   tunery tenant prepaid acme --amount 500.00 --reference P-17 --last-month 2027-10
   tunery tenant revoke-prepaid acme P-17
   tunery tenant suspend acme
@@ -150,19 +151,37 @@ def change_plan(
         raise click.UsageError("Nothing to change: give --plan, --prices or the limits.")
     with _api.connect(folders) as api:
         changed = api.change_plan(tenant, body)
-    _api.show_one(changed, as_json, _fields(changed))
+        stranded = [] if prices is None else _stranded(api, tenant, prices)
+    _api.show_one(changed, as_json, [*_fields(changed), *stranded])
+
+
+def _stranded(api: "Api", tenant: str, prices: str) -> list[tuple[str, object]]:
+    """Prepaid money that pays no bill at these prices: it has another currency."""
+    own = api.price_book(prices)["book"]["currency"]
+    left = Counter[str]()
+    for paid in api.prepaid(tenant):
+        left[paid["currency"]] += paid["left_micro"]
+    return [
+        ("prepaid, not for bills in " + own, f"{in_units(micro)} {currency}")
+        for currency, micro in sorted(left.items())
+        if currency != own and micro
+    ]
 
 
 @command.command("billing")
 @click.argument("tenant")
 @click.argument("terms", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--from-month", metavar="YYYY-MM", help="First month with these terms. [this month]")
 @_options.data_dir
 @_options.as_json
-def set_billing(tenant: str, terms: Path, folders: DataDir, as_json: bool) -> None:
+def set_billing(
+    tenant: str, terms: Path, from_month: str | None, folders: DataDir, as_json: bool
+) -> None:
     """Set the billing terms of TENANT from the JSON file TERMS.
 
     Buyer, seller, taxes, days to pay, discounts, overage and commitment; what the file leaves out
-    is empty. Closed invoices stay. docs/reference/billing.md has an example.
+    is empty. They hold until the next month that has its own. Closed invoices stay.
+    docs/reference/billing.md has an example.
     """
     try:
         body = json.loads(terms.read_bytes())
@@ -170,6 +189,8 @@ def set_billing(tenant: str, terms: Path, folders: DataDir, as_json: bool) -> No
         raise click.BadParameter(f"{terms} is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise click.BadParameter(f"{terms} is not a JSON object.")
+    if from_month is not None:
+        body["from_month"] = from_month
     with _api.connect(folders) as api:
         shown = api.set_billing_terms(tenant, body)
     _api.show_one(shown, as_json, billing_fields(shown))
@@ -249,7 +270,7 @@ def erase(tenant: str, yes: bool, folders: DataDir, as_json: bool) -> None:
     Its keys are closed and its jobs end; then its models, files and all that is stored of them go,
     and at last its data key, with which every text of it on the log becomes unreadable. Bills and
     the audit log stay: they have identifiers only. The command waits for the end and may be
-    stopped: the erasure goes on, and the same command shows it again.
+    stopped: the erasure continues, and the same command shows it again.
     """
     from tunery.client.wire import path_of
 
@@ -276,23 +297,17 @@ def erase(tenant: str, yes: bool, folders: DataDir, as_json: bool) -> None:
     _api.show_one(state, as_json, [*fields, ("record", state["sha256"])])
 
 
-@command.command("list")
-@_options.data_dir
-@_options.as_json
-def list_tenants(folders: DataDir, as_json: bool) -> None:
-    """List tenants."""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.tenants(),
-            as_json,
-            ("tenant", "name", "plan", "hard limit", "concurrent jobs", "created", "suspended"),
-            lambda tenant: (
-                tenant["id"],
-                tenant["name"],
-                tenant["plan"],
-                _api.hours(tenant["limits"]["hard_gpu_ms"]),
-                tenant["limits"]["concurrency"],
-                _api.moment(tenant["created_at"]),
-                _api.moment(tenant["suspended_at"]),
-            ),
-        )
+_api.add_list(
+    command,
+    "List tenants.",
+    lambda api: api.tenants(),
+    {
+        "tenant": "id",
+        "name": "name",
+        "plan": "plan",
+        "hard limit": lambda tenant: _api.hours(tenant["limits"]["hard_gpu_ms"]),
+        "concurrent jobs": lambda tenant: tenant["limits"]["concurrency"],
+        "created": lambda tenant: _api.moment(tenant["created_at"]),
+        "suspended": lambda tenant: _api.moment(tenant["suspended_at"]),
+    },
+)

@@ -119,7 +119,7 @@ def print_usage(
     key = secrets.load(folders.secrets).admin_key
     chosen = ports.read(folders.ports)
     url = f"http://{ports.HOST}:{chosen['gateway']}"
-    prometheus_port = chosen.get("prometheus")  # there only while it runs beside the stack
+    prometheus_port = chosen.get("prometheus")  # there only while it runs next to the stack
     prometheus_url = f"http://{ports.HOST}:{prometheus_port}" if prometheus_port else None
     has_api = "gateway" in services
     if as_json:

@@ -73,7 +73,7 @@ def command(
     sums = ANSWER_SUMS if answers else SUMS
     lines = list(_lines(buckets, sums, by_day="day" in names))
     heads = ("requests", "read", "cached", "written", "engine") if answers else HEADS
-    _api.show(
+    _api.show_rows(
         buckets if as_json else lines,
         as_json,
         (*(names or ["time"]), *heads),

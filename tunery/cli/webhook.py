@@ -1,13 +1,16 @@
 """`tunery webhook`: endpoints that hear when a job ends, by HTTP or e-mail, and deliveries."""
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from schemas.account import EVENT_TYPES, STANDARD_EVENT_TYPES
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
 
 HOUR_S = 3_600
 NO_STATUS = {
@@ -101,27 +104,19 @@ def change(
 @command.command("confirm")
 @click.argument("endpoint_id")
 @click.argument("code")
-@_options.data_dir
-@_options.as_json
-def confirm(endpoint_id: str, code: str, folders: DataDir, as_json: bool) -> None:
+@_api.shown(_fields)
+def confirm(api: "Api", endpoint_id: str, code: str) -> Any:
     """Confirm an e-mail address with the CODE that was mailed to it."""
-    with _api.connect(folders) as api:
-        confirmed = api.write(
-            "POST", "webhook_endpoints", endpoint_id, "confirm", json={"code": code}
-        )
-    _api.show_one(confirmed, as_json, _fields(confirmed))
+    return api.write("POST", "webhook_endpoints", endpoint_id, "confirm", json={"code": code})
 
 
 @command.command("rotate")
 @click.argument("endpoint_id")
 @click.option("--keep-old", is_flag=True, help="Sign with the old secret as well for 24 hours.")
-@_options.data_dir
-@_options.as_json
-def rotate(endpoint_id: str, keep_old: bool, folders: DataDir, as_json: bool) -> None:
+@_api.shown(_fields)
+def rotate(api: "Api", endpoint_id: str, keep_old: bool) -> Any:
     """Give an endpoint a new signing secret, which is shown only now."""
-    with _api.connect(folders) as api:
-        rotated = api.rotate_secret(endpoint_id, keep_old)
-    _api.show_one(rotated, as_json, _fields(rotated))
+    return api.rotate_secret(endpoint_id, keep_old)
 
 
 @command.command("test")
@@ -179,35 +174,27 @@ def redeliver(
         click.echo("There are more deliveries: run the command again with fewer hours.", err=True)
 
 
-@command.command("list")
-@_options.data_dir
-@_options.as_json
-def list_endpoints(folders: DataDir, as_json: bool) -> None:
-    """List endpoints."""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.endpoints(),
-            as_json,
-            ("endpoint", "name", "url", "events", "created"),
-            lambda endpoint: (
-                endpoint["id"],
-                endpoint["name"],
-                endpoint["url"],
-                ", ".join(endpoint["event_types"]),
-                _api.moment(endpoint["created_at"]),
-            ),
-        )
+_api.add_list(
+    command,
+    "List endpoints.",
+    lambda api: api.endpoints(),
+    {
+        "endpoint": "id",
+        "name": "name",
+        "url": "url",
+        "events": lambda endpoint: ", ".join(endpoint["event_types"]),
+        "created": lambda endpoint: _api.moment(endpoint["created_at"]),
+    },
+)
 
 
 @command.command("delete")
 @click.argument("endpoint_id")
-@_options.data_dir
-@_options.as_json
-def delete(endpoint_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.removed("deleted")
+def delete(api: "Api", endpoint_id: str) -> str:
     """Delete an endpoint; open deliveries are still completed."""
-    with _api.connect(folders) as api:
-        api.delete_endpoint(endpoint_id)
-    _api.show_removed(endpoint_id, "deleted", as_json)
+    api.delete_endpoint(endpoint_id)
+    return endpoint_id
 
 
 @command.command("deliveries")
@@ -224,14 +211,13 @@ def _show_deliveries(data: Any, as_json: bool) -> None:
     _api.show(
         data,
         as_json,
-        ("delivery", "event", "about", "outcome", "attempts", "HTTP status", "when"),
-        lambda delivery: (
-            delivery["id"],
-            delivery["event"]["type"],
-            delivery["event"]["data"]["id"],
-            delivery["outcome"],
-            delivery["attempts"],
-            delivery["status_code"],
-            _api.moment(delivery["created_at"]),
-        ),
+        {
+            "delivery": "id",
+            "event": lambda delivery: delivery["event"]["type"],
+            "about": lambda delivery: delivery["event"]["data"]["id"],
+            "outcome": "outcome",
+            "attempts": "attempts",
+            "HTTP status": "status_code",
+            "when": lambda delivery: _api.moment(delivery["created_at"]),
+        },
     )

@@ -1,596 +1,174 @@
-"""Calls of the API. Each method is one request; lists come whole, page after page.
+"""`Api`: the calls of `AsyncApi`, for callers without an event loop."""
 
-Written from `asynchronous.py` by `python -m tests.repo.client`; change it there.
-"""
-
-import hashlib
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from pathlib import Path
-from typing import IO, Any, Final, cast
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import httpx
-from httpx_sse import EventSource
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from tunery.client.shapes import (
-    BaseObject,
-    BudgetObject,
-    EndpointObject,
-    EventObject,
-    FileObject,
-    JobObject,
-    KeyObject,
-    Listing,
-    ModelObject,
-    TenantObject,
-)
-from tunery.client.wire import (
-    DONE,
-    NO_QUERY,
-    ApiRefusal,
-    Pieces,
-    Progress,
-    ProgressReader,
-    Unreachable,
-    in_threads,
-    keys_path,
-    object_of,
-    of_tenant,
-    part,
-    path_of,
-    refused,
-    streams,
-    trusted_certificates,
-)
-from tunery.runtime.blobs.base_files import hash_base
+from tunery.client.asynchronous import AsyncApi
 
-TIMEOUT_S, RETRIES_MAX = 60.0, 8
-PAUSE_S, PAUSE_S_MAX = 0.5, 5.0
-UNAVAILABLE, PAGE = 503, 100  # a status, and how many entries a page has
-MONTHS, LINES = 24, 1_000  # of a page of invoices, and of one of an invoice's lines
-CHUNK_BYTES: Final = 1024 * 1024
-ONE_REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024  # a larger file is uploaded in parts
-PART_BYTES, PARTS_AT_ONCE = 16 * 1024 * 1024, 4
-COMPLETE_S_MAX: Final = 600.0  # the service reads the whole file again
+P = ParamSpec("P")
+R = TypeVar("R")
+END: Final[Any] = object()
+
+
+def _wait(api: "Api", call: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a call; Ctrl+C ends the call, too, so that nothing waits for it."""
+    result = api.portal.start_task_soon(call, *arguments)
+    try:
+        return result.result()
+    except BaseException:
+        result.cancel()
+        raise
+
+
+def _called(
+    method: Callable[Concatenate[AsyncApi, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate["Api", P], R]:
+    """Wait for the result of a call."""
+
+    @wraps(method)
+    def call(api: "Api", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = _wait(api, partial(method, api.calls, *args, **kwargs))
+        return result
+
+    return call
+
+
+def _listed(
+    method: Callable[Concatenate[AsyncApi, P], AsyncIterator[R]],
+) -> Callable[Concatenate["Api", P], Iterator[R]]:
+    """Yield the items of a list or stream, each when it is wanted."""
+
+    @wraps(method)
+    def items(api: "Api", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        listed: Any = method(api.calls, *args, **kwargs)
+        while (item := _wait(api, anext, listed, END)) is not END:
+            try:
+                yield item
+            except GeneratorExit:
+                with suppress(RuntimeError):  # the client was closed before, and with it the list
+                    api.portal.call(listed.aclose)
+                raise
+
+    return items
 
 
 class Api:
-    """A client of the API, to be used as a context manager. base_url: with `/v1`, as in the SDK."""
+    """A client of the API, to be used as a context manager. base_url: with `/v1`, as in the SDK.
+
+    Its requests run in a thread of its own, so it works in notebooks, too.
+    """
+
+    portal: BlockingPortal
 
     def __init__(
-        self, base_url: str, key: str, *, transport: httpx.BaseTransport | None = None
+        self, base_url: str, key: str, *, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
-        self.base_url = base_url.rstrip("/")
-        self._http = httpx.Client(
-            headers={"authorization": f"Bearer {key}"},
-            timeout=TIMEOUT_S,
-            transport=transport,
-            verify=trusted_certificates(),
-            trust_env=False,
-        )
+        self.calls, self._open = AsyncApi(base_url, key, transport=transport), ExitStack()
 
     def __enter__(self) -> "Api":
+        self.portal = self._open.enter_context(start_blocking_portal())
+        self._open.enter_context(self.portal.wrap_async_context_manager(self.calls))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._http.close()
+        self._open.close()
 
-    def ready(self) -> bool:
-        """Whether the service is ready for requests."""
-        try:
-            answer = self._http.get(f"{self.base_url.removesuffix('/v1')}/readyz")
-        except httpx.HTTPError:
-            return False
-        return answer.is_success
-
-    def get(self, *parts: str) -> dict[str, Any]:  # for paths without a method of their own
-        return self._call("GET", path_of(parts))
-
-    def write(self, method: str, *parts: str, **sent: Any) -> dict[str, Any]:
-        """The answer to what is `sent`, in the words of httpx: `json`, `content`, `params`."""
-        return self._once(method, path_of(parts), **sent)
-
-    def post(self, *parts: str, **body: Any) -> dict[str, Any]:
-        """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
-        return self._once("POST", path_of(parts), json=body, timeout=COMPLETE_S_MAX)
+    ready = _called(AsyncApi.ready)
+    get = _called(AsyncApi.get)
+    write = _called(AsyncApi.write)
+    post = _called(AsyncApi.post)
 
     # --- files
 
-    def upload(
-        self,
-        path: Path,
-        purpose: str = "fine-tune",
-        progress: Progress | None = None,
-        *,
-        dataset: str | None = None,
-    ) -> FileObject:
-        """Upload a file, in parts if it is large. Raises OSError when the file cannot be read.
-
-        dataset: name of the dataset whose next version it becomes
-        """
-        if path.stat().st_size > ONE_REQUEST_BYTES_MAX:
-            return self.upload_in_parts(path, purpose, progress, dataset=dataset)
-        with path.open("rb") as stream:
-            reported = cast("IO[bytes]", ProgressReader(stream, progress)) if progress else stream
-            files = {"file": (path.name, reported)}
-            data = {"purpose": purpose} | ({} if dataset is None else {"dataset": dataset})
-            return cast("FileObject", self._once("POST", "/files", data=data, files=files))
-
-    def upload_in_parts(
-        self,
-        path: Path,
-        purpose: str = "fine-tune",
-        progress: Progress | None = None,
-        *,
-        dataset: str | None = None,
-        part_bytes: int = PART_BYTES,
-    ) -> FileObject:
-        """Upload a file in parts, PARTS_AT_ONCE at a time; lost parts are sent again.
-
-        Raises ApiRefusal when a part arrived with other bytes, OSError for the file.
-        """
-        pieces = Pieces(path, part_bytes, progress)
-        declared = {
-            "bytes": pieces.bytes,
-            "filename": path.name,
-            "mime_type": "application/octet-stream",
-            "purpose": purpose,
-            "dataset": dataset,
-        }
-        upload = self._once("POST", "/uploads", json=declared)
-        url = f"/uploads/{part(upload['id'])}"
-
-        def send(start: int) -> str:
-            data = pieces.read(start)
-            files = {"data": (path.name, data)}
-            uploaded = self._call("POST", f"{url}/parts", patient=True, files=files)
-            if uploaded["sha256"] != hashlib.sha256(data).hexdigest():
-                message = f"{path.name} arrived with the wrong bytes; upload it again."
-                raise ApiRefusal(0, "corrupt_upload", message, None)
-            pieces.sent(len(data))
-            return str(uploaded["id"])
-
-        try:
-            part_ids = in_threads(send, pieces.starts, PARTS_AT_ONCE)
-        except BaseException:
-            with suppress(ApiRefusal, Unreachable):  # not necessary: it expires after an hour
-                self._once("POST", f"{url}/cancel")
-            raise
-        body = {"part_ids": part_ids}
-        end = f"{url}/complete"
-        done = self._call("POST", end, patient=True, json=body, timeout=COMPLETE_S_MAX)
-        return cast("FileObject", done["file"])
-
-    def files(self, dataset: str | None = None) -> Iterator[FileObject]:
-        """All files, or the versions of one dataset, newest first."""
-        return self._all("/files", query={} if dataset is None else {"dataset": dataset})
-
-    def storage(self, tenant: str | None = None) -> dict[str, Any]:
-        return self._call("GET", "/storage", params=of_tenant(tenant))
-
-    def file(self, file_id: str) -> FileObject:
-        return cast("FileObject", self._call("GET", f"/files/{part(file_id)}"))
-
-    def validation(self, file_id: str) -> dict[str, Any]:
-        return self._call("GET", f"/files/{part(file_id)}/validation")
-
-    def diff(self, before: str, after: str) -> dict[str, Any]:
-        """The difference between two files; either may be given as `name@version`."""
-        params = {"before": before}
-        return self._call("GET", f"/files/{part(after)}/diff", params=params)
-
-    def download_file(self, file_id: str, path: Path) -> None:
-        """Write the bytes of a file to `path`, completely or not at all."""
-        self._save(f"/files/{part(file_id)}/content?encoding=plain", path)
-
-    def delete_file(self, file_id: str) -> None:
-        self._call("DELETE", f"/files/{part(file_id)}")
+    upload = _called(AsyncApi.upload)
+    upload_in_parts = _called(AsyncApi.upload_in_parts)
+    files = _listed(AsyncApi.files)
+    storage = _called(AsyncApi.storage)
+    file = _called(AsyncApi.file)
+    validation = _called(AsyncApi.validation)
+    diff = _called(AsyncApi.diff)
+    download_file = _called(AsyncApi.download_file)
+    delete_file = _called(AsyncApi.delete_file)
 
     # --- jobs
 
-    def submit(self, body: Mapping[str, Any], idempotency_key: str) -> JobObject:
-        return cast("JobObject", self.send("/fine_tuning/jobs", body, idempotency_key))
-
-    def send(self, path: str, body: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """Create something. With its idempotency key it can be repeated during an outage."""
-        return self._call("POST", path, json=body, headers={"idempotency-key": key})
-
-    def estimate(self, body: Mapping[str, Any], what: str = "estimate") -> dict[str, Any]:
-        """What a job would cost, or all that is known of it: its `plan`."""
-        return self._call("POST", f"/fine_tuning/jobs/{part(what)}", json=body)
-
-    def jobs(
-        self, limit: int | None = None, query: Mapping[str, str] = NO_QUERY
-    ) -> Iterator[JobObject]:
-        """Jobs, newest first. query: status, suffix, metadata[KEY], tenant (admin key)."""
-        return self._all("/fine_tuning/jobs", limit=limit, query=query)
-
-    def job(self, job_id: str) -> JobObject:
-        return cast("JobObject", self._call("GET", f"/fine_tuning/jobs/{part(job_id)}"))
-
-    def change(self, job_id: str, change: str) -> JobObject:
-        """Cancel, pause or resume a job; `change` names which. It can be repeated safely."""
-        path = f"/fine_tuning/jobs/{part(job_id)}/{change}"
-        return cast("JobObject", self._call("POST", path))
-
-    def events(self, job_id: str, limit: int | None = None) -> Iterator[EventObject]:
-        """Events of a job, newest first."""
-        return self._all(f"/fine_tuning/jobs/{part(job_id)}/events", limit=limit)
-
-    def follow(self, job_id: str, kind: str = "events") -> Iterator[EventObject]:
-        """Yield `events`, `metrics` or `logs` of a job, oldest first, until the job has ended.
-
-        A broken connection is continued where it broke, up to RETRIES_MAX times in a row without a
-        new event. Raises Unreachable, ApiRefusal.
-        """
-        path = f"{self.base_url}/fine_tuning/jobs/{part(job_id)}/{kind}"
-        position, ended, failures = "", False, 0
-        while not ended and failures < RETRIES_MAX:
-            headers = {"last-event-id": position} if position else {}
-            try:
-                with self._http.stream(
-                    "GET", path, params={"stream": "true"}, headers=headers
-                ) as answer:
-                    if not streams(answer):
-                        answer.read()
-                        raise refused(answer)
-                    for event in EventSource(answer).iter_sse():
-                        if event.data == DONE:
-                            ended = True
-                        elif event.data:  # without any after a bare id, retry or comment
-                            position, failures = event.id, 0
-                            yield cast("EventObject", event.json())
-            except httpx.HTTPError as error:
-                if failures == RETRIES_MAX - 1:
-                    raise Unreachable(f"{self.base_url} does not answer: {error}") from error
-            failures += 1
-            if not ended:
-                time.sleep(PAUSE_S)
-        if not ended:
-            raise Unreachable(f"{self.base_url} breaks off before {job_id} has ended")
-
-    def metrics(self, job_id: str, limit: int | None = None) -> Iterator[dict[str, Any]]:
-        """The figures of the steps of a job, newest first."""
-        return self._all(f"/fine_tuning/jobs/{part(job_id)}/metrics", limit=limit)
-
-    def checkpoints(self, job_id: str) -> Iterator[dict[str, Any]]:
-        return self._all(f"/fine_tuning/jobs/{part(job_id)}/checkpoints")
-
-    def cost(self, job_id: str) -> dict[str, Any]:
-        return self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/cost")
-
-    def statement(self, job_id: str, tenant: str | None = None) -> Iterator[dict[str, Any]]:
-        """Every slice of use and credit of a job, with the event it comes from."""
-        return self._all(f"/fine_tuning/jobs/{part(job_id)}/statement", query=of_tenant(tenant))
-
-    def answers(self, job_id: str) -> dict[str, Any]:
-        """Answers of base model and adapter to the evaluation's fixed prompts."""
-        return self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/answers")
+    submit = _called(AsyncApi.submit)
+    send = _called(AsyncApi.send)
+    estimate = _called(AsyncApi.estimate)
+    jobs = _listed(AsyncApi.jobs)
+    job = _called(AsyncApi.job)
+    change = _called(AsyncApi.change)
+    events = _listed(AsyncApi.events)
+    follow = _listed(AsyncApi.follow)
+    metrics = _listed(AsyncApi.metrics)
+    checkpoints = _listed(AsyncApi.checkpoints)
+    cost = _called(AsyncApi.cost)
+    statement = _listed(AsyncApi.statement)
+    answers = _called(AsyncApi.answers)
 
     # --- models
 
-    def models(self, kind: str | None = None, **params: str) -> list[ModelObject]:
-        params |= {} if kind is None else {"type": kind}
-        listed = self._call("GET", "/models", params=params)
-        return cast("list[ModelObject]", listed["data"])
-
-    def model(self, model_id: str) -> dict[str, Any]:
-        return self._call("GET", f"/models/{part(model_id)}")
-
-    def save_gate_report(self, model_id: str, path: Path) -> None:
-        """Write what the gate found about a version to `path`, as a page that loads nothing."""
-        self._save(f"/models/{part(model_id)}/gate/report", path)
-
-    def promote(self, model_id: str, stage: str, expected: str | None) -> dict[str, Any]:
-        body = {"stage": stage, "expected": expected}
-        return self._once("POST", f"/models/{part(model_id)}/promote", json=body)
-
-    def roll_back(self, model_id: str, stage: str) -> dict[str, Any]:
-        return self._once("POST", f"/models/{part(model_id)}/rollback", json={"stage": stage})
-
-    def adapter(self, model_id: str) -> dict[str, Any]:
-        return self._call("GET", f"/models/{part(model_id)}/adapter")
-
-    def fetch(self, file: Mapping[str, Any], path: Path) -> None:
-        """Download one file of an adapter; `path` is written completely or not at all.
-
-        Raises ApiRefusal when its SHA-256 is not the expected one.
-        """
-        partial = path.with_name(f"{path.name}.part")
-        digest = hashlib.sha256()
-        try:
-            # a separate client: the URL is enough, so the API key is not sent
-            with (
-                httpx.Client(
-                    timeout=TIMEOUT_S, verify=trusted_certificates(), trust_env=False
-                ) as http,
-                http.stream("GET", file["url"]) as answer,
-            ):
-                answer.raise_for_status()
-                with partial.open("wb") as target:
-                    for chunk in answer.iter_bytes(CHUNK_BYTES):
-                        digest.update(chunk)
-                        target.write(chunk)
-        except httpx.HTTPError as error:
-            partial.unlink(missing_ok=True)
-            raise Unreachable(f"{file['name']} could not be downloaded: {error}") from error
-        if digest.hexdigest() != file["sha256"]:
-            partial.unlink(missing_ok=True)
-            message = f"{file['name']} came with the wrong bytes; download it again."
-            raise ApiRefusal(0, "corrupt_download", message, None)
-        partial.replace(path)
-
-    def fetch_base(self, base_id: str, folder: Path) -> None:
-        """Download the files of a shared base model into a folder.
-
-        Raises ApiRefusal when it is not shared, or when they are not the base model's.
-        """
-        url = f"/models/{part(base_id)}/files"
-        base, listed = self.model(base_id), self._call("GET", url)
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in listed["data"]:
-            self._save(f"{url}/{part(file['id'])}", folder / Path(file["id"]).name)
-        if hash_base(folder) != base["sha256"]:
-            message = f"{folder} does not hold {base_id}: use an empty folder."
-            raise ApiRefusal(0, "corrupt_download", message, None)
-
-    def bases(self) -> list[BaseObject]:
-        return cast("list[BaseObject]", (self._call("GET", "/bases"))["data"])
-
-    def base_folder(self, name: str, files: Mapping[str, str]) -> dict[str, Any]:
-        """Put uploaded files, ids by name, into a folder of the service; returns its path."""
-        body = {"name": name, "files": dict(files)}
-        return self._once("POST", "/bases/folders", json=body, timeout=COMPLETE_S_MAX)
-
-    def add_base(self, base_id: str, path: Path, licence: str, **more: Any) -> dict[str, Any]:
-        """Add a base model. `more`: aliases, source, revision, shared; None leaves them."""
-        body = {"id": base_id, "path": str(path), "licence": licence, **more}
-        return self._call("POST", "/bases", json=body)
-
-    def alias_base(self, base_id: str, aliases: tuple[str, ...]) -> BaseObject:
-        path = f"/bases/{part(base_id)}/aliases"
-        body = {"aliases": list(aliases)}
-        return cast("BaseObject", self._once("POST", path, json=body))
+    models = _called(AsyncApi.models)
+    model = _called(AsyncApi.model)
+    save_gate_report = _called(AsyncApi.save_gate_report)
+    promote = _called(AsyncApi.promote)
+    roll_back = _called(AsyncApi.roll_back)
+    adapter = _called(AsyncApi.adapter)
+    fetch = _called(AsyncApi.fetch)
+    fetch_base = _called(AsyncApi.fetch_base)
+    bases = _called(AsyncApi.bases)
+    base_folder = _called(AsyncApi.base_folder)
+    add_base = _called(AsyncApi.add_base)
+    alias_base = _called(AsyncApi.alias_base)
 
     # --- tenants, keys, webhooks
 
-    def create_tenant(self, body: Mapping[str, Any]) -> TenantObject:
-        return cast("TenantObject", self._once("POST", "/tenants", json=body))
-
-    def tenants(self) -> Iterator[TenantObject]:
-        return self._all("/tenants")
-
-    def change_plan(self, tenant: str, body: Mapping[str, Any]) -> TenantObject:
-        path = f"/tenants/{part(tenant)}/plan"
-        return cast("TenantObject", self._once("POST", path, json=body))
-
-    def suspend_tenant(self, tenant: str) -> TenantObject:
-        """Refuse the tenant's submissions and resumptions; what it has submitted goes on."""
-        return cast("TenantObject", self._once("POST", f"/tenants/{part(tenant)}/suspend"))
-
-    def resume_tenant(self, tenant: str) -> TenantObject:
-        return cast("TenantObject", self._once("POST", f"/tenants/{part(tenant)}/resume"))
-
-    def import_prices(self, book: bytes) -> dict[str, Any]:
-        """Import a price book from the bytes of its file; repeating it changes nothing."""
-        headers = {"content-type": "application/json"}
-        return self._call("POST", "/prices", content=book, headers=headers)
-
-    def price_books(self) -> Iterator[dict[str, Any]]:
-        return self._all("/prices")
-
-    def price_book(self, version: str) -> dict[str, Any]:
-        return self._call("GET", f"/prices/{part(version)}")
-
-    def explain(self, job_id: str) -> dict[str, Any]:
-        """Why a job waits, what lets it go on, and when it is expected to begin."""
-        return self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/queue")
-
-    def queue(self, pool: str = "default") -> dict[str, Any]:
-        """A pool's nodes, leases, waiting jobs, and what is decided next (admin key)."""
-        return self._call("GET", "/queue", params={"pool": pool})
-
-    def nodes(self) -> Iterator[dict[str, Any]]:
-        return self._all("/nodes")
-
-    def order_node(self, node_id: str, order: str, body: Any = None) -> dict[str, Any]:
-        """Give an order: "cordon", "uncordon", "drain", "withdraw", or "invite" with a body."""
-        return self._call("POST", f"/nodes/{part(node_id)}/{part(order)}", json=body)
-
-    def forget_node(self, node_id: str) -> dict[str, Any]:
-        return self._once("DELETE", f"/nodes/{part(node_id)}")
-
-    def node_invitations(self) -> Iterator[dict[str, Any]]:
-        return self._all("/node_invitations")
-
-    def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Credit a tenant (`amount_micro` below zero) or charge it; a `reference` counts once."""
-        return self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)
-
-    def set_billing_terms(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Set what the tenant's invoices say and its contract's terms, all of it (admin key)."""
-        return self._call("PUT", f"/tenants/{part(tenant)}/billing", json=body)
-
-    def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
-        return cast("KeyObject", self._once("POST", keys_path(tenant), json=body))
-
-    def keys(self, tenant: str | None = None) -> Iterator[KeyObject]:
-        """Keys of a tenant; None: of the caller's own. The next two methods are alike."""
-        return self._all(keys_path(tenant))
-
-    def audit(self, query: Mapping[str, str], limit: int | None = None) -> Iterator[Any]:
-        """What was done with keys. query: the parameters of the route."""
-        return self._all("/audit", limit, query)
-
-    def revoke_key(self, key_id: str, tenant: str | None = None) -> KeyObject:
-        return cast("KeyObject", self._call("DELETE", f"{keys_path(tenant)}/{part(key_id)}"))
-
-    def rotate_key(self, key_id: str, overlap_seconds: int, tenant: str | None = None) -> KeyObject:
-        """Give a key a new secret; the key_id "current" is the key of this client."""
-        path = f"{keys_path(tenant)}/{part(key_id)}/rotate"
-        body = {"overlap_seconds": overlap_seconds}
-        return cast("KeyObject", self._once("POST", path, json=body))
-
-    def budgets(self) -> Iterator[BudgetObject]:
-        return self._all("/budgets")
-
-    def set_budget(self, body: Mapping[str, Any]) -> BudgetObject:
-        """Set the monthly budget of the tenant, or of the key that `key_id` names."""
-        return cast("BudgetObject", self._once("POST", "/budgets", json=body))
-
-    def remove_budget(self, budget_id: str) -> dict[str, Any]:
-        return self._call("DELETE", f"/budgets/{part(budget_id)}")
-
-    def create_endpoint(self, body: Mapping[str, Any]) -> EndpointObject:
-        return cast("EndpointObject", self._once("POST", "/webhook_endpoints", json=body))
-
-    def endpoints(self) -> Iterator[EndpointObject]:
-        return self._all("/webhook_endpoints")
-
-    def change_endpoint(self, endpoint_id: str, body: Mapping[str, Any]) -> EndpointObject:
-        path = f"/webhook_endpoints/{part(endpoint_id)}"
-        return cast("EndpointObject", self._call("POST", path, json=body))
-
-    def rotate_secret(self, endpoint_id: str, keep_old: bool) -> EndpointObject:
-        """Give an endpoint a new secret. keep_old: sign with both secrets for 24 hours."""
-        path = f"/webhook_endpoints/{part(endpoint_id)}/rotate_secret"
-        body = {"keep_old_secret_active_for_24_hours": keep_old}
-        return cast("EndpointObject", self._once("POST", path, json=body))
-
-    def test_endpoint(self, endpoint_id: str, event_type: str) -> dict[str, Any]:
-        """Send one test event; returns the receiver's status."""
-        path = f"/webhook_endpoints/{part(endpoint_id)}/test"
-        return self._once("POST", path, json={"event_type": event_type})
-
-    def redeliver(self, endpoint_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        path = f"/webhook_endpoints/{part(endpoint_id)}/redeliver"
-        return self._once("POST", path, json=body)
-
-    def delete_endpoint(self, endpoint_id: str) -> None:
-        self._call("DELETE", f"/webhook_endpoints/{part(endpoint_id)}")
-
-    def deliveries(self, endpoint_id: str) -> Iterator[dict[str, Any]]:
-        return self._all(f"/webhook_endpoints/{part(endpoint_id)}/deliveries")
+    create_tenant = _called(AsyncApi.create_tenant)
+    tenants = _listed(AsyncApi.tenants)
+    change_plan = _called(AsyncApi.change_plan)
+    suspend_tenant = _called(AsyncApi.suspend_tenant)
+    resume_tenant = _called(AsyncApi.resume_tenant)
+    import_prices = _called(AsyncApi.import_prices)
+    price_books = _listed(AsyncApi.price_books)
+    price_book = _called(AsyncApi.price_book)
+    explain = _called(AsyncApi.explain)
+    queue = _called(AsyncApi.queue)
+    nodes = _listed(AsyncApi.nodes)
+    order_node = _called(AsyncApi.order_node)
+    forget_node = _called(AsyncApi.forget_node)
+    node_invitations = _listed(AsyncApi.node_invitations)
+    adjust_invoice = _called(AsyncApi.adjust_invoice)
+    set_billing_terms = _called(AsyncApi.set_billing_terms)
+    create_key = _called(AsyncApi.create_key)
+    keys = _listed(AsyncApi.keys)
+    audit = _listed(AsyncApi.audit)
+    revoke_key = _called(AsyncApi.revoke_key)
+    rotate_key = _called(AsyncApi.rotate_key)
+    budgets = _listed(AsyncApi.budgets)
+    set_budget = _called(AsyncApi.set_budget)
+    remove_budget = _called(AsyncApi.remove_budget)
+    create_endpoint = _called(AsyncApi.create_endpoint)
+    endpoints = _listed(AsyncApi.endpoints)
+    change_endpoint = _called(AsyncApi.change_endpoint)
+    rotate_secret = _called(AsyncApi.rotate_secret)
+    test_endpoint = _called(AsyncApi.test_endpoint)
+    redeliver = _called(AsyncApi.redeliver)
+    delete_endpoint = _called(AsyncApi.delete_endpoint)
+    deliveries = _listed(AsyncApi.deliveries)
 
     # --- bills
 
-    def invoices(
-        self, tenant: str | None = None, period: str | None = None
-    ) -> Iterator[dict[str, Any]]:
-        """Invoices, newest first; those of one month where `period` says which: `2026-11`."""
-        return self._all("/invoices", query=of_tenant(tenant, period=period), page_max=MONTHS)
-
-    def invoice_lines(self, name: str, tenant: str | None = None) -> Iterator[dict[str, Any]]:
-        """The lines of an invoice; their amounts add up to its total."""
-        return self._all(f"/invoices/{part(name)}/lines", query=of_tenant(tenant), page_max=LINES)
-
-    def invoice_sums(self, name: str, by: str, tenant: str | None = None) -> dict[str, Any]:
-        """An invoice's amounts per job, key, model, suffix or `metadata[NAME]`, with commas."""
-        query = of_tenant(tenant, group_by=by)
-        return self._call("GET", f"/invoices/{part(name)}/sums", params=query)
-
-    def invoice_pdf(self, name: str, tenant: str | None = None) -> bytes:
-        """An invoice with all its lines as PDF. Raises ApiRefusal when no font has its letters."""
-        answer = self._request("GET", f"/invoices/{part(name)}/pdf", params=of_tenant(tenant))
-        if answer.is_error:
-            object_of(answer)  # raises what it says
-        return answer.content
-
-    def prepaid(self, tenant: str | None = None) -> Iterator[dict[str, Any]]:
-        """Prepaid credits, newest first, with what is used, expired and left."""
-        return self._all("/billing/prepaid", query=of_tenant(tenant))
-
-    def grant_prepaid(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Record money that the tenant has paid in advance (admin key)."""
-        return self._call("POST", f"/tenants/{part(tenant)}/prepaid", json=body)
-
-    def revoke_prepaid(self, tenant: str, reference: str) -> dict[str, Any]:
-        """Take back what is left of a prepaid credit (admin key)."""
-        body = {"reference": reference}
-        return self._call("POST", f"/tenants/{part(tenant)}/prepaid/revoke", json=body)
-
-    def billing_terms(self, tenant: str | None = None) -> dict[str, Any]:
-        """What the tenant's invoices say, and its contract's terms."""
-        return self._call("GET", "/billing/terms", params=of_tenant(tenant))
-
-    def usage(
-        self, query: Mapping[str, Any], tenant: str | None = None, *, answers: bool = False
-    ) -> Iterator[dict[str, Any]]:
-        """Buckets of GPU time, or of answers' tokens. query: the parameters of the route."""
-        params, path = {**query, **of_tenant(tenant)}, "/usage/completions" if answers else "/usage"
-        while True:
-            page = self._call("GET", path, params=params)
-            yield from page["data"]
-            if not page["has_more"]:
-                return
-            params["page"] = page["next_page"]
-
-    # --- requests
-
-    def _all(
-        self,
-        path: str,
-        limit: int | None = None,
-        query: Mapping[str, str] = NO_QUERY,
-        page_max: int = PAGE,
-    ) -> Iterator[Any]:
-        """All items, or the first `limit`, fetched page by page."""
-        left, after = limit, None
-        while left is None or left > 0:
-            params: dict[str, Any] = {
-                **query,
-                "limit": page_max if left is None else min(page_max, left),
-            }
-            if after is not None:
-                params["after"] = after
-            page = cast("Listing", self._call("GET", path, params=params))
-            yield from page["data"]
-            if not page["has_more"]:
-                return
-            after = page["last_id"]
-            left = None if left is None else left - len(page["data"])
-
-    def _call(
-        self, method: str, path: str, *, patient: bool = False, **arguments: Any
-    ) -> dict[str, Any]:
-        """Send a request; after a 503 it is repeated up to RETRIES_MAX times.
-
-        patient: also when the service does not answer at all
-        """
-        for attempt in range(RETRIES_MAX):
-            try:
-                return self._once(method, path, **arguments)
-            except ApiRefusal as refusal:
-                if refusal.status != UNAVAILABLE or attempt == RETRIES_MAX - 1:
-                    raise
-            except Unreachable:
-                if not patient or attempt == RETRIES_MAX - 1:
-                    raise
-            time.sleep(min(PAUSE_S * 2**attempt, PAUSE_S_MAX))
-        raise AssertionError("the last attempt raises or returns")
-
-    def _save(self, url: str, path: Path) -> None:
-        """Write what a route answers to `path`, completely or not at all."""
-        partial = path.with_name(f"{path.name}.part")
-        try:
-            with self._http.stream("GET", self.base_url + url) as answer:
-                if not answer.is_success:
-                    answer.read()
-                    raise refused(answer)
-                with partial.open("wb") as target:
-                    for chunk in answer.iter_bytes(CHUNK_BYTES):
-                        target.write(chunk)
-        except httpx.HTTPError as error:
-            partial.unlink(missing_ok=True)
-            raise Unreachable(f"{path.name} could not be downloaded: {error}") from error
-        partial.replace(path)
-
-    def _once(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
-        return object_of(self._request(method, path, **arguments))
-
-    def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        try:
-            return self._http.request(method, self.base_url + path, **arguments)
-        except httpx.HTTPError as error:
-            raise Unreachable(f"{self.base_url} does not answer: {error}") from error
+    invoices = _listed(AsyncApi.invoices)
+    invoice_lines = _listed(AsyncApi.invoice_lines)
+    invoice_sums = _called(AsyncApi.invoice_sums)
+    invoice_pdf = _called(AsyncApi.invoice_pdf)
+    prepaid = _listed(AsyncApi.prepaid)
+    grant_prepaid = _called(AsyncApi.grant_prepaid)
+    revoke_prepaid = _called(AsyncApi.revoke_prepaid)
+    billing_terms = _called(AsyncApi.billing_terms)
+    usage = _listed(AsyncApi.usage)

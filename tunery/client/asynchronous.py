@@ -1,7 +1,4 @@
-"""Calls of the API. Each method is one request; lists come whole, page after page.
-
-`tunery/client/api.py` is this file without `await`: `python -m tests.repo.client` writes it.
-"""
+"""Calls of the API. Each method is one request; lists come whole, page after page."""
 
 import asyncio
 import hashlib
@@ -43,7 +40,7 @@ from tunery.client.wire import (
     streams,
     trusted_certificates,
 )
-from tunery.runtime.blobs.base_files import hash_base
+from tunery.platform.blobs.base_files import hash_base
 
 TIMEOUT_S, RETRIES_MAX = 60.0, 8
 PAUSE_S, PAUSE_S_MAX = 0.5, 5.0
@@ -77,21 +74,21 @@ class AsyncApi:
         await self._http.aclose()
 
     async def ready(self) -> bool:
-        """Whether the service is ready for requests."""
+        """Return whether the service is ready for requests."""
         try:
             answer = await self._http.get(f"{self.base_url.removesuffix('/v1')}/readyz")
         except httpx.HTTPError:
             return False
         return answer.is_success
 
-    async def get(self, *parts: str) -> dict[str, Any]:  # for paths without a method of their own
+    async def get(self, *parts: str) -> dict[str, Any]:  # for paths without their own method
         return await self._call("GET", path_of(parts))
 
-    async def write(self, method: str, *parts: str, **sent: Any) -> dict[str, Any]:
+    async def write(self, /, method: str, *parts: str, **sent: Any) -> dict[str, Any]:
         """The answer to what is `sent`, in the words of httpx: `json`, `content`, `params`."""
         return await self._once(method, path_of(parts), **sent)
 
-    async def post(self, *parts: str, **body: Any) -> dict[str, Any]:
+    async def post(self, /, *parts: str, **body: Any) -> dict[str, Any]:
         """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
         return await self._once("POST", path_of(parts), json=body, timeout=COMPLETE_S_MAX)
 
@@ -197,13 +194,13 @@ class AsyncApi:
         return await self._call("POST", path, json=body, headers={"idempotency-key": key})
 
     async def estimate(self, body: Mapping[str, Any], what: str = "estimate") -> dict[str, Any]:
-        """What a job would cost, or all that is known of it: its `plan`."""
+        """Return the estimated cost of a job; with `what="plan"`, its whole plan."""
         return await self._call("POST", f"/fine_tuning/jobs/{part(what)}", json=body)
 
     def jobs(
-        self, limit: int | None = None, query: Mapping[str, str] = NO_QUERY
+        self, limit: int | None = None, query: Mapping[str, Any] = NO_QUERY
     ) -> AsyncIterator[JobObject]:
-        """Jobs, newest first. query: status, suffix, metadata[KEY], tenant (admin key)."""
+        """Jobs, newest first. query: status, suffix, tags, metadata[KEY], tenant (admin key)."""
         return self._all("/fine_tuning/jobs", limit=limit, query=query)
 
     async def job(self, job_id: str) -> JobObject:
@@ -270,7 +267,7 @@ class AsyncApi:
 
     # --- models
 
-    async def models(self, kind: str | None = None, **params: str) -> list[ModelObject]:
+    async def models(self, /, kind: str | None = None, **params: str) -> list[ModelObject]:
         params |= {} if kind is None else {"type": kind}
         listed = await self._call("GET", "/models", params=params)
         return cast("list[ModelObject]", listed["data"])
@@ -343,7 +340,9 @@ class AsyncApi:
         body = {"name": name, "files": dict(files)}
         return await self._once("POST", "/bases/folders", json=body, timeout=COMPLETE_S_MAX)
 
-    async def add_base(self, base_id: str, path: Path, licence: str, **more: Any) -> dict[str, Any]:
+    async def add_base(
+        self, /, base_id: str, path: Path, licence: str, **more: Any
+    ) -> dict[str, Any]:
         """Add a base model. `more`: aliases, source, revision, shared; None leaves them."""
         body = {"id": base_id, "path": str(path), "licence": licence, **more}
         return await self._call("POST", "/bases", json=body)
@@ -366,7 +365,7 @@ class AsyncApi:
         return cast("TenantObject", await self._once("POST", path, json=body))
 
     async def suspend_tenant(self, tenant: str) -> TenantObject:
-        """Refuse the tenant's submissions and resumptions; what it has submitted goes on."""
+        """Refuse the tenant's submissions and resumptions; what it has submitted continues."""
         return cast("TenantObject", await self._once("POST", f"/tenants/{part(tenant)}/suspend"))
 
     async def resume_tenant(self, tenant: str) -> TenantObject:
@@ -420,7 +419,7 @@ class AsyncApi:
         return self._all(keys_path(tenant))
 
     def audit(self, query: Mapping[str, str], limit: int | None = None) -> AsyncIterator[Any]:
-        """What was done with keys. query: the parameters of the route."""
+        """List audit events of API keys. query: the parameters of the route."""
         return self._all("/audit", limit, query)
 
     async def revoke_key(self, key_id: str, tenant: str | None = None) -> KeyObject:
@@ -512,9 +511,9 @@ class AsyncApi:
         body = {"reference": reference}
         return await self._call("POST", f"/tenants/{part(tenant)}/prepaid/revoke", json=body)
 
-    async def billing_terms(self, tenant: str | None = None) -> dict[str, Any]:
-        """What the tenant's invoices say, and its contract's terms."""
-        return await self._call("GET", "/billing/terms", params=of_tenant(tenant))
+    async def billing_terms(self, /, tenant: str | None = None, **of: str | None) -> dict[str, Any]:
+        """Return invoice texts and contract terms. of: a `month`, by default the current one."""
+        return await self._call("GET", "/billing/terms", params=of_tenant(tenant, **of))
 
     async def usage(
         self, query: Mapping[str, Any], tenant: str | None = None, *, answers: bool = False
@@ -535,7 +534,7 @@ class AsyncApi:
         self,
         path: str,
         limit: int | None = None,
-        query: Mapping[str, str] = NO_QUERY,
+        query: Mapping[str, Any] = NO_QUERY,
         page_max: int = PAGE,
     ) -> AsyncIterator[Any]:
         """All items, or the first `limit`, fetched page by page."""

@@ -3,10 +3,8 @@
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from threading import Lock
 from typing import IO, Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
@@ -53,7 +51,7 @@ def object_of(answer: httpx.Response) -> dict[str, Any]:
 
 
 def streams(answer: httpx.Response) -> bool:
-    """Whether a response is a stream of server-sent events."""
+    """True if a response is a successful stream of server-sent events."""
     kind = answer.headers.get("content-type", "")
     return answer.is_success and kind.startswith("text/event-stream")
 
@@ -94,7 +92,7 @@ class ProgressReader:
 
 
 def of_tenant(tenant: str | None, **more: str | None) -> Mapping[str, str]:
-    """The query of an operator who asks for a tenant, and more; None: nothing is said of it."""
+    """Return the query of an operator for a tenant, and more; fields that are None are left out."""
     asked = {"tenant": tenant, **more}
     return {name: value for name, value in asked.items() if value is not None}
 
@@ -104,7 +102,7 @@ class Pieces:
 
     def __init__(self, path: Path, piece_bytes: int, progress: Progress | None) -> None:
         self._path, self._progress = path, progress
-        self._piece_bytes, self._sent, self._lock = piece_bytes, 0, Lock()
+        self._piece_bytes, self._sent = piece_bytes, 0
         self.bytes = path.stat().st_size
         self.starts = range(0, self.bytes, piece_bytes)
 
@@ -114,10 +112,9 @@ class Pieces:
             return file.read(self._piece_bytes)
 
     def sent(self, count: int) -> None:
-        with self._lock:
-            self._sent += count
-            if self._progress is not None:
-                self._progress(self._sent)
+        self._sent += count
+        if self._progress is not None:
+            self._progress(self._sent)
 
 
 async def at_once(work: Callable[[T], Awaitable[R]], items: Iterable[T], count: int) -> list[R]:
@@ -136,19 +133,8 @@ async def at_once(work: Callable[[T], Awaitable[R]], items: Iterable[T], count: 
             task.cancel()
 
 
-def in_threads(work: Callable[[T], R], items: Iterable[T], count: int) -> list[R]:
-    """`at_once` with threads, for callers without an event loop."""
-    with ThreadPoolExecutor(count, "tunery") as pool:
-        tasks = [pool.submit(work, item) for item in items]
-        try:
-            return [task.result() for task in tasks]
-        finally:
-            for task in tasks:
-                task.cancel()
-
-
 def keys_path(tenant: str | None) -> str:
-    """Where the API keys of a tenant are; None: the caller's own."""
+    """Return the path of a tenant's API keys; None: the caller's own."""
     return "/keys" if tenant is None else f"/tenants/{part(tenant)}/keys"
 
 

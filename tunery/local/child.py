@@ -32,42 +32,47 @@ async def no_completion() -> None:
 
 @dataclass(frozen=True)
 class Child:
-    """How to run one child process.
-
-    ready: what shows that it accepts requests, within ready_ms_max
-    stop_ms_max: from stop_signal to SIGKILL
-    env: added to our environment
-    identity: the user it runs as; None for ours
-    address: shown to people
-    prepare: runs in a thread before every start, and repairs what a power cut left
-    settle: runs after each start, to create a database or bucket; the child is ready after it
-    """
+    """How to run one child process."""
 
     name: str
     argv: tuple[str, ...]
     cwd: Path
-    ready: LogText | TcpPort
+    ready: LogText | TcpPort  # what shows that it accepts requests, within ready_ms_max
     ready_ms_max: int
-    stop_ms_max: int
-    env: Mapping[str, str] = field(default_factory=dict)
-    identity: Identity | None = None
+    stop_ms_max: int  # time from stop_signal to SIGKILL
+    env: Mapping[str, str] = field(default_factory=dict)  # added to our environment
+    identity: Identity | None = None  # the user it runs as; None for ours
     stop_signal: signal.Signals = signal.SIGTERM
-    address: str = ""
+    address: str = ""  # shown to people
+    # on which it listens, by what people call them
+    ports: Mapping[str, int] = field(default_factory=dict)
+    # runs in a thread before every start, and repairs what a power cut left
     prepare: Callable[[], None] = no_preparation
+    # runs after each start, to create a database or bucket; the child is ready after it
     settle: Callable[[], Awaitable[None]] = no_completion
+    # what `argv` runs, where it may be forked from a process that has loaded it (`forks`)
+    module: str = ""
+    niceness: int = 0  # nice value of a forked child; the `argv` of others sets theirs
 
 
 READY_EVENT = LogText((b'"event":"process.ready"', b'"event": "process.ready"'))
 
 
-def service(name: str, argv: tuple[str, ...], cwd: Path, env: Mapping[str, str]) -> Child:
+def service(
+    name: str,
+    argv: tuple[str, ...],
+    cwd: Path,
+    env: Mapping[str, str],
+    ports: Mapping[str, int] | None = None,
+) -> Child:
     """A service process. It is ready when it logs the event `process.ready` as a line of JSON."""
     return Child(
         name=name,
         argv=argv,
         cwd=cwd,
         ready=READY_EVENT,
-        ready_ms_max=60_000,
+        ready_ms_max=120_000,
         stop_ms_max=15_000,
         env=env,
+        ports=ports or {},
     )

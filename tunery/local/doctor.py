@@ -25,11 +25,11 @@ RUN_S_MAX: Final = 30
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of one check. fix: what to do; empty when all is well."""
+    """The result of one check."""
 
     name: str
     detail: str
-    fix: str = ""
+    fix: str = ""  # what to do; empty: all is well
 
     @property
     def is_well(self) -> bool:
@@ -119,7 +119,7 @@ def versitygw() -> str:
 
 
 def training() -> str:
-    """Whether the packages for training are installed. Raises LocalError when one is not."""
+    """Return the packages for training. Raises LocalError when one is not installed."""
     absent = [
         name
         for name in ("torch", "transformers", "trl", "peft")
@@ -144,7 +144,7 @@ PROGRAMS: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
 
 
 def observer() -> Diagnosis:
-    """Which Prometheus `tunery up --observe` starts. Without one nothing is missing."""
+    """Return the Prometheus that `tunery up --observe` starts. Prometheus is optional."""
     try:
         return Diagnosis("prometheus", str(prometheus.program()))
     except LocalError:
@@ -171,7 +171,7 @@ def memory() -> Diagnosis:
 
 
 def confinement() -> Diagnosis:
-    """Which walls can be put around processes that read what tenants upload."""
+    """Return the sandbox mechanisms available for processes that read tenants' uploads."""
     try:
         missing = missing_walls()
     except (OSError, subprocess.SubprocessError, ValueError) as problem:

@@ -11,3 +11,14 @@ class LocalError(Exception):
         super().__init__(f"{what}\n  fix: {fix}")
         self.what = what
         self.fix = fix
+
+
+class PortTaken(LocalError):
+    """Another program uses a port that was free when it was chosen. Another one helps."""
+
+    def __init__(self, name: str, port: int) -> None:
+        super().__init__(
+            f"port {port}, chosen for {name}, was taken by another program before {name} used it",
+            "run `tunery up` again: it chooses another port",
+        )
+        self.port = port

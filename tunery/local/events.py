@@ -20,11 +20,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Changed:
-    """A child entered a phase. detail: for a person, why it ended and what is tried next."""
+    """A child entered a phase."""
 
     name: str
     phase: Phase
-    detail: str = ""
+    detail: str = ""  # why it ended and what is tried next, for a person
     pid: int | None = None
     restarts: int = 0
     elapsed_ms: int = 0

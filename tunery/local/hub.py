@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httpx
 
 from tunery.local.errors import LocalError
-from tunery.runtime.blobs.base_files import INDEX, NAMES, WEIGHTS
+from tunery.platform.blobs.base_files import INDEX, NAMES, WEIGHTS
 
 ENDPOINT: Final = "https://huggingface.co"
 REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
@@ -27,12 +27,12 @@ Progress = Callable[[int], None]
 
 
 class HubFile(NamedTuple):
-    """A file of a repository. sha256: of a large one; git_id: of the others; bytes: 0: not said."""
+    """A file of a repository."""
 
     name: str
-    bytes: int
-    sha256: str | None
-    git_id: str | None
+    bytes: int  # 0: the hub does not say
+    sha256: str | None  # hash of a large file
+    git_id: str | None  # Git's id of any other file
 
 
 class HubModel(NamedTuple):
@@ -59,7 +59,7 @@ class Hub:
         self._http = httpx.Client(headers=headers, timeout=TIMEOUT_S, follow_redirects=True)
 
     def model(self, name: str, revision: str = "main") -> HubModel:
-        """What the hub has under a name and a branch, tag or commit. Raises LocalError."""
+        """Return a model of the hub at a branch, tag or commit. Raises LocalError."""
         if not REPOSITORY.fullmatch(name):
             raise LocalError(f"{name!r} is no name of a model", "write it like Qwen/Qwen2.5-0.5B")
         path = f"/api/models/{name}/revision/{quote(revision, safe='')}"
@@ -79,7 +79,7 @@ class Hub:
     def download(self, model: HubModel, folder: Path, progress: Progress) -> None:
         """Fetch the files of a model into a folder; those that are there are checked and kept.
 
-        progress: is told how many bytes came since the last time. Raises LocalError.
+        progress: called with the bytes that came since the last call. Raises LocalError.
         """
         folder.mkdir(parents=True, exist_ok=True)
         for file in model.files:
@@ -138,7 +138,7 @@ def _file(item: Mapping[str, Any]) -> HubFile:
 
 
 def read_files(files: list[HubFile]) -> Iterator[HubFile]:
-    """Those that a base model is read from, as `base_files` chooses them in a folder."""
+    """Yield the files that a base model is read from, chosen as `base_files` does in a folder."""
     names = {file.name for file in files}
     for file in files:
         is_weights = fnmatch(file.name, "*.safetensors") and "/" not in file.name

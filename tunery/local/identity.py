@@ -30,7 +30,7 @@ def unprivileged() -> Identity | None:
 
 
 def may_traverse(path: Path, identity: Identity) -> bool:
-    """Whether `identity` may enter every existing folder on the way to `path`."""
+    """True if `identity` may enter `path` and every folder above it; missing ones are skipped."""
     groups = {identity.gid} | {g.gr_gid for g in grp.getgrall() if "nobody" in g.gr_mem}
     for folder in (path, *path.parents):
         try:

@@ -14,7 +14,7 @@ from typing import Final
 
 from tunery.local.errors import LocalError
 from tunery.local.paths import KAFKA_VERSION, cache_dir, kafka_jars_dir
-from tunery.runtime.blobs.files import file_sha256
+from tunery.platform.blobs.files import file_sha256
 
 LOCK: Final = Path(__file__).with_name("jars.lock")
 ROOTS: Final = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36")

@@ -9,26 +9,28 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from schemas.topics import PARTITIONS, SERVICES, TOPICS
+from schemas.streams import NODE, service_of
+from schemas.topics import SERVICES
 from tunery.local import jars
 from tunery.local.child import Child, LogText
 from tunery.local.errors import LocalError
 from tunery.local.paths import kafka_jars_dir
 from tunery.local.ports import HOST
 from tunery.local.secrets import Secrets
+from tunery.platform.bus.broker_settings import embedded_lines
+from tunery.platform.bus.grants import OPERATOR, grants_of
+from tunery.platform.bus.kafka import KafkaSettings
+from tunery.platform.bus.kafka_accounts import Account, provide_accounts
+from tunery.platform.bus.preparation import provide_topics
+from tunery.platform.kafka_login import KafkaLogin
 from tunery.runtime.backoff import every, retry
 from tunery.runtime.bus.abstract import BusError
-from tunery.runtime.bus.grants import NODE, OPERATOR, grants_of, service_of
-from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
-from tunery.runtime.bus.kafka_accounts import Account, provide_accounts
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.kafka_login import KafkaLogin
 
-READY_MS_MAX: Final = 60_000
+READY_MS_MAX: Final = 120_000
 STOP_MS_MAX: Final = 20_000
 FORMAT_S_MAX: Final = 60
 HEAP_MIB: Final = 256
-MESSAGE_BYTES_MAX: Final = 8_388_608  # telemetry batches; records of ours stay below 1 MB
 JAVA_FLAGS: Final = (
     f"-Xms{HEAP_MIB}m",
     f"-Xmx{HEAP_MIB}m",
@@ -66,25 +68,6 @@ listener.name.controller.plain.sasl.jaas.config={plain}PlainLoginModule required
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:{broker};User:{operator}
 log.dirs={logs}
-auto.create.topics.enable=false
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=8
-offsets.retention.minutes=2147483647
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-group.initial.rebalance.delay.ms=0
-group.min.session.timeout.ms=1000
-num.network.threads=2
-num.io.threads=4
-background.threads=2
-message.max.bytes={message_bytes_max}
-log.cleaner.dedupe.buffer.size=16777216
-log.segment.bytes=134217728
-unclean.leader.election.enable=false
-broker.session.timeout.ms=2000
-broker.heartbeat.interval.ms=500
 """
 
 
@@ -100,7 +83,7 @@ def java() -> str:
 
 
 def startup_cache() -> Path:
-    """Where `startup_cache` writes the cache that fits this Java and these jars."""
+    """Return the path of the Java start-up cache for this Java and these Kafka jars."""
     release = Path(java()).parents[1] / "release"
     digest = sha256(release.read_bytes() + jars.LOCK.read_bytes()).hexdigest()
     return kafka_jars_dir() / f"startup-{digest[:16]}.aot"
@@ -129,17 +112,19 @@ def class_path() -> str:
 
 def properties(folder: Path, port: int, controller_port: int, password: str) -> str:
     """The broker's settings. password: of the broker itself."""
-    return PROPERTIES.format(
-        scram=f"{SECURITY}scram.",
-        plain=f"{SECURITY}plain.",
-        broker=BROKER,
-        operator=OPERATOR,
-        password=password,
-        host=HOST,
-        port=port,
-        controller=controller_port,
-        logs=folder / "log",
-        message_bytes_max=MESSAGE_BYTES_MAX,
+    return (
+        PROPERTIES.format(
+            scram=f"{SECURITY}scram.",
+            plain=f"{SECURITY}plain.",
+            broker=BROKER,
+            operator=OPERATOR,
+            password=password,
+            host=HOST,
+            port=port,
+            controller=controller_port,
+            logs=folder / "log",
+        )
+        + embedded_lines()
     )
 
 
@@ -163,18 +148,15 @@ def child(folder: Path, port: int, controller_port: int, keys: Secrets, more: st
 
     async def settle() -> None:
         services = [service for service in SERVICES if service != NODE]
-        log = KafkaLog(KafkaSettings(f"{HOST}:{port}", login=login(OPERATOR, keys)))
+        own = KafkaSettings(f"{HOST}:{port}", login=login(OPERATOR, keys))
 
         async def complete() -> None:
             await add_accounts(controller_port, keys, (BROKER, OPERATOR, *services))
-            await log.create(TOPICS, PARTITIONS)
+            await provide_topics(own)
 
-        try:  # the broker hears of accounts a moment after its controller has them
-            await retry(
-                complete, (BusError,), clock=SystemClock(), backoff=every(SETTLE_TRY_MS)
-            )  # for as long as a start may take
-        finally:
-            await log.close()
+        # the broker gets accounts a moment after its controller; for as long as a
+        # start may take
+        await retry(complete, (BusError,), clock=SystemClock(), backoff=every(SETTLE_TRY_MS))
 
     return Child(
         name="kafka",
@@ -184,6 +166,7 @@ def child(folder: Path, port: int, controller_port: int, keys: Secrets, more: st
         ready_ms_max=READY_MS_MAX,
         stop_ms_max=STOP_MS_MAX,
         address=f"{HOST}:{port}",
+        ports={"kafka": port, "kafka-controller": controller_port},
         prepare=prepare,
         settle=settle,
     )
@@ -208,7 +191,7 @@ async def add_accounts(controller_port: int, keys: Secrets, principals: Iterable
     level = logger.level
     logger.setLevel(logging.ERROR)  # it warns of a password in the clear, also on one machine
     try:
-        await provide_accounts(options, HOST, controller_port, accounts)
+        await provide_accounts(options, f"{HOST}:{controller_port}", accounts)
     finally:
         logger.setLevel(level)
 
@@ -216,6 +199,12 @@ async def add_accounts(controller_port: int, keys: Secrets, principals: Iterable
 def login(principal: str, keys: Secrets) -> dict[str, Any]:
     """Options of aiokafka's clients by which a principal authenticates to this broker."""
     return KafkaLogin(**login_settings(principal, keys)).client_options()
+
+
+def logins(principal: str, keys: Secrets) -> dict[str, Any]:
+    """Options of both clients by which a principal authenticates, as `KafkaSettings` takes them."""
+    how = KafkaLogin(**login_settings(principal, keys))
+    return {"login": how.client_options(), "librdkafka": how.librdkafka_options()}
 
 
 def login_settings(principal: str, keys: Secrets) -> dict[str, Any]:
@@ -234,12 +223,15 @@ def cluster_id(source: uuid.UUID) -> str:
     return base64.urlsafe_b64encode(octets).rstrip(b"=").decode("ascii")
 
 
-def format_once(folder: Path, settings: Path, path: str) -> None:
-    """Format the log folder once; a format that was interrupted is repeated. Raises LocalError."""
+def format_once(folder: Path, settings: Path, path: str, cluster: str = "") -> None:
+    """Format the log folder once; a format that was interrupted is repeated. Raises LocalError.
+
+    cluster: id of the cluster; a random one unless given.
+    """
     done = folder / "formatted"
     if done.exists():
         return
-    cluster = cluster_id(uuid.uuid4())
+    cluster = cluster or cluster_id(uuid.uuid4())
     meta = folder / "log" / "meta.properties"
     meta.unlink(missing_ok=True)  # left by a format that was interrupted
     tool = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))

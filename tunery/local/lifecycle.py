@@ -43,7 +43,7 @@ async def run_until_stopped(
     """Start the stack, run its initial setup, and stop it in order at SIGTERM or SIGINT.
 
     on_ready: called when the stack is ready
-    observe: with Prometheus beside it, which is installed first where it is missing
+    observe: with Prometheus next to it, which is installed first where it is missing
 
     Raises LocalError when it does not become ready; all that was started is stopped by then.
     """
@@ -131,7 +131,7 @@ def detach(
 ) -> None:
     """Start `tunery up` in the background; returns when its state file says that it is ready.
 
-    watch: gets each state. observe: with Prometheus beside it
+    watch: gets each state. observe: with Prometheus next to it
     Raises LocalError when it ends early or exceeds DETACH_MS_MAX.
     """
     folders = open_data_dir(data_dir)

@@ -30,7 +30,7 @@ def versitygw_binary() -> Path:
 
 
 def prometheus_dir() -> Path:
-    """Where Debian's package is unpacked, with its version in the name."""
+    """Return the folder into which Debian's Prometheus package is unpacked, by version."""
     return cache_dir() / f"prometheus-{PROMETHEUS_VERSION}"
 
 

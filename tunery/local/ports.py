@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -31,6 +32,38 @@ def is_free(port: int) -> bool:
         return True
 
 
+class PortClaims:
+    """Ports that a stack has chosen, from before they are bound until it ends.
+
+    No other stack of this machine chooses them meanwhile: a claim is a name in Linux's abstract
+    namespace of sockets, which ends with its process. Other programs know nothing of it.
+    """
+
+    def __init__(self) -> None:
+        self._claims: dict[int, socket.socket] = {}
+
+    def is_free(self, port: int) -> bool:
+        """True if no program uses the port and no other stack claims it; then claims it."""
+        return is_free(port) and (port in self._claims or self._claim(port))
+
+    def _claim(self, port: int) -> bool:
+        if sys.platform != "linux":
+            return True
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            claim.bind(f"\0tunery-port-{port}")
+        except OSError:
+            claim.close()
+            return False
+        self._claims[port] = claim
+        return True
+
+    def close(self) -> None:
+        for claim in self._claims.values():
+            claim.close()
+        self._claims.clear()
+
+
 def find_free(excluded: set[int]) -> int:
     """A free port that is not in `excluded`. Raises OSError when none is found."""
     for _attempt in range(ATTEMPTS_MAX):
@@ -45,7 +78,7 @@ def find_free(excluded: set[int]) -> int:
 def find_block(first: int, count: int, free: Callable[[int], bool] = is_free) -> int:
     """The first of `count` free ports in a row.
 
-    first: where the search begins; 0: anywhere. Raises OSError when there are none.
+    first: first port to try; 0: anywhere. Raises OSError when there are none.
     """
     start = first or find_free(set())
     for _attempt in range(ATTEMPTS_MAX):
@@ -58,7 +91,7 @@ def find_block(first: int, count: int, free: Callable[[int], bool] = is_free) ->
 
 
 def with_prometheus(preferred: Mapping[str, int]) -> Mapping[str, int]:
-    """The same with a port for Prometheus; any port where any is wanted for the others."""
+    """Add a port for Prometheus; 0 (any free port) if all preferred ports are 0."""
     port = PROMETHEUS_PREFERRED if any(preferred.values()) else 0
     return {**preferred, "prometheus": port}
 
@@ -81,7 +114,7 @@ def assign(
         if preferred_port and preferred_port not in excluded and free(preferred_port):
             ports[name] = preferred_port
             continue
-        ports[name] = find_free(excluded | set(remembered.values()))
+        ports[name] = _find(excluded | set(remembered.values()), free)
         if preferred_port:
             notice(
                 f"port {preferred_port} for {name} is used by another program; using {ports[name]}"
@@ -90,6 +123,13 @@ def assign(
     part.write_text(json.dumps(ports, indent=2) + "\n", encoding="utf-8")
     part.replace(file)
     return ports
+
+
+def _find(excluded: set[int], free: Callable[[int], bool]) -> int:
+    for _attempt in range(ATTEMPTS_MAX):
+        if free(port := find_free(excluded)):
+            return port
+    raise OSError(f"no free port on {HOST} after {ATTEMPTS_MAX} attempts")
 
 
 def read(file: Path) -> dict[str, int]:

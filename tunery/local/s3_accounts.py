@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from schemas.topics import SERVICES, node_of
+from schemas.streams import NODE, node_of
+from schemas.topics import SERVICES
 from tunery.local.errors import LocalError
 from tunery.local.ports import HOST
 from tunery.local.secrets import Secrets
-from tunery.runtime.bus.grants import NODE
-from tunery.runtime.object_policies import bucket_policy
+from tunery.platform.object_policies import bucket_policy
 
 if TYPE_CHECKING:
     import httpx
 
-    from tunery.runtime.blobs.s3 import S3Settings
+    from tunery.platform.blobs.s3 import S3Settings
 
 REGION: Final = "us-east-1"
 REQUEST_S_MAX: Final = 10
@@ -37,13 +37,13 @@ def provide_accounts(
 ) -> None:
     """Make accounts and rights those of the services, of nodes that have some, and of these nodes.
 
-    folder: of the server; one process at a time does this there. nodes: principals. It can be
+    folder: folder of the server, for one process at a time. nodes: principals. It can be
     repeated. Raises LocalError where the rights of so many nodes have no room, httpx.HTTPError and
     what botocore raises where the server does not answer.
     """
     import httpx
 
-    from tunery.runtime.blobs.s3 import S3Settings, connect
+    from tunery.platform.blobs.s3 import S3Settings, connect
 
     root = S3Settings(
         f"http://{HOST}:{port}", keys.s3_access_key, keys.s3_secret_key, bucket, REGION

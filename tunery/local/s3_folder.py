@@ -22,7 +22,7 @@ def parts_of(url: str) -> tuple[str, str]:
 def download(url: str, folder: Path, progress: Progress) -> None:
     """Fetch the files that a base model is read from; those with the same size are kept.
 
-    progress: is told how many bytes came since the last time. Raises LocalError.
+    progress: called with the bytes that came since the last call. Raises LocalError.
     """
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError

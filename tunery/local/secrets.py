@@ -9,10 +9,12 @@ import secrets
 import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tunery.local.errors import LocalError
-from tunery.runtime.bus.signing import SenderKeys, keys_of, operator_keys
+
+if TYPE_CHECKING:
+    from tunery.runtime.bus.signing import SenderKeys
 
 BYTES: Final = 24
 _TEXT: Final = re.compile(r"[!-~]+")  # fits into a header and a command line
@@ -47,11 +49,15 @@ class Secrets:
         """The secret key of a principal at S3; its access key is its name."""
         return _derived(self.s3_secret_key, f"s3/{principal}")
 
-    def sender_keys(self, principal: str = "") -> SenderKeys:
-        """By which a principal proves that it sends a command; without one, those of an operator.
+    def sender_keys(self, principal: str = "") -> "SenderKeys":
+        """Return the keys with which a principal signs commands; the operator's keys without one.
 
-        Commands of before `commands_signed_since` (ms) are not checked.
+        Commands from before `commands_signed_since` (ms) are not checked.
         """
+        # most commands of the command line read a password here, and need no schemas
+        from tunery.platform.bus.sender_keys import keys_of
+        from tunery.runtime.bus.signing import operator_keys
+
         secret, since = self.command_secret.encode("ascii"), int(self.commands_signed_since)
         if not principal:
             return operator_keys(secret, signed_since=since)

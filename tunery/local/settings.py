@@ -8,17 +8,19 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from schemas.access import KEEPS_ROWS, opens_keys
+from schemas.streams import service_of
 from schemas.topics import SERVICES
-from tunery.local import kafka, postgres, secrets
+from tunery.local import console, kafka, postgres, secrets
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 from tunery.local.ports import HOST, PREFERRED
 from tunery.local.ports import read as read_ports
 from tunery.local.secrets import Secrets
-from tunery.runtime.bus.grants import OPERATOR, service_of
+from tunery.platform.bus.broker_settings import EMBEDDED_SESSION_MS, SESSION_VARIABLE
+from tunery.platform.bus.grants import OPERATOR
+from tunery.platform.kafka_login import PREFIX, KafkaLogin
+from tunery.platform.settings import LogSettings, explain
 from tunery.runtime.bus.signing import write_keys
-from tunery.runtime.kafka_login import PREFIX, KafkaLogin
-from tunery.runtime.settings import LogSettings, explain
 
 BUCKET: Final = "tunery"
 TENANT: Final = "local"
@@ -45,10 +47,7 @@ OFFLINE: Final = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Addresses and credentials of a stack, the operator's.
-
-    postgres_port: of the embedded PostgreSQL; None where the user's own is used.
-    """
+    """Addresses and credentials of a stack, the operator's."""
 
     kafka_bootstrap: str
     postgres_dsn: str
@@ -63,9 +62,12 @@ class Settings:
     folders: DataDir
     keys: Secrets = field(repr=False)
     own_kafka: bool = False
+    # port of the embedded PostgreSQL; None where the user's own is used
     postgres_port: int | None = None
     own_s3: bool = False
     log_level: str = "INFO"
+    # timeout of owners in their groups; the embedded Kafka takes a shorter one
+    session_timeout_ms: int | None = None
 
     @property
     def api_url(self) -> str:
@@ -78,12 +80,14 @@ class Settings:
     def environment(self, principal: str = OPERATOR) -> dict[str, str]:
         """Variables that a process gets in addition to our environment.
 
-        principal: as which it authenticates to the embedded Kafka, PostgreSQL and S3 and sends
-          commands; it gets no other's password and keys.
+        principal: name under which it authenticates to the embedded Kafka, PostgreSQL and S3 and
+          sends commands; it gets only its own password and keys.
         """
         login = self.kafka_login(principal)
+        session = self.session_timeout_ms
         return {
             **OFFLINE,
+            **({} if session is None else {SESSION_VARIABLE: str(session)}),
             **{f"{PREFIX}{name.upper()}": value for name, value in login.items()},
             **self._command_keys(principal),
             **self._database(principal),
@@ -93,6 +97,7 @@ class Settings:
             "PYTHONUNBUFFERED": "1",
             "TUNERY_ADMIN_KEY_SHA256": self.admin_key_sha256,
             "TUNERY_DATA_DIR": str(self.folders.root),
+            "TUNERY_GATEWAY_CONSOLE_DIR": str(console.scripts_dir()),
             "TUNERY_GATEWAY_HOST": HOST,
             "TUNERY_GATEWAY_PORT": str(self.gateway_port),
             "TUNERY_KAFKA_BOOTSTRAP": self.kafka_bootstrap,
@@ -194,11 +199,13 @@ def build(
     folders: DataDir, ports: Mapping[str, int], secrets: Secrets, environ: Mapping[str, str]
 ) -> Settings:
     """Settings of a stack; a variable that the user set replaces the embedded server."""
-    own_s3 = "s3" in replaced(environ)
+    absent = replaced(environ)
+    own_kafka, own_s3 = "kafka" in absent, "s3" in absent
 
     def s3(variable: str, embedded: str) -> str:
         return environ[variable] if own_s3 else embedded
 
+    own_session = own_kafka or environ.get(SESSION_VARIABLE)
     return Settings(
         kafka_bootstrap=environ.get("TUNERY_KAFKA_BOOTSTRAP") or f"{HOST}:{ports['kafka']}",
         postgres_dsn=environ.get("TUNERY_POSTGRES_DSN") or postgres.dsn(ports["postgres"], secrets),
@@ -211,10 +218,11 @@ def build(
         gateway_port=ports["gateway"],
         keys=secrets,
         own_s3=own_s3,
-        own_kafka=bool(environ.get("TUNERY_KAFKA_BOOTSTRAP")),
+        own_kafka=own_kafka,
         postgres_port=None if environ.get("TUNERY_POSTGRES_DSN") else ports["postgres"],
         admin_key=secrets.admin_key,
         admin_key_sha256=secrets.admin_key_sha256,
         folders=folders,
         log_level=environ.get("TUNERY_LOG_LEVEL") or "INFO",
+        session_timeout_ms=None if own_session else EMBEDDED_SESSION_MS,
     )

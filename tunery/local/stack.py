@@ -15,14 +15,16 @@ import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from schemas.streams import NODE_PREFIX
 from tunery.local import child as children
 from tunery.local import (
     kafka,
+    own_servers,
     ports,
     postgres,
     prometheus,
@@ -33,17 +35,20 @@ from tunery.local import (
     valkey,
 )
 from tunery.local.child import Child
-from tunery.local.errors import LocalError
+from tunery.local.errors import LocalError, PortTaken
 from tunery.local.events import Event, Notice
+from tunery.local.forks import FORKS
 from tunery.local.paths import DataDir
 from tunery.local.supervisor import Supervisor
+from tunery.platform.bus.broker_settings import EMBEDDED_SESSION_MS
+from tunery.platform.bus.grants import OPERATOR
+from tunery.platform.bus.kafka import KafkaSettings
+from tunery.platform.bus.kafka_accounts import await_logins
+from tunery.platform.seal.abstract import KeyStoreBroken
+from tunery.platform.seal.directory import DirectoryKeyStore
+from tunery.platform.seal.roots import Roots
+from tunery.platform.seal.wrapping import prepare_root
 from tunery.provenance.keys import create_key
-from tunery.runtime.bus.grants import NODE_PREFIX, OPERATOR
-from tunery.runtime.bus.kafka import KafkaSettings
-from tunery.runtime.seal.abstract import KeyStoreBroken
-from tunery.runtime.seal.directory import DirectoryKeyStore
-from tunery.runtime.seal.roots import Roots
-from tunery.runtime.seal.wrapping import prepare_root
 from tunery.runtime.tasks import KeptTask
 
 SERVERS: Final = ("kafka", "postgres", "valkey", "s3")
@@ -62,7 +67,12 @@ SERVICES: Final = (
 )
 EXPORTER: Final = "exporter"  # runs where it is asked for: its files cost storage
 AGENT: Final = "trainer"
+#: by the process that forks them. A node's agent starts anew: /proc shows the variables that a
+#: program was started with, and so what an agent has.
+LOADED: Final = tuple(f"services.{name}" for name in SERVICES if name != AGENT)
+LOADED_MIN: Final = 4  # services of a stack, from which on it pays to load all of them
 KNOWN: Final = (*SERVICES, EXPORTER)
+PORT_CHOICES_MAX: Final = 4  # each time another program took one before it was used
 METRICS_PORT: Final = "TUNERY_METRICS_PORT"
 METRICS_PORT_FIRST: Final = 9400
 ADDED_MAX: Final = 10  # ports that are kept free for metrics of processes that are added later
@@ -76,7 +86,7 @@ NICE: Final = 5
 
 @dataclass(frozen=True)
 class ServiceSpec:
-    """A process to run beside the servers: `python -m {module}` unless `argv` says otherwise."""
+    """A process to run next to the servers: `python -m {module}` unless `argv` says otherwise."""
 
     name: str
     module: str = ""
@@ -94,16 +104,26 @@ class ServiceSpec:
 
     @property
     def principal(self) -> str:
-        """As whom it authenticates to the embedded Kafka. A node is a principal of its own."""
+        """Name by which the process authenticates to the embedded Kafka. Each node has its own."""
         return f"{NODE_PREFIX}{self.node}" if self.node else self.name
 
-    def child(self, environment: Mapping[str, str], cwd: Path) -> Child:
-        argv = self.argv or (sys.executable, "-m", self.module or f"services.{self.name}")
-        if self.name not in PRIORITISED:
-            argv = ("nice", "-n", str(NICE), *argv)
+    @property
+    def runs(self) -> str:
+        """Name of the module that it runs; empty where `argv` says what it runs."""
+        return "" if self.argv else self.module or f"services.{self.name}"
+
+    def child(
+        self, environment: Mapping[str, str], cwd: Path, own_ports: Mapping[str, int] | None = None
+    ) -> Child:
+        """own_ports: on which it listens, by what people call them."""
+        argv = self.argv or (sys.executable, "-m", self.runs)
+        niceness = 0 if self.name in PRIORITISED else NICE
+        if niceness:
+            argv = ("nice", "-n", str(niceness), *argv)
         node = {NODE_ID: self.node} if self.node else {}
-        built = children.service(self.name, argv, cwd, {**environment, **node, **self.env})
-        return Child(**{**vars(built), "stop_ms_max": self.stop_ms_max})
+        env = {**environment, **node, **self.env}
+        built = children.service(self.name, argv, cwd, env, own_ports)
+        return replace(built, stop_ms_max=self.stop_ms_max, module=self.runs, niceness=niceness)
 
 
 def service_specs(names: Sequence[str]) -> tuple[ServiceSpec, ...]:
@@ -127,7 +147,7 @@ class Stack:
         supervisor: Supervisor,
         first_metrics_port: int | None = None,
     ) -> None:
-        """first_metrics_port: set where Prometheus runs beside the stack."""
+        """first_metrics_port: set where Prometheus runs next to the stack."""
         self.settings = where
         self.supervisor = supervisor
         self.first_metrics_port = first_metrics_port
@@ -136,7 +156,7 @@ class Stack:
 
     @property
     def env(self) -> dict[str, str]:
-        """What clients of this stack need in their environment, as its operator."""
+        """Environment variables for clients of this stack, with the operator's credentials."""
         return self.settings.environment()
 
     @property
@@ -185,26 +205,25 @@ class Stack:
         Each gets the password of its own principal alone; that of a node is made now.
         """
         self.services += [spec.name for spec in specs if spec.name not in self.services]
-        principals = [spec.principal for spec in specs]
-        nodes = [name for name in principals if name.startswith(NODE_PREFIX)]
-        if nodes:
-            await self.add_accounts(nodes)
         self.write_scrape_targets()
-        await self.supervisor.start(
-            [
-                spec.child(
-                    {**self.settings.environment(principal), **self.metrics_port(spec.name)},
-                    self.folders.root,
-                )
-                for spec, principal in zip(specs, principals, strict=True)
-            ]
-        )
+        agents = [spec for spec in specs if spec.node]
+        begun = self.supervisor.begin(self._child(spec) for spec in specs if not spec.node)
+        if agents:  # others start meanwhile
+            await self.add_accounts([spec.principal for spec in agents])
+        begun += self.supervisor.begin(map(self._child, agents))
+        await self.supervisor.await_all(begun)
+
+    def _child(self, spec: ServiceSpec) -> Child:
+        env = {**self.settings.environment(spec.principal), **self.metrics_port(spec.name)}
+        return spec.child(env, self.folders.root, self.ports_of(spec.name))
 
     async def add_accounts(self, nodes: Sequence[str]) -> None:
         """Give new nodes their accounts at the embedded servers. nodes: principals."""
         chosen, keys = ports.read(self.folders.ports), self.settings.keys
         if not self.settings.own_kafka:
             await kafka.add_accounts(chosen["kafka-controller"], keys, nodes)
+            logins = [kafka.login(node, keys) for node in nodes]
+            await await_logins(logins, f"{ports.HOST}:{chosen['kafka']}")
         if not self.settings.own_s3:
             folder, bucket = self.folders.server("s3"), self.s3_bucket
             await asyncio.to_thread(
@@ -214,15 +233,20 @@ class Stack:
     def metrics_port(self, name: str) -> dict[str, str]:
         """The port of a process's metrics: one after the other from $TUNERY_METRICS_PORT on.
 
-        Prometheus beside the stack has ports chosen where the variable is not set.
+        Prometheus next to the stack has ports chosen where the variable is not set.
         """
         if not (first := self.first_metrics_port or os.environ.get(METRICS_PORT)):
             return {}
         names = (*KNOWN, *without(self.services, KNOWN))
         return {METRICS_PORT: str(int(first) + names.index(name))}
 
+    def ports_of(self, name: str) -> dict[str, int]:
+        """On which a process listens, by what people call them."""
+        api = {name: self.settings.gateway_port} if name == "gateway" else {}
+        return api | {f"metrics of {name}": int(port) for port in self.metrics_port(name).values()}
+
     def write_scrape_targets(self) -> None:
-        """Tell Prometheus, where it runs beside this stack, which processes there are."""
+        """Give Prometheus the addresses of the processes, where it runs with this stack."""
         if self.first_metrics_port is not None:
             addresses = {
                 name: f"{ports.HOST}:{self.metrics_port(name)[METRICS_PORT]}"
@@ -232,9 +256,10 @@ class Stack:
 
     def kafka_as(self, principal: str = OPERATOR, **more: Any) -> KafkaSettings:
         """How a principal reaches the embedded Kafka, and everybody one's own. more: settings."""
-        own = self.settings.own_kafka
-        login = {} if own else kafka.login(principal, self.settings.keys)
-        return KafkaSettings(self.kafka_bootstrap, login=login, **more)
+        if not self.settings.own_kafka:
+            logins = kafka.logins(principal, self.settings.keys)
+            more = {**logins, "session_timeout_ms": EMBEDDED_SESSION_MS} | more
+        return KafkaSettings(self.kafka_bootstrap, **more)
 
     def kill(self, name: str, *, tree: bool = False, restart: bool = True) -> list[int]:
         """Send SIGKILL; with `tree` also to processes below. Without `restart` it stays dead."""
@@ -296,35 +321,68 @@ async def stack(
     env = os.environ if environ is None else environ
     folders = open_data_dir(data_dir)
     specs = [service_specs([spec])[0] if isinstance(spec, str) else spec for spec in services]
-    with hold(folders), _cancelled_by_sigterm():
+    preferred = ports.with_prometheus(preferred_ports) if observe else preferred_ports
+    with hold(folders), _cancelled_by_sigterm(), contextlib.closing(ports.PortClaims()) as claims:
         supervisor = Supervisor(folders, listen)
         await asyncio.to_thread(supervisor.clear_orphans, (*KNOWN, *SERVERS[::-1]))
-        preferred = ports.with_prometheus(preferred_ports) if observe else preferred_ports
-        where = configure(folders, listen, preferred, env)
-        first = choose_metrics_ports(preferred) if observe else None
-        running = Stack(where, supervisor, first)
+        if sum(spec.runs in LOADED for spec in specs) >= LOADED_MIN:
+            FORKS.prepare(LOADED)  # while the servers start
         trimming = KeptTask(partial(trim_logs_regularly, supervisor), "trim logs", is_watched=False)
         try:
-            servers = server_children(where, env)
-            if observe:
-                running.write_scrape_targets()  # without those of the last start
-                port = ports.read(folders.ports)[prometheus.NAME]
-                servers.append(prometheus.child(folders.server(prometheus.NAME), port))
-            running.servers = [server.name for server in servers]
-            await supervisor.start(servers)
-            if specs:
-                await running.add(*specs)
-            yield running
+            for choices_left in reversed(range(PORT_CHOICES_MAX)):
+                where = configure(folders, listen, preferred, env, claims)
+                first = choose_metrics_ports(preferred, claims) if observe else None
+                running = Stack(where, supervisor, first)
+                try:
+                    await _start(running, specs, listen, env)
+                    break
+                except PortTaken as taken:
+                    await running.drain()
+                    if not choices_left or is_given(taken.port):
+                        raise
+                    listen(Notice(f"{taken.what}; starting again with another"))
+                except BaseException:
+                    await running.drain()
+                    raise
+            try:
+                yield running
+            finally:
+                await running.drain()
         finally:
             await trimming.stop()
-            await running.drain()
+
+
+async def _start(
+    running: Stack,
+    specs: Sequence[ServiceSpec],
+    listen: Callable[[Event], None],
+    environ: Mapping[str, str],
+) -> None:
+    """Start servers, then services. Raises LocalError."""
+    folders = running.folders
+    servers = server_children(running.settings, environ)
+    if running.first_metrics_port is not None:
+        running.write_scrape_targets()  # without those of the last start
+        port = ports.read(folders.ports)[prometheus.NAME]
+        servers.append(prometheus.child(folders.server(prometheus.NAME), port))
+    running.servers = [server.name for server in servers]
+    await own_servers.check(running.settings, environ, lambda text: listen(Notice(text)))
+    await running.supervisor.start(servers)
+    if specs:
+        await running.add(*specs)
+
+
+def is_given(port: int) -> bool:
+    """True if the port is within the range for metrics that the user set in TUNERY_METRICS_PORT."""
+    first = os.environ.get(METRICS_PORT, "")
+    return first.isdecimal() and 0 <= port - int(first) < len(KNOWN) + ADDED_MAX
 
 
 @contextlib.contextmanager
 def _cancelled_by_sigterm() -> Iterator[None]:
-    """SIGTERM cancels this task, unless the program has a handler of its own.
+    """SIGTERM cancels this task, unless the program has its own handler.
 
-    Without it a program that is told to end would leave its servers running.
+    Without it a program that gets SIGTERM would leave its servers running.
     """
     has_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if not has_default or threading.current_thread() is not threading.main_thread():
@@ -361,8 +419,12 @@ def configure(
     listen: Callable[[Event], None],
     preferred_ports: Mapping[str, int],
     environ: Mapping[str, str],
+    claims: ports.PortClaims,
 ) -> settings.Settings:
-    chosen = ports.assign(folders.ports, lambda text: listen(Notice(text)), preferred_ports)
+    """Choose ports and make what is missing of keys; `listen` gets a notice of a changed port."""
+    chosen = ports.assign(
+        folders.ports, lambda text: listen(Notice(text)), preferred_ports, claims.is_free
+    )
     create_key(folders.signing)
     provide_root_key(folders)
     return settings.build(folders, chosen, secrets.load_or_create(folders.secrets), environ)
@@ -383,7 +445,7 @@ def provide_root_key(folders: DataDir) -> None:
         )
 
 
-def choose_metrics_ports(preferred: Mapping[str, int]) -> int:
+def choose_metrics_ports(preferred: Mapping[str, int], claims: ports.PortClaims) -> int:
     """The first port of metrics: $TUNERY_METRICS_PORT, else that of a row of free ones.
 
     Raises LocalError when there is none, or the variable is no number.
@@ -396,7 +458,7 @@ def choose_metrics_ports(preferred: Mapping[str, int]) -> int:
         return int(own)
     first = METRICS_PORT_FIRST if any(preferred.values()) else 0
     try:
-        return ports.find_block(first, len(KNOWN) + ADDED_MAX)
+        return ports.find_block(first, len(KNOWN) + ADDED_MAX, claims.is_free)
     except OSError as problem:
         raise LocalError(str(problem), f"set {METRICS_PORT} to the first of some") from None
 
@@ -450,7 +512,7 @@ def hold(folders: DataDir) -> Iterator[None]:
 
 
 def is_held(folders: DataDir) -> bool:
-    """Whether a supervisor holds this data directory."""
+    """True if a supervisor has locked this data directory."""
     try:
         with (folders.run / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -29,7 +29,7 @@ class StackPhase(StrEnum):
 
 @dataclass(frozen=True)
 class ChildState:
-    """One child as last reported. since_ms: Unix time of its phase."""
+    """One child as last reported."""
 
     name: str
     phase: Phase
@@ -37,7 +37,7 @@ class ChildState:
     restarts: int
     address: str
     detail: str
-    since_ms: int
+    since_ms: int  # Unix time at which it entered its phase
 
 
 @dataclass

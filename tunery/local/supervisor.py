@@ -6,20 +6,22 @@ and the next one finds them by their process records.
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, assert_never
+from typing import Any, BinaryIO, Final, TypeAlias, assert_never
 
-from tunery.local import processes
+from tunery.local import ports, processes
 from tunery.local.child import Child, LogText, TcpPort
-from tunery.local.errors import LocalError
+from tunery.local.errors import LocalError, PortTaken
 from tunery.local.events import Changed, Event, Notice, Phase
+from tunery.local.forks import FORKS, ForkedService
 from tunery.local.paths import DataDir
 from tunery.local.ports import HOST
 from tunery.runtime.backoff import Backoff
@@ -32,6 +34,12 @@ KILL_MS_MAX: Final = 5_000
 POLL_MS: Final = 20
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 LOG_TAIL_BYTES: Final = 2_000
+EXPLAIN_MS: Final = 10_000  # after which a start that takes long is explained, again and again
+PORT_TAKEN: Final = b"ddress already in use"  # in every language
+WARNINGS: Final = frozenset({"warning", "error", "critical"})
+
+
+Process: TypeAlias = asyncio.subprocess.Process | ForkedService
 
 
 @dataclass
@@ -42,7 +50,8 @@ class SupervisedChild:
     released: asyncio.Event = field(default_factory=asyncio.Event)
     phase: Phase = Phase.WAITING
     restarts: int = 0
-    process: asyncio.subprocess.Process | None = None
+    was_ready: bool = False
+    process: Process | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     killed: bool = False  # by `Supervisor.kill`, and its end has not been seen yet
     failure: LocalError | None = None
@@ -68,7 +77,14 @@ class Supervisor:
 
         Raises the LocalError of the first one that was not ready after STARTS_MAX starts.
         """
-        begun = [self._begin(child) for child in children]
+        await self.await_all(self.begin(children))
+
+    def begin(self, children: Iterable[Child]) -> list[SupervisedChild]:
+        """Start the children at the same time, for `await_all`."""
+        return [self._begin(child) for child in children]
+
+    async def await_all(self, begun: Iterable[SupervisedChild]) -> None:
+        """Wait until all are ready. Raises LocalError like `start`."""
         for running in begun:
             await self._await_ready(running)
 
@@ -161,9 +177,15 @@ class Supervisor:
         if reason and not ended.done():
             processes.send_group(running.process.pid, signal.SIGKILL)
         described = self._note_exit(running, await ended)
+        if not running.ready.is_set() and PORT_TAKEN in written_since(log, offset):
+            for name, port in child.ports.items():
+                if not ports.is_free(port):
+                    if not running.was_ready:  # nobody knows its address yet
+                        raise PortTaken(name, port)
+                    reason = f"port {port} of {name} is used by another program"
         return reason or described
 
-    async def _outlive(self, running: SupervisedChild, process: asyncio.subprocess.Process) -> str:
+    async def _outlive(self, running: SupervisedChild, process: Process) -> str:
         """Wait for the end of a child whose start was in a task that was cancelled by mistake."""
         if not running.ready.is_set():
             processes.send_group(process.pid, signal.SIGKILL)
@@ -174,23 +196,15 @@ class Supervisor:
         running.process = None
         return describe_exit(code)
 
-    async def _spawn(self, child: Child, log: Path) -> asyncio.subprocess.Process:
-        who = child.identity
+    async def _spawn(self, child: Child, log: Path) -> Process:
+        env = {**os.environ, **child.env}
         with log.open("ab") as out:
-            process = await asyncio.create_subprocess_exec(
-                *child.argv,
-                cwd=child.cwd,
-                env={**os.environ, **child.env},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=out,
-                stderr=asyncio.subprocess.STDOUT,
-                user=None if who is None else who.uid,
-                group=None if who is None else who.gid,
-                extra_groups=None if who is None else [],
-                start_new_session=True,  # so that Ctrl-C in the terminal reaches only us
-            )
+            forked = await FORKS.start(child, env, out.fileno())
+            process = forked or await _execute(child, env, out)
         if entry := processes.record(child.name, process.pid):
             processes.write_record(self._folders.run, entry)
+        if forked is not None:
+            forked.begin()
         return process
 
     async def _see_ready(
@@ -198,21 +212,41 @@ class Supervisor:
     ) -> str:
         """Wait until the child is ready or has ended; returns why it must be killed, or nothing."""
         child = running.child
+        explaining = KeptTask(
+            partial(self._explain, child.name, log, offset),
+            f"explain {child.name}",
+            is_watched=False,
+        )
         try:
             async with asyncio.timeout(child.ready_ms_max / 1000):
                 while not await is_ready(child, log, offset):
                     if ended.done():
                         return ""
+                    if child.ports and PORT_TAKEN in written_since(log, offset):
+                        return "a port is used by another program"
                     await asyncio.sleep(POLL_MS / 1000)
                 await child.settle()
         except TimeoutError:
-            return f"not ready after {child.ready_ms_max / 1000:g} s"
+            why = last_warning(log, offset)
+            return f"not ready after {child.ready_ms_max / 1000:g} s{f': {why}' if why else ''}"
         except Exception as problem:  # of the database or bucket: restart the child
             return f"started, but then {type(problem).__name__}: {problem}"
+        finally:
+            await explaining.stop()
         if not running.killed:
             running.ready.set()
+            running.was_ready = True
             self._report(running, Phase.READY)
         return ""
+
+    async def _explain(self, name: str, log: Path, offset: int) -> None:
+        """Say now and then why a child is not ready yet, in the words of its log."""
+        waited_ms = 0
+        while True:
+            await asyncio.sleep(EXPLAIN_MS / 1000)
+            waited_ms += EXPLAIN_MS
+            why = last_warning(log, offset) or f"nothing in {log} says why"
+            self._listen(Notice(f"{name} is not ready after {waited_ms / 1000:g} s: {why}"))
 
     async def stop(self, name: str) -> None:
         """Send the stop signal, wait `stop_ms_max`, then kill the process group. No restart."""
@@ -313,6 +347,24 @@ class Supervisor:
         )
 
 
+async def _execute(
+    child: Child, env: Mapping[str, str], out: BinaryIO
+) -> asyncio.subprocess.Process:
+    who = child.identity
+    return await asyncio.create_subprocess_exec(
+        *child.argv,
+        cwd=child.cwd,
+        env=env,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=out,
+        stderr=asyncio.subprocess.STDOUT,
+        user=None if who is None else who.uid,
+        group=None if who is None else who.gid,
+        extra_groups=None if who is None else [],
+        start_new_session=True,  # so that Ctrl-C in the terminal reaches only us
+    )
+
+
 def send_tree(pid: int, number: signal.Signals) -> None:
     """Signal a process, then those below it, because a stopped process starts no new ones."""
     processes.send(pid, number)
@@ -321,12 +373,10 @@ def send_tree(pid: int, number: signal.Signals) -> None:
 
 
 async def is_ready(child: Child, log: Path, offset: int) -> bool:
-    """Whether the child is ready. offset: where its log began at this start."""
+    """True if the child is ready. offset: size of its log when this start began."""
     match child.ready:
         case LogText(texts=texts):
-            with log.open("rb") as file:
-                file.seek(offset)
-                written = file.read(LOG_BYTES_MAX)
+            written = written_since(log, offset)
             return any(text in written for text in texts)
         case TcpPort(port=port):
             try:
@@ -337,6 +387,25 @@ async def is_ready(child: Child, log: Path, offset: int) -> bool:
             return True
         case _:
             assert_never(child.ready)
+
+
+def written_since(log: Path, offset: int) -> bytes:
+    with log.open("rb") as file:
+        file.seek(offset)
+        return file.read(LOG_BYTES_MAX)
+
+
+def last_warning(log: Path, offset: int) -> str:
+    """The last warning or error of one of our services since `offset`; empty without one."""
+    for line in reversed(written_since(log, offset).splitlines()):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue  # of a program that is not ours
+        if isinstance(entry, dict) and entry.get("level") in WARNINGS:
+            named = [str(entry[name]) for name in ("event", "server", "why") if entry.get(name)]
+            return ": ".join(named)
+    return ""
 
 
 def describe_exit(code: int) -> str:

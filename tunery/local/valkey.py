@@ -8,7 +8,7 @@ from tunery.local.child import Child, LogText
 from tunery.local.errors import LocalError
 from tunery.local.ports import HOST
 
-READY_MS_MAX: Final = 10_000
+READY_MS_MAX: Final = 60_000
 STOP_MS_MAX: Final = 5_000
 CONF: Final = """\
 bind {host}
@@ -55,5 +55,6 @@ def child(folder: Path, port: int, password: str) -> Child:
         ready_ms_max=READY_MS_MAX,
         stop_ms_max=STOP_MS_MAX,
         address=f"{HOST}:{port}",
+        ports={"valkey": port},
         prepare=prepare,
     )

@@ -1,4 +1,4 @@
-"""What the engine orders from a process that computes answers with tensors, and what it says.
+"""Protocol between the engine and a process that computes answers with tensors.
 
 JSON lines: orders over standard input, replies over standard output. The process writes tokens; the
 engine makes text of them. Each order has a number, which its replies repeat.
@@ -13,17 +13,12 @@ from tunery.work.engine import Sampling
 
 
 class LoadModel(Struct, frozen=True, tag="load"):
-    """Load a model; a base model is loaded once for all its adapters.
-
-    model: a name for later orders
-    base: folder of the base model
-    adapter: folder of the adapter; None: the base model itself
-    """
+    """Load a model; a base model is loaded once for all its adapters."""
 
     number: int
-    model: str
-    base: str
-    adapter: str | None
+    model: str  # a name for later orders
+    base: str  # folder of the base model
+    adapter: str | None  # folder of the adapter; None: the base model itself
 
 
 class WriteAnswer(Struct, frozen=True, tag="write"):
@@ -54,35 +49,28 @@ class ModelReady(Struct, frozen=True, tag="ready"):
 
 
 class ModelUnloadable(Struct, frozen=True, tag="unloadable"):
-    """A model cannot be loaded. why: for the log of the engine"""
+    """A model cannot be loaded."""
 
     number: int
-    why: str
+    why: str  # for the log of the engine
 
 
 class TokenWritten(Struct, frozen=True, tag="token"):
-    """One more token of an answer.
-
-    logprob: its own; None where nobody asked
-    likely: tokens that might have been with theirs, the likeliest first
-    """
+    """One more token of an answer."""
 
     number: int
     token: int
-    logprob: float | None = None
+    logprob: float | None = None  # its own; None where nobody asked
+    # tokens that might have been with theirs, the likeliest first
     likely: tuple[tuple[int, float], ...] = ()
 
 
 class TokensEnded(Struct, frozen=True, tag="ended"):
-    """The answer is complete.
-
-    finish_reason: "stop" or "length"
-    tokens: how many it took, with the one that ended it
-    """
+    """The answer is complete."""
 
     number: int
-    finish_reason: str
-    tokens: int
+    finish_reason: str  # "stop" or "length"
+    tokens: int  # how many it took, with the one that ended it
 
 
 ProcessOrder: TypeAlias = LoadModel | WriteAnswer | AbandonAnswer | DropModel

@@ -36,8 +36,8 @@ class Unpublishable(Exception):
 def check_names(names: tuple[str, ...]) -> None:
     """Raises Unpublishable unless the files are weights and config alone.
 
-    A whole model may have its tokenizer beside them. Loaders prefer pickled weights where there are
-    any, and a pickle can run code.
+    A whole model may have its tokenizer next to them. Loaders prefer pickled weights where there
+    are any, and a pickle can run code.
     """
     if WHOLE_WEIGHTS in names:
         others = sorted({*names} - BESIDE_WHOLE - {*WHOLE_FILES})
@@ -105,15 +105,15 @@ def _check_value(name: str, value: Any) -> None:
         raise Unpublishable(f"{CONFIG}: {name} is not sorted")
 
 
-def header_length(prefix: bytes, size: int) -> int:
-    """Bytes of the safetensors header that follows its prefix. Raises Unpublishable.
+def header_length(prefix: bytes, size: int, bytes_max: int = HEADER_BYTES_MAX) -> int:
+    """Return the bytes of the safetensors header that follows its prefix. Raises Unpublishable.
 
-    size: bytes of the whole file
+    size: bytes of the whole file. bytes_max: of the header.
     """
     if len(prefix) < PREFIX_BYTES:
         raise Unpublishable(f"{WEIGHTS} is too short to be a safetensors file")
     (length,) = struct.unpack("<Q", prefix[:PREFIX_BYTES])
-    if not 2 <= length <= min(HEADER_BYTES_MAX, size - PREFIX_BYTES):
+    if not 2 <= length <= min(bytes_max, size - PREFIX_BYTES):
         raise Unpublishable(f"{WEIGHTS}: a header of {length} bytes cannot be right")
     return int(length)
 
@@ -123,7 +123,7 @@ def check_header(header: bytes, size: int, config: Mapping[str, Any] | None) -> 
 
     header: the JSON after the prefix
     size: bytes of the whole file
-    config: of the adapter, as `read_config` returns it; None: they are of a whole model
+    config: configuration of the adapter, from `read_config`; None: a whole model
 
     Raises Unpublishable unless they fill the file without gap or overlap and fit the configuration.
     """
@@ -142,8 +142,8 @@ def check_header(header: bytes, size: int, config: Mapping[str, Any] | None) -> 
 
 
 def read_tensors(header: bytes) -> dict[str, Any]:
-    """What a header says of its tensors, by name. Raises Unpublishable for one that is no JSON, and
-    for one that names something twice: readers differ in which of both they take.
+    """Decode a header: its tensors, by name. Raises Unpublishable if it is not JSON, or repeats a
+    name: readers differ in which of the two they take.
     """
     try:
         tensors = json.loads(header, object_pairs_hook=_without_repeats)

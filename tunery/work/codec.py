@@ -16,13 +16,10 @@ from tunery.work.scores import Scores
 from tunery.work.spec import ColocatedSpec, ScoreSpec, TrainSpec, VariantsSpec
 
 _EVENTS: Final = msgspec.json.Decoder(AnyWorkEvent)
-_COLOCATED_EVENTS: Final = msgspec.json.Decoder(ColocatedEvent)
 _TRAIN_SPECS: Final = msgspec.json.Decoder(TrainSpec)
 _COLOCATED_SPECS: Final = msgspec.json.Decoder(ColocatedSpec)
 _VARIANTS_SPECS: Final = msgspec.json.Decoder(VariantsSpec)
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_SCORE_SPECS: Final = msgspec.json.Decoder(ScoreSpec)
-_SCORES: Final = msgspec.json.Decoder(Scores)
 
 
 def encode_event(event: AnyWorkEvent, elapsed_ms: Ms) -> bytes:
@@ -42,9 +39,8 @@ def encode_colocated_event(training: str, event: AnyWorkEvent, elapsed_ms: Ms) -
     return msgspec.json.encode(ColocatedEvent(training=training, event=timed))
 
 
-def decode_colocated_event(line: bytes) -> ColocatedEvent:
-    """The event in one line. Raises msgspec.MsgspecError for anything else."""
-    return _COLOCATED_EVENTS.decode(line)
+# these raise msgspec.MsgspecError for anything else
+decode_colocated_event: Final = msgspec.json.Decoder[ColocatedEvent](ColocatedEvent).decode
 
 
 def encode_spec(
@@ -67,9 +63,8 @@ def decode_training(data: bytes) -> TrainSpec | ColocatedSpec | VariantsSpec:
     return _VARIANTS_SPECS.decode(data) if "hypers" in fields else _TRAIN_SPECS.decode(data)
 
 
-def decode_score_spec(data: bytes) -> ScoreSpec:
-    """A spec of a scoring process."""
-    return _SCORE_SPECS.decode(data)
+# these raise msgspec.MsgspecError for anything else
+decode_score_spec: Final = msgspec.json.Decoder[ScoreSpec](ScoreSpec).decode
 
 
 def encode_scores(scores: Scores) -> bytes:
@@ -77,6 +72,5 @@ def encode_scores(scores: Scores) -> bytes:
     return f"{json.dumps(msgspec.to_builtins(scores), indent=2, sort_keys=True)}\n".encode()
 
 
-def decode_scores(data: bytes) -> Scores:
-    """The scores in a results file."""
-    return _SCORES.decode(data)
+# these raise msgspec.MsgspecError for anything else
+decode_scores: Final = msgspec.json.Decoder[Scores](Scores).decode

@@ -49,7 +49,7 @@ def check_finite(
 ) -> None:
     """Raises `WorkError("divergence")` when a loss or a gradient norm is NaN or infinite.
 
-    step: in or after which it was computed
+    step: step in or after which it was computed
     suspects: the rows with the highest losses, in words; asked only where the number is not finite
     """
     if isfinite(value):

@@ -1,4 +1,4 @@
-"""What a training or scoring process says while it runs, one event a line.
+"""Events of a training or scoring process while it runs, one a line.
 
 A process that trains says `Started`, then `StepCompleted`, `Evaluated`, `Checkpointed`,
 `LossSpiked` and `Noted`, and last `Finished`. A process that scores says `ScoringStarted`,
@@ -34,58 +34,38 @@ class SkippedCandidate(Struct, frozen=True, kw_only=True):
 
 
 class WorkEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Base of all events.
+    """Base of all events."""
 
-    elapsed_ms: since the process began; the writer fills it in
-    variant: number of the variant that it is of; None: of the whole, or there are none
-    """
-
-    elapsed_ms: Ms = 0
+    elapsed_ms: Ms = 0  # time since the process began; the writer fills it in
+    # number of the variant that it is of; None: of the whole, or there are none
     variant: int | None = None
 
 
 class Started(WorkEvent, frozen=True, kw_only=True, tag="started"):
-    """Inputs and checkpoints are verified, the model is loaded, training begins.
+    """Inputs and checkpoints are verified, the model is loaded, training begins."""
 
-    resumed_from_step: 0 for a run from the beginning
-    loaded_manifest: hash of the manifest of the checkpoint that was loaded
-    skipped: checkpoints that could not be used
-    total_steps, tokens_total: of the whole run
-    tokens: trained before this attempt
-    precision: of the weights, "bf16" or "fp32"
-    environment: facts that must be equal for a resume to be equal to the bit
-    environment_changes: those that differ from the checkpoint's: (name, value then, value now)
-    rows, labels: packed rows, and tokens in them that carry loss
-    packing_difference_nats: mean loss difference per token, documents packed against alone;
-      None: there is only one document, or it was shown on this machine before
-    """
-
-    resumed_from_step: int
-    loaded_manifest: str | None
-    skipped: tuple[SkippedCandidate, ...]
+    resumed_from_step: int  # 0 for a run from the beginning
+    loaded_manifest: str | None  # hash of the manifest of the checkpoint that was loaded
+    skipped: tuple[SkippedCandidate, ...]  # checkpoints that could not be used
+    # total_steps, tokens_total: steps and tokens of the whole run
     total_steps: int
     tokens_total: Tokens
-    tokens: Tokens
+    tokens: Tokens  # trained before this attempt
     hyper: Hyper
-    precision: str
-    environment: dict[str, str]
+    precision: str  # type of the weights, "bf16" or "fp32"
+    environment: dict[str, str]  # facts that must be equal for a resume to be equal to the bit
+    # those that differ from the checkpoint's: (name, value then, value now)
     environment_changes: tuple[tuple[str, str, str], ...] = ()
+    # rows, labels: packed rows, and tokens in them that carry loss
     rows: int
     labels: int
+    # mean loss difference per token, documents packed against alone; None: there is only one
+    # document, or it was shown on this machine before
     packing_difference_nats: float | None
 
 
 class StepCompleted(WorkEvent, frozen=True, kw_only=True, tag="step"):
-    """One optimizer step. `loss` in nats per label; `tokens` trained so far.
-
-    tokens_per_s: of this step, without evaluations and checkpoints
-    memory_bytes: the most that the process has had at once
-    rank_ms: what a micro-batch took each rank, without waiting; 0: it had none; empty: one rank
-    reward_accuracy: share of pairs whose preferred answer gained more likelihood than the other one
-    reward_margin, reward_chosen, reward_rejected: mean of what they gained, times beta
-    reward, reward_std: of graded answers: mean, and the mean deviation among those to one prompt
-    completion_tokens: their mean length
-    """
+    """One optimizer step. `loss` in nats per label; `tokens` trained so far."""
 
     step: int
     total_steps: int
@@ -96,29 +76,30 @@ class StepCompleted(WorkEvent, frozen=True, kw_only=True, tag="step"):
     mean_token_accuracy: float | None
     tokens: Tokens
     tokens_total: Tokens
-    tokens_per_s: float | None = None
-    memory_bytes: int | None = None
+    tokens_per_s: float | None = None  # speed of this step, without evaluations and checkpoints
+    memory_bytes: int | None = None  # the most that the process has had at once
+    # what a micro-batch took each rank, without waiting; 0: it had none; empty: one rank
     rank_ms: tuple[Ms, ...] = ()
+    # share of pairs whose preferred answer gained more likelihood than the other one
     reward_accuracy: float | None = None
+    # reward_margin, reward_chosen, reward_rejected: mean of what they gained, times beta
     reward_margin: float | None = None
     reward_chosen: float | None = None
     reward_rejected: float | None = None
+    # reward, reward_std: mean of graded answers, and the mean deviation among the answers to one
+    # prompt
     reward: float | None = None
     reward_std: float | None = None
-    completion_tokens: float | None = None
+    completion_tokens: float | None = None  # their mean length
 
 
 class Evaluated(WorkEvent, frozen=True, kw_only=True, tag="eval"):
-    """Mean loss on the validation rows after a step, in nats per label; null without labels.
-
-    valid_accuracy: share of labels that were the likeliest token.
-    valid_reward_accuracy: as `StepCompleted.reward_accuracy`.
-    """
+    """Mean loss on the validation rows after a step, in nats per label; null without labels."""
 
     step: int
     valid_loss: float | None
-    valid_accuracy: float | None = None
-    valid_reward_accuracy: float | None = None
+    valid_accuracy: float | None = None  # share of labels that were the likeliest token
+    valid_reward_accuracy: float | None = None  # see `StepCompleted.reward_accuracy`
 
 
 class LossSpiked(WorkEvent, frozen=True, kw_only=True, tag="spike"):
@@ -130,14 +111,14 @@ class LossSpiked(WorkEvent, frozen=True, kw_only=True, tag="spike"):
 
 
 class Noted(WorkEvent, frozen=True, kw_only=True, tag="note"):
-    """What a user should know of the run after a step, as a sentence."""
+    """Message to the user about the run after a step, as a sentence."""
 
     step: int
     message: str
 
 
 class Sampled(WorkEvent, frozen=True, kw_only=True, tag="sample"):
-    """What the model answers to a prompt after a step."""
+    """Answer of the model to a sample prompt after a step."""
 
     step: int
     prompt: str
@@ -145,33 +126,24 @@ class Sampled(WorkEvent, frozen=True, kw_only=True, tag="sample"):
 
 
 class Checkpointed(WorkEvent, frozen=True, kw_only=True, tag="checkpoint"):
-    """A checkpoint is written and verified.
-
-    files: those its manifest names, and the manifest itself last
-    captured_elapsed_ms, captured_monotonic_ms: when the state was taken, since the process began
-        and on the machine's monotonic clock
-    write_ms: how long the training stood still for it
-    background_ms: from when it was taken until it was verified on disk
-    """
+    """A checkpoint is written and verified."""
 
     step: int
     epoch: float
     dir: str
     manifest_sha256: str
     tokens: Tokens
-    files: tuple[FileDigest, ...]
+    files: tuple[FileDigest, ...]  # those its manifest names, and the manifest itself last
+    # captured_elapsed_ms, captured_monotonic_ms: when the state was taken, since the process began
+    # and on the machine's monotonic clock
     captured_elapsed_ms: Ms
     captured_monotonic_ms: Ms
-    write_ms: Ms
-    background_ms: Ms = 0
+    write_ms: Ms  # how long the training stood still for it
+    background_ms: Ms = 0  # time from the capture to its verification on disk
 
 
 class Finished(WorkEvent, frozen=True, kw_only=True, tag="finished"):
-    """All steps are done and the canonical adapter is written to `adapter_dir`.
-
-    valid_losses: of each variant, whose best is `variant`: on validation rows, of what it has left;
-      None: it was not measured, or has diverged; empty: there are no variants
-    """
+    """All steps are done and the canonical adapter is written to `adapter_dir`."""
 
     adapter_dir: str
     adapter_sha256: str
@@ -180,6 +152,8 @@ class Finished(WorkEvent, frozen=True, kw_only=True, tag="finished"):
     steps: int
     tokens: Tokens
     final_loss: float | None
+    # loss of the result of each variant on validation rows, the best of which is `variant`; None:
+    # it was not measured, or has diverged; empty: there are no variants
     valid_losses: tuple[float | None, ...] = ()
 
 
@@ -214,22 +188,33 @@ class ReplicaAlive(WorkEvent, frozen=True, kw_only=True, tag="replica_alive"):
     """The replica answers still."""
 
 
+class RankBeat(WorkEvent, frozen=True, kw_only=True, tag="beat"):
+    """A rank is there, and where it is. Its parent reads it, and passes it on to nobody."""
+
+    rank: int
+    step: int = 0
+    phase: str = ""  # phase of a step, such as "forward"
+    micro_batch: int = 0
+    # how often it has changed its place; a rank with fewer changes than others is behind
+    moved: int = 0
+    # collective operation that it waits in since the last heartbeat; empty: none
+    collective: str = ""
+
+
 class Preempted(WorkEvent, frozen=True, kw_only=True, tag="preempted"):
-    """Stopped on request. `checkpoint`: the directory written last, if there is one."""
+    """Stopped on request."""
 
     step: int = 0
-    checkpoint: str | None = None
+    checkpoint: str | None = None  # the directory written last, if there is one
 
 
 class Failed(WorkEvent, frozen=True, kw_only=True, tag="failed"):
-    """The process cannot go on: see `tunery.work.exits.WorkError`.
-
-    rank: of a training, which differs from rank 0 in what it reads or computes with
-    """
+    """The process cannot go on: see `tunery.work.exits.WorkError`."""
 
     cause: FailureCause
     message: str
     advice: str
+    # rank of a training that differs from rank 0 in its input or environment
     rank: int | None = None
 
 
@@ -247,13 +232,14 @@ AnyWorkEvent: TypeAlias = (
     | ScoringFinished
     | ReplicaReady
     | ReplicaAlive
+    | RankBeat
     | Preempted
     | Failed
 )
 
 
 class ColocatedEvent(Struct, frozen=True, kw_only=True):
-    """What one of several trainings of a process says. `training`: its name in the spec."""
+    """Event of one of several trainings in a process."""
 
-    training: str
+    training: str  # its name in the spec
     event: AnyWorkEvent

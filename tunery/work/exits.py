@@ -15,6 +15,7 @@ class ExitCode(IntEnum):
     USER = 64
     BAD_DATA = 65
     DIVERGENCE = 66
+    NOTHING_LEARNT = 67
     PLATFORM = 70
     OOM = 71
     BAD_NODE = 72
@@ -27,6 +28,7 @@ EXIT_OF_CAUSE: Final[Mapping[FailureCause, ExitCode]] = {
     "user": ExitCode.USER,
     "bad_data": ExitCode.BAD_DATA,
     "divergence": ExitCode.DIVERGENCE,
+    "nothing_learnt": ExitCode.NOTHING_LEARNT,
     "platform": ExitCode.PLATFORM,
     "oom": ExitCode.OOM,
     "bad_node": ExitCode.BAD_NODE,
@@ -44,7 +46,7 @@ MACHINE_WORDS: Final = (
 
 
 def is_machine_fault(error: Exception | str) -> bool:
-    """Whether an error, or the last words of a process, say that its machine is broken."""
+    """Return whether an error, or the last words of a process, point to a broken machine."""
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
         return True
     return any(word in str(error).lower() for word in MACHINE_WORDS)
@@ -56,7 +58,7 @@ class WorkError(Exception):
     cause: decides what happens next, see `schemas.training.FailureCause`
     message: what is wrong, and where
     advice: what a person can do about it
-    rank: of a training, which differs from rank 0 in what it reads or computes with
+    rank: rank of a training that differs from rank 0 in its input or environment
     """
 
     def __init__(

@@ -22,7 +22,7 @@ ADAPTED: Final = "base_model.model."  # what PEFT's names of weights begin with
 HEAD: Final = "lm_head.weight"  # may be the same as the one below
 EMBEDDING: Final = "model.embed_tokens.weight"
 MATRIX: Final = 2  # dimensions
-#: of `adapter_config.json`, what says the same of every adapter that is taken
+#: fields of `adapter_config.json` with the one value that is taken
 FIXED: Final[Mapping[str, Any]] = {
     "peft_type": "LORA",
     "task_type": "CAUSAL_LM",
@@ -41,7 +41,7 @@ KEPT: Final = frozenset(
 )
 PATTERNS: Final = ("rank_pattern", "alpha_pattern")
 NAMING: Final = (*PATTERNS, "target_modules", "modules_to_save")
-#: of no meaning for weights that are trained
+#: fields without meaning for weights that are trained
 UNUSED: Final = frozenset(
     (
         *("base_model_name_or_path", "peft_version", "megatron_core", "qalora_group_size"),
@@ -122,7 +122,7 @@ def refuse_pickle(head: bytes) -> None:
 def check_layers(header: bytes, base_id: str, layers: Mapping[str, tuple[int, ...]]) -> None:
     """Raise Unpublishable unless each weight fits a layer of the base model.
 
-    header: of the adapter's weights. layers: shapes of the base model's weights, by name.
+    header: header of the adapter's weights. layers: shapes of the base model's weights, by name.
     """
     for name, tensor in read_tensors(header).items():
         if not name.startswith(ADAPTED):

@@ -1,9 +1,10 @@
-"""What a process that grades answers asks of models that score, and what it is told.
+"""Protocol between a process that grades answers and its agent, which asks models that score.
 
 The process has no network: its agent listens at the socket that the spec names, and asks the
-endpoint of the operator. One question line, one answer line, in turn.
+endpoint of the operator. One line for each question, and one for its answer, in order.
 """
 
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import msgspec
@@ -18,14 +19,10 @@ CALLS_MAX: Final = 20_000  # of one job, where the operator says nothing
 
 
 class ScoreQuestion(Struct, frozen=True):
-    """A question to one model.
+    """A question to one model."""
 
-    part: which of the job's grader, counted as `parts_of` does
-    texts: of its messages, with their variables replaced
-    """
-
-    part: int
-    texts: tuple[str, ...]
+    part: int  # part of the job's grader, counted as `parts_of` does
+    texts: tuple[str, ...]  # texts of its messages, with their variables replaced
 
 
 class AskScores(Struct, frozen=True):
@@ -49,20 +46,12 @@ class ScoresFailed(Struct, frozen=True, tag="failed"):
 
 
 ScoreReply: TypeAlias = ScoresGiven | ScoresFailed
-_QUESTIONS: Final = msgspec.json.Decoder(AskScores)
-_REPLIES: Final[msgspec.json.Decoder[ScoreReply]] = msgspec.json.Decoder(ScoreReply)
 
 
 def encode_line(record: AskScores | ScoreReply) -> bytes:
-    """A record as one line."""
     return msgspec.json.encode(record) + b"\n"
 
 
-def decode_questions(line: bytes) -> AskScores:
-    """Raises msgspec.MsgspecError for anything else."""
-    return _QUESTIONS.decode(line)
-
-
-def decode_score_reply(line: bytes) -> ScoreReply:
-    """Raises msgspec.MsgspecError for anything else."""
-    return _REPLIES.decode(line)
+# these raise msgspec.MsgspecError for anything else
+decode_questions: Final = msgspec.json.Decoder[AskScores](AskScores).decode
+decode_score_reply: Final[Callable[[bytes], ScoreReply]] = msgspec.json.Decoder(ScoreReply).decode

@@ -4,6 +4,7 @@ The process has no network and no keys. It answers questions at a socket, to whi
 connections of gateways, and its agent fetches the files of adapters for it.
 """
 
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import msgspec
@@ -17,30 +18,21 @@ SECRET_BYTES_MAX: Final = 256  # of the line that a connection begins with
 
 
 class ReplicaSpec(Struct, frozen=True, kw_only=True):
-    """What the process of a replica is given.
+    """Spec of the process of a replica."""
 
-    base: the base model that it answers with; `context_length` is not read
-    socket: where it takes questions
-    files_socket: where its agent takes requests for files
-    models_dir: models in the engine's format, which processes of one node share
-    answers_dir: files with tokens of answers, which its agent sends; nobody else writes to it
-    threads: of each model
-    """
-
-    base: EngineModel
-    socket: str
-    files_socket: str
-    models_dir: str
+    base: EngineModel  # the base model that it answers with; `context_length` is not read
+    socket: str  # path at which it takes questions
+    files_socket: str  # path at which its agent takes requests for files
+    models_dir: str  # models in the engine's format, which processes of one node share
+    # files with tokens of answers, which its agent sends; nobody else writes to it
     answers_dir: str
-    threads: int
+    threads: int  # number of threads of each model
 
 
 class FileWanted(Struct, frozen=True):
-    """A file of an adapter is wanted.
+    """A file of an adapter is wanted."""
 
-    blob, sha256: its key in object storage, and the hash of its content.
-    """
-
+    # blob, sha256: its key in object storage, and the hash of its content
     blob: str
     sha256: Sha256
 
@@ -52,53 +44,34 @@ class FileFetched(Struct, frozen=True, tag="fetched"):
 
 
 class FileRefused(Struct, frozen=True, tag="refused"):
-    """There is no file.
-
-    message: why, for the log.
-    """
-
-    message: str
+    message: str  # why, for the log
 
 
 class ReplicaEndpoint(Struct, frozen=True):
-    """Where a replica answers, over TLS.
+    """Address and credentials of a replica, over TLS."""
 
-    host, port: of its agent.
-    certificate: in PEM; the endpoint has this one, which nobody else signed.
-    secret: what a connection has to begin with, as a line.
-    """
-
+    # host, port: address of its agent
     host: str
     port: int
+    # self-signed certificate of the endpoint, in PEM; clients accept only this one
     certificate: str
-    secret: str
+    secret: str  # first line that a client has to send
 
 
 FileReply: TypeAlias = FileFetched | FileRefused
-_SPECS: Final = msgspec.json.Decoder(ReplicaSpec)
-_WANTED: Final = msgspec.json.Decoder(FileWanted)
-_REPLIES: Final[msgspec.json.Decoder[FileReply]] = msgspec.json.Decoder(FileReply)
-_ENDPOINTS: Final = msgspec.json.Decoder(ReplicaEndpoint)
 
 
-def decode_replica_spec(data: bytes) -> ReplicaSpec:
-    """Raises msgspec.MsgspecError for anything else."""
-    return _SPECS.decode(data)
+# these raise msgspec.MsgspecError for anything else
+decode_replica_spec: Final = msgspec.json.Decoder[ReplicaSpec](ReplicaSpec).decode
 
 
 def encode_file_line(record: FileWanted | FileReply) -> bytes:
-    """A record as one line."""
     return msgspec.json.encode(record) + b"\n"
 
 
-def decode_file_wanted(line: bytes) -> FileWanted:
-    """Raises msgspec.MsgspecError for anything else."""
-    return _WANTED.decode(line)
-
-
-def decode_file_reply(line: bytes) -> FileReply:
-    """Raises msgspec.MsgspecError for anything else."""
-    return _REPLIES.decode(line)
+# these raise msgspec.MsgspecError for anything else
+decode_file_wanted: Final = msgspec.json.Decoder[FileWanted](FileWanted).decode
+decode_file_reply: Final[Callable[[bytes], FileReply]] = msgspec.json.Decoder(FileReply).decode
 
 
 def encode_endpoint(endpoint: ReplicaEndpoint) -> str:
@@ -106,6 +79,5 @@ def encode_endpoint(endpoint: ReplicaEndpoint) -> str:
     return msgspec.json.encode(endpoint).decode()
 
 
-def decode_endpoint(text: str) -> ReplicaEndpoint:
-    """Raises msgspec.MsgspecError for anything else."""
-    return _ENDPOINTS.decode(text)
+# these raise msgspec.MsgspecError for anything else
+decode_endpoint: Final = msgspec.json.Decoder[ReplicaEndpoint](ReplicaEndpoint).decode

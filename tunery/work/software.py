@@ -1,4 +1,4 @@
-"""What a training is computed with, as it is written into its lineage."""
+"""Software that a training is computed with, as its lineage records it."""
 
 import hashlib
 import platform

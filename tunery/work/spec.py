@@ -1,4 +1,4 @@
-"""What one training or scoring process is given: a JSON file, nothing else.
+"""Specs of a training or scoring process: one JSON file, its only input.
 
 The process reads and writes plain files; its caller fetches and stores them. Paths are absolute or
 relative to the working directory of the process; times are milliseconds.
@@ -9,12 +9,20 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from schemas.training import Adaptation, HyperParameters, LossType, MethodName, added_fields
+from schemas.training import (
+    Adaptation,
+    EngineName,
+    HyperParameters,
+    LossType,
+    MethodName,
+    added_fields,
+)
 from schemas.units import PPB, PPM, Ms
 from tunery.work.questions import CALLS_MAX
 
 Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
 Scheduler: TypeAlias = Literal["linear", "cosine", "constant", "wsd"]
+Weights: TypeAlias = Literal["copied", "sharded"]
 
 ALL_LINEAR: Final = "all-linear"  # layers that are adapted
 MEASURED_TOKENS_MAX: Final = 128  # of an answer to a row that is measured
@@ -22,109 +30,76 @@ CHECKPOINTS_KEPT_MIN: Final = 2  # one may turn out to be damaged
 
 
 class ResumeCandidate(Struct, frozen=True, kw_only=True):
-    """A checkpoint to resume from.
+    """A checkpoint to resume from."""
 
-    dir: its directory
-    manifest_sha256: hash of its manifest as the pool accepted it
-    """
-
-    dir: str
-    manifest_sha256: str
+    dir: str  # its directory
+    manifest_sha256: str  # hash of its manifest as the pool accepted it
 
 
 class StartingAdapter(Struct, frozen=True, kw_only=True):
-    """An adapter that a training begins with.
+    """An adapter that a training begins with."""
 
-    name: as the user knows it
-    dir: its directory
-    sha256: of its weights
-    """
-
-    name: str
-    dir: str
-    sha256: str
+    name: str  # name given by the user
+    dir: str  # its directory
+    sha256: str  # hash of its weights
 
 
 class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hyper-parameters as the training loop computes with them; `from_log` makes them.
-
-    batch_size: packed rows of one micro-batch
-    accumulation: micro-batches of one optimizer step
-    max_length: no packed row has more tokens
-    warmup: share of all steps
-    target_modules: "all-linear", or the names of the layers that get an adapter
-    grad_norm_max: 0: gradients are not clipped
-    max_steps: 0: all steps of the epochs
-    lora_plus: learning rate of the matrices B by that of the matrices A
-    neftune: strength of the noise on embeddings
-    eval_every_steps: 0: validation rows are scored at the end of each epoch only
-    best_checkpoint: the adapter is that of the lowest validation loss
-    early_stopping_patience: evaluations without improvement that end the run; 0: none do
-    recompute: activations are computed again for the backward pass
-    offload: the layers of the base stay in the machine's memory and are copied when they are needed
-    shard_weights: of the layers' weights each rank has a share, and is told all others when needed
-    train_on_prompts: all tokens are labels
-    packing: the documents of a packed row are computed together
-    rank_pattern, alpha_pattern: names of layers with values of their own
-    modules_to_save: names of layers that are trained as a whole
-    method: what is learnt of a row
-    beta: how closely preferences hold the model to its reference; 0: there is no such weight
-    loss_type: how a preference becomes a loss
-    adaptation: what is trained: an adapter, one on a base in four bits, or every weight
-    label_smoothing: share of pairs that are taken to be the wrong way round
-    gamma: by how much the preferred answer is to be ahead
-    desirable, undesirable: weights of answers with the label true and false
-    sample_every_steps: prompts are answered every so many steps; 0: they are not
-    num_generations, max_completion_length, temperature: of answers that are graded
-    center_rewards: how strongly the rewards of a pair are held to a sum of 0
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
     """
 
     n_epochs: int
-    batch_size: int
-    accumulation: int = 1
+    batch_size: int  # packed rows of one micro-batch
+    accumulation: int = 1  # micro-batches of one optimizer step
     learning_rate: float
     rank: int
     alpha: int
     dropout: float
+    # "all-linear", or the names of the layers that get an adapter
     target_modules: str | tuple[str, ...] = ALL_LINEAR
-    max_length: int
-    warmup: float
+    max_length: int  # no packed row has more tokens
+    warmup: float  # share of all steps
     scheduler: Scheduler = "linear"
     weight_decay: float
-    grad_norm_max: float = 1.0
+    grad_norm_max: float = 1.0  # 0: gradients are not clipped
     seed: int
-    max_steps: int = 0
+    max_steps: int = 0  # 0: all steps of the epochs
     rslora: bool = False
     dora: bool = False
-    lora_plus: float = 1.0
-    neftune: float = 0.0
-    eval_every_steps: int = 0
-    best_checkpoint: bool = False
-    early_stopping_patience: int = 0
-    recompute: bool = False
-    offload: bool = False
-    shard_weights: bool = False
-    train_on_prompts: bool = False
-    packing: bool = True
+    lora_plus: float = 1.0  # learning rate of the matrices B by that of the matrices A
+    neftune: float = 0.0  # strength of the noise on embeddings
+    eval_every_steps: int = 0  # 0: validation rows are scored at the end of each epoch only
+    best_checkpoint: bool = False  # the adapter is that of the lowest validation loss
+    early_stopping_patience: int = 0  # evaluations without improvement that end the run; 0: none do
+    recompute: bool = False  # activations are computed again for the backward pass
+    train_on_prompts: bool = False  # all tokens are labels
+    packing: bool = True  # the documents of a packed row are computed together
+    # rank_pattern, alpha_pattern: names of layers with values of their own
     rank_pattern: tuple[tuple[str, int], ...] = ()
     alpha_pattern: tuple[tuple[str, int], ...] = ()
-    modules_to_save: tuple[str, ...] = ()
-    method: MethodName = "supervised"
+    modules_to_save: tuple[str, ...] = ()  # names of layers that are trained as a whole
+    method: MethodName = "supervised"  # what is learnt of a row
+    # how closely preferences hold the model to its reference; 0: there is no such weight
     beta: float = 0.0
-    loss_type: LossType = "sigmoid"
+    loss_type: LossType = "sigmoid"  # how a preference becomes a loss
+    # what is trained: an adapter, one on a base in four bits, or every weight
     adaptation: Adaptation = "lora"
-    label_smoothing: float = 0.0
-    gamma: float = 0.0
+    label_smoothing: float = 0.0  # share of pairs that are taken to be the wrong way round
+    gamma: float = 0.0  # margin by which the preferred answer is to be ahead
+    # desirable, undesirable: weights of answers with the label true and false
     desirable: float = 1.0
     undesirable: float = 1.0
-    sample_every_steps: int = 0
+    sample_every_steps: int = 0  # prompts are answered every so many steps; 0: they are not
+    # num_generations, max_completion_length, temperature: number, length and sampling of graded
+    # answers
     num_generations: int = 0
     max_completion_length: int = 0
     temperature: float = 1.0
-    center_rewards: float = 0.0
+    center_rewards: float = 0.0  # how strongly the rewards of a pair are held to a sum of 0
+    stop_if_nothing_learnt: bool = False  # the run fails once its steps show that nothing is learnt
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -149,55 +124,93 @@ HYPER_ADDED: Final = added_fields(
 )
 
 
-class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One attempt at training one adapter.
+class Engine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Implementation of training steps, and its distribution of weights over ranks."""
 
-    base_sha256: hash of the base model's files, see `tunery.runtime.blobs.base_files`
-    train_shards, valid_shards: safetensors files of packed rows
-    out_dir: receives the checkpoints `step-NNNNNNNN/` and, at the end, `adapter/`
-    reference_dir: keeps log-probabilities of answers before training; null: it is in `out_dir`
-    proof_dir: keeps what trainings have shown on this machine; null: everything is shown again
-    resume: checkpoints, newest first; the first that verifies is used
-    threads: of each rank; null: the ranks share all physical cores; a resume is equal to the bit
-      with the same number only
-    accelerators: how many devices each process must see; null: it is not checked
-    checkpoint_share: of the time that they may take; 0: they are written whatever they cost
-    checkpoint_each_epoch: one is written at the end of each epoch, whatever it costs
-    keep_checkpoints: how many of the newest stay in `out_dir`
-    start: null for an adapter that has learnt nothing
-    prompts: messages of a user that are answered during the training
-    grader: what says the worth of answers, as JSON; null: the method grades none
-    score_socket: where the agent asks models that score; null: the grader names none
-    score_calls_max: different questions that the job may ask them
-    ranks: processes of this machine that share the micro-batches of each step
-    devices: names of accelerators as the driver has them, one for each rank; empty: ranks compute
-      on processors, and a process that trains alone on the accelerator that it sees
-    """
+    # "single" is one process; the others are `torch.distributed` process groups
+    name: EngineName = "single"
+    # "copied": each rank has all of them (DDP); "sharded": each rank has a share of every decoder
+    # layer (`fully_shard`, ZeRO-3)
+    weights: Weights = "copied"
+    # stage of "deepspeed": 1 (optimizer states are sharded), 2 (and gradients), 3 (and weights)
+    zero_stage: Literal[1, 2, 3] = 2
+    cpu_offload: bool = False  # shards and optimizer states stay in the machine's memory
+    # context_parallel, tensor_parallel: ranks that share a row's tokens, or a layer's matrices
+    context_parallel: int = 1
+    tensor_parallel: int = 1
+
+    @property
+    def is_sharded(self) -> bool:
+        """True if ranks keep shares of the weights, and gather each layer together."""
+        return self.weights == "sharded"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where DeepSpeed's stage and the weights contradict each other."""
+        if self.name == "deepspeed" and (self.zero_stage == 3) != self.is_sharded:
+            raise ValueError("zero_stage 3 shards weights, 1 and 2 copy them: change one of both")
+
+    @classmethod
+    def from_log(cls, hyper: HyperParameters, ranks: int) -> "Engine":
+        """Return what runs the steps of a job on so many slots.
+
+        Jobs with several slots that were submitted before they named an engine get "fsdp2".
+        """
+        name: EngineName = "fsdp2" if hyper.engine == "single" and ranks > 1 else hyper.engine
+        if name == "single":
+            return cls()
+        is_sharded = hyper.shard_weights or hyper.offload  # copies stay where they compute
+        return cls(
+            name=name,
+            weights="sharded" if is_sharded else "copied",
+            zero_stage=3 if is_sharded and name == "deepspeed" else 2,
+            cpu_offload=hyper.offload,
+        )
+
+
+class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One attempt at training one adapter."""
 
     base_dir: str
     base_id: str
-    base_sha256: str
+    base_sha256: str  # hash of the base model's files, see `tunery.platform.blobs.base_files`
+    # train_shards, valid_shards: safetensors files of packed rows
     train_shards: tuple[str, ...]
     valid_shards: tuple[str, ...] = ()
-    out_dir: str
+    out_dir: str  # receives the checkpoints `step-NNNNNNNN/` and, at the end, `adapter/`
+    # grader of answers, as JSON; null: the method grades none
     grader: str | None = None
+    # checkpoints, newest first; the first that verifies is used
     resume: tuple[ResumeCandidate, ...] = ()
     hyper: Hyper
     precision: Precision = "auto"
+    # threads of each rank; null: the ranks share all physical cores; a resume is equal to the bit
+    # with the same number only
     threads: int | None = None
+    # how many devices each process must see; null: it is not checked
     accelerators: int | None = None
     checkpoint_every_steps: int = 20
     checkpoint_every_ms: Ms = 600_000
+    # share of the time that they may take; 0: they are always written
     checkpoint_share: float = 0.0
-    checkpoint_each_epoch: bool = False
-    keep_checkpoints: int = 3
+    checkpoint_each_epoch: bool = False  # one is written at the end of each epoch, at any cost
+    keep_checkpoints: int = 3  # how many of the newest stay in `out_dir`
+    # keeps log-probabilities of answers before training; null: it is in `out_dir`
     reference_dir: str | None = None
-    start: StartingAdapter | None = None
-    prompts: tuple[str, ...] = ()
+    start: StartingAdapter | None = None  # null for an adapter that has learnt nothing
+    prompts: tuple[str, ...] = ()  # messages of a user that are answered during the training
+    # keeps what trainings have shown on this machine; null: everything is shown again
     proof_dir: str | None = None
+    # socket of the agent for models that score; null: the grader names none
     score_socket: str | None = None
-    score_calls_max: int = CALLS_MAX
+    score_calls_max: int = CALLS_MAX  # different questions that the job may ask them
+    # processes that share the micro-batches of each step; `python -m tunery.ml.train` is one of
+    # them where its environment has RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and
+    # TUNERY_RENDEZVOUS (`file:///…` on one node, `tcp://host:port` over several)
     ranks: int = 1
+    engine: Engine = Engine()  # what runs their steps
+    # names of accelerators as the driver has them, one for each rank, which works on that number
+    # LOCAL_RANK of those that it sees; empty: ranks compute on processors, and a process that
+    # trains alone on the accelerator that it sees
     devices: tuple[str, ...] = ()
 
 
@@ -208,15 +221,12 @@ class ColocatedSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class VariantsSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One attempt at a training of several variants, which take turns and of which one is left.
+    """One attempt at a training of several variants, which take turns and of which one is left."""
 
-    training: what all have in common; its `hyper` counts for none, its `resume` names checkpoints
-      of all together, and its `out_dir` receives a folder for each variant
-    hypers: of each variant
-    """
-
+    # what all have in common; its `hyper` counts for none, its `resume` names checkpoints of all
+    # together, and its `out_dir` receives a folder for each variant
     training: TrainSpec
-    hypers: tuple[Hyper, ...]
+    hypers: tuple[Hyper, ...]  # hyper-parameters of each variant
 
     @property
     def trainings(self) -> dict[str, TrainSpec]:
@@ -231,75 +241,59 @@ class VariantsSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class BenchmarkFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A benchmark that both sides answer. sha256: of the file."""
+    """A benchmark that both sides answer."""
 
     name: str
     path: str
-    sha256: str
+    sha256: str  # hash of the file
 
 
 class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One comparison of a base model with an adapter.
-
-    adapter_dir: an adapter as PEFT saves it
-    out: the results file, see `tunery.work.scores.Scores`
-    items: JSON lines of multiple-choice items; null for the bundled ones
-    prompts: messages of a user that both sides answer; null for the bundled ones
-    valid_shards: packed validation rows, for the loss
-    valid_rows: JSON lines with `prompt_ids` (a rendered prompt) and `reference`, for exact matches
-    valid_rows_max: packed rows that are scored
-    accelerators: as in `TrainSpec`
-    method, beta, loss_type, label_smoothing, gamma, desirable, undesirable, max_completion_length:
-      as in `Hyper`
-    grader, score_socket, score_calls_max: as in `TrainSpec`
-    generated_max: rows of `valid_rows` that are answered
-    new_tokens_max: tokens of the answer to a validation row
-    answer_tokens_max: tokens of the answer to a prompt
-    measures: `eval.measures` of the job as JSON; null: the tenant chose none
-    measured_rows: rows of `valid_rows` that are answered for them
-    measured_tokens_max: tokens of the answer to one of them
-    adaptation: as in the training's `Hyper`: both sides are scored on the base as it was trained on
-    base_scores_dir: keeps what base models chose and answered on this machine; null: they are asked
-    own_prompts: whether a tenant wrote the prompts: the base model's answers are then not kept
-    benchmarks: files as `tunery.benchmarks.task` has them, with the names of their results
-    benchmark_items: at most so many items of each
-    share_ppm: of these items, as many as `tunery.gate.looks.items_at` says
-    scored: results of a smaller share, with all but the new items; null: nothing was asked yet
-    """
+    """One comparison of a base model with an adapter."""
 
     base_dir: str
     base_sha256: str
-    adapter_dir: str
-    out: str
-    items: str | None = None
+    adapter_dir: str  # an adapter as PEFT saves it
+    out: str  # the results file, see `tunery.work.scores.Scores`
+    items: str | None = None  # JSON lines of multiple-choice items; null for the bundled ones
+    # messages of a user that both sides answer; null for the bundled ones
     prompts: tuple[str, ...] | None = None
-    valid_shards: tuple[str, ...] = ()
+    valid_shards: tuple[str, ...] = ()  # packed validation rows, for the loss
+    # JSON lines with `prompt_ids` (a rendered prompt) and `reference`, for exact matches
     valid_rows: str | None = None
     precision: Precision = "auto"
     threads: int | None = None
-    accelerators: int | None = None
-    valid_rows_max: int = 32
-    generated_max: int = 8
-    new_tokens_max: int = 40
+    accelerators: int | None = None  # see `TrainSpec`
+    valid_rows_max: int = 32  # packed rows that are scored
+    generated_max: int = 8  # rows of `valid_rows` that are answered
+    new_tokens_max: int = 40  # tokens of the answer to a validation row
+    # method, beta, loss_type, label_smoothing, gamma, desirable, undesirable,
+    # max_completion_length: as in `Hyper`
     method: MethodName = "supervised"
     beta: float = 0.0
     loss_type: LossType = "sigmoid"
-    answer_tokens_max: int = 40
+    answer_tokens_max: int = 40  # tokens of the answer to a prompt
+    # see the training's `Hyper`: both sides are scored on the base as it was trained on
     adaptation: Adaptation = "lora"
     label_smoothing: float = 0.0
     gamma: float = 0.0
     desirable: float = 1.0
     undesirable: float = 1.0
     max_completion_length: int = 0
+    # grader, score_socket, score_calls_max: see `TrainSpec`
     grader: str | None = None
+    # keeps what base models chose and answered on this machine; null: they are asked
     base_scores_dir: str | None = None
+    # whether a tenant wrote the prompts: the base model's answers are then not kept
     own_prompts: bool = False
+    # files as `tunery.benchmarks.task` has them, with the names of their results
     benchmarks: tuple[BenchmarkFile, ...] = ()
-    benchmark_items: int = 0
-    share_ppm: int = PPM
+    benchmark_items: int = 0  # largest number of items of each
+    share_ppm: int = PPM  # share of these items, counted by `tunery.gate.looks.items_at`
+    # results of a smaller share, with all but the new items; null: nothing was asked yet
     scored: str | None = None
-    measures: str | None = None
-    measured_rows: int = 0
-    measured_tokens_max: int = MEASURED_TOKENS_MAX
+    measures: str | None = None  # `eval.measures` of the job as JSON; null: the tenant chose none
+    measured_rows: int = 0  # rows of `valid_rows` that are answered for them
+    measured_tokens_max: int = MEASURED_TOKENS_MAX  # tokens of the answer to one of them
     score_socket: str | None = None
     score_calls_max: int = CALLS_MAX

@@ -1,7 +1,9 @@
-"""What a warm process is told: which piece of work it becomes.
+"""Orders to processes that have their libraries loaded: which piece of work they become.
 
-A warm process, `python -m tunery.ml.warm`, has imported all that work needs and waits. It gets one
-order, as a JSON line on its standard input, and says `BEGUN` once it has taken it.
+A warm process, `python -m tunery.ml.warm`, has imported all that work needs and waits. It gets an
+order, as a JSON line on its standard input, and says `BEGUN` once it has taken it. A training that
+is started as `GOES_ON` says `ENDED` once it has finished, and waits for a second order, the
+evaluation of its job.
 """
 
 from typing import Final, Literal, TypeAlias, get_args
@@ -9,22 +11,23 @@ from typing import Final, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import Struct
 
-WarmModule: TypeAlias = Literal["tunery.ml.train", "tunery.ml.score"]
+WarmModule: TypeAlias = Literal["tunery.ml.train", "tunery.ml.train_and_score", "tunery.ml.score"]
 WARM_MODULES: Final[tuple[str, ...]] = get_args(WarmModule)
+TRAIN: Final[WarmModule] = "tunery.ml.train"
+GOES_ON: Final[WarmModule] = "tunery.ml.train_and_score"
+SCORE: Final[WarmModule] = "tunery.ml.score"
 BEGUN: Final = b"begun\n"
+ENDED: Final = b"ended\n"
+#: how long a training that has ended waits for its evaluation. Its result is stored in that time.
+WAIT_S: Final = 60
 
 
 class Order(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One piece of work.
+    """One piece of work."""
 
-    module: whose process it becomes
-    spec: that process's only argument
-    folder: its working directory
-    """
-
-    module: WarmModule
-    spec: str
-    folder: str
+    module: WarmModule  # module whose process it becomes
+    spec: str  # path of the spec, the process's only argument
+    folder: str  # its working directory
 
 
 def encode_order(order: Order) -> bytes:

@@ -1,9 +1,4 @@
-"""`tunery demo`: the whole loop on this machine, with a machine that dies on the way.
-
-`claims` lists what is claimed, `steps` holds the steps that check it, `run` runs them with a shared
-`context`. `commands` runs ours as a user would, `display` prints, `recording` turns a run into a
-page of documentation, `polling` waits for the API, `receiver` is the webhook endpoint.
-"""
+"""`tunery demo`: the whole loop on this machine, with a machine that dies on the way."""
 
 import asyncio
 import json
@@ -15,7 +10,7 @@ import click
 EPILOG = """\
 \b
 Examples:
-  tunery demo                    about ten minutes on two cores
+  tunery demo                    five to eight minutes on two cores
   tunery demo --keep             keep its data directory, to look at logs and blobs
   tunery demo --data mine.jsonl  the same with your own rows
   tunery demo --json             the demo on stderr, one JSON object last on stdout

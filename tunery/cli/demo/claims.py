@@ -35,16 +35,13 @@ CLAIMS: Final = (
 
 @dataclass
 class DemoResult:
-    """What the demo has shown so far.
+    """Results of the demo so far."""
 
-    held: whether each claim was checked and is true
-    figures: what was measured, by name, as `--json` prints it
-    failure: why the demo stopped early; None while it has not
-    """
-
+    # whether each claim was checked and is true
     held: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(CLAIMS, False))
+    # measured values by name, as `--json` prints them
     figures: dict[str, float | int | str] = field(default_factory=dict)
-    failure: str | None = None
+    failure: str | None = None  # why the demo stopped early; None while it has not
 
     def check(self, claim: str, holds: bool) -> bool:
         """Record whether `claim` holds, and return it. Raises KeyError for an unknown claim."""

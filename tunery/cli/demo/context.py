@@ -15,35 +15,28 @@ EXAMPLES: Final = Path(__file__).parents[3] / "examples"
 
 @dataclass
 class DemoContext:
-    """Passed to every step.
-
-    data: the user's own training file; None for the example
-    file_id: the accepted training file
-    estimate: the API's answer to the estimate request
-    webhook_secret: signs what the receiver gets
-    losses: training loss by step, as last reported
-    killed_node, surviving_node: ids of the two agents
-    last_checkpoint_step: the newest checkpoint when the agent was killed
-    job: the job after its end
-    model_id: the registered version
-    """
+    """Passed to every step."""
 
     stack: Stack
     api: AsyncApi
     display: Display
     result: DemoResult
     receiver: Receiver
-    data: Path | None
-    file_id: str = ""
+    data: Path | None  # the user's own training file; None for the example
+    file_id: str = ""  # the accepted training file
+    # the API's answer to the estimate request
     estimate: dict[str, Any] = field(default_factory=dict)
-    webhook_secret: str = ""
+    webhook_secret: str = ""  # signs what the receiver gets
     job_id: str = ""
+    # training loss by step, as last reported
     losses: dict[int, float] = field(default_factory=dict)
+    # killed_node, surviving_node: ids of the two agents
     killed_node: str = ""
     surviving_node: str = ""
-    last_checkpoint_step: int = 0
-    job: dict[str, Any] = field(default_factory=dict)
-    model_id: str = ""
+    last_checkpoint_step: int = 0  # the newest checkpoint when the agent was killed
+    job: dict[str, Any] = field(default_factory=dict)  # the job after its end
+    model_id: str = ""  # the registered version
+    second_job_id: str = ""  # the job whose version shares a stage with the first one
 
     @property
     def training_file(self) -> Path:

@@ -13,7 +13,7 @@ from tunery.cli.demo.claims import DemoResult
 
 SPARK_WIDTH = 40
 PLAIN_EVERY = 5  # steps between two loss lines where nothing can be redrawn
-RECORDED_EVERY = 20  # steps between two loss lines of a recording
+RECORDED_EVERY = 8  # steps between two loss lines of a recording
 
 
 class Display:
@@ -43,7 +43,7 @@ class Display:
         self._print(f"   {text}")
 
     def answers(self, prompt: str, before: str, after: str) -> None:
-        """What the base model and the adapter answer to a prompt."""
+        """Print the answers of the base model and of the adapter to a prompt."""
         self._print(f"   {prompt}", ("bold", 3, None))
         self._print(f"     before  {before}", ("dim", 13, None))
         self._print(f"     after   {after}")

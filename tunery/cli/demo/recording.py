@@ -29,7 +29,7 @@ HEAD: Final = """\
 <!-- Made by `tunery demo --record docs`. Do not edit. -->
 
 This is what `make demo` prints: the transcript of one real run on {date}, on a machine with
-{machine}. Of the loss lines, every twentieth step is shown. Each line with a check mark is a claim
+{machine}. Of the loss lines, every eighth step is shown. Each line with a check mark is a claim
 that the demo has checked; a claim that does not hold makes the command fail.
 
 ```text

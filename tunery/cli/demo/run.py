@@ -30,10 +30,11 @@ STEPS: Final = (
     training.resume,
     results.gate,
     results.registry,
-    serving.answers,
-    serving.verify,
     results.webhook,
     results.bill,
+    serving.submit_second,
+    serving.answers,
+    serving.verify,
     serving.share,
     results.replay,
 )
@@ -47,10 +48,10 @@ What to try next
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """data: the user's training file, None for the example; keep: leave the data directory."""
+    """Options of the demo."""
 
-    data: Path | None
-    keep: bool
+    data: Path | None  # the user's training file; None: the example
+    keep: bool  # leave the data directory
 
 
 async def run_demo(options: DemoOptions, display: Display) -> DemoResult:

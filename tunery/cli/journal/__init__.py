@@ -1,7 +1,4 @@
-"""`tunery journal`: inspects, verifies, exports and imports journals.
-
-`connection` connects to Kafka, `scan` reads journals, `restore` imports them, `render` prints.
-"""
+"""`tunery journal`: inspects, verifies, exports and imports journals."""
 
 import asyncio
 import os
@@ -33,6 +30,7 @@ Examples:
   tunery journal tail pool --void             also records that do not count, and why
   tunery journal inspect job 3 1207           one record, decoded, or why it cannot be decoded
   tunery journal inspect job 3 41 --commands  one command of the stream
+  tunery journal refuse pool 0 1207 --reason "names a node that never was"
   tunery journal verify                       the hash chain of every partition
   tunery journal verify job --json
   tunery journal export job job.jsonl
@@ -144,6 +142,53 @@ def inspect(
         raise SystemExit(1)
 
 
+@command.command("refuse")
+@click.argument("stream", type=click.Choice(STREAMS))
+@click.argument("partition", type=PARTITION)
+@click.argument("offset", type=click.IntRange(min=0))
+@click.option("--reason", required=True, help="Why, for those who read the journal later.")
+@click.option(
+    "--secret",
+    "secret_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with the secret of commands. [that of the data directory]",
+)
+@_options.data_dir
+@_options.as_json
+def refuse(
+    stream: str,
+    partition: int,
+    offset: int,
+    reason: str,
+    secret_file: Path | None,
+    folders: DataDir,
+    as_json: bool,
+) -> None:
+    """Have the command at OFFSET refused, which stops its partition of STREAM.
+
+    OFFSET is that of the commands, as the log line of the stopped partition has it. The order is
+    signed and stays in the journal; the owner rejects the command and continues. Nothing else of it
+    happens, so look first at what it asked for.
+    """
+    from tunery.cli.journal import refusing
+    from tunery.cli.journal.connection import open_log
+
+    async def order() -> "refusing.Refused":
+        keys = refusing.operator_keys(folders, secret_file, os.environ)
+        async with open_log(folders) as log:
+            author = refusing.author()
+            return await refusing.refuse(log, stream, partition, offset, author, reason, keys)
+
+    refused = asyncio.run(order())
+    if as_json:
+        _json(refused)
+        return
+    click.echo(
+        f"{stream}/{partition}: command {refused.command_id} is to be refused; the order is at "
+        f"offset {refused.claim} of the journal"
+    )
+
+
 @command.command("verify")
 @click.argument("streams", nargs=-1, type=click.Choice(STREAMS))
 @click.option("--partition", "-p", type=PARTITION, help="Only this one. [all]")
@@ -154,8 +199,9 @@ def verify(
 ) -> None:
     """Verify the hash chain of STREAMS [all] from the first record; name the first bad one.
 
-    The head is the hash of a partition's last record: equal heads are equal journals. Exit code 1
-    when a record is bad.
+    The head is the hash of a partition's last record: equal heads are equal journals. Streams refer
+    to each other: a record that follows from one which another journal does not have is named, too.
+    Exit code 1 when a record is bad.
     """
     from tunery.cli.journal import scan
     from tunery.cli.journal.connection import open_log
@@ -196,23 +242,29 @@ def export(stream: str, file: str, partition: int | None, folders: DataDir, as_j
 
 
 @command.command("import")
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--replace", is_flag=True, help="Delete the present journal of the stream first.")
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+)
+@click.option("--replace", is_flag=True, help="Delete the present journals of the streams first.")
 @_options.data_dir
 @_options.as_json
-def import_journal(file: Path, replace: bool, folders: DataDir, as_json: bool) -> None:
-    """Import the partitions in FILE, each followed by an operator's claim.
+def import_journal(files: tuple[Path, ...], replace: bool, folders: DataDir, as_json: bool) -> None:
+    """Import the partitions in FILES, each followed by an operator's claim.
 
-    Stop the services first (`tunery down`, then `tunery up --no-services`). The file is verified
+    Stop the services first (`tunery down`, then `tunery up --no-services`). All files are verified
     before anything is written. A journal that is not empty is refused unless --replace is given.
-    Import exports of the same moment: streams refer to each other.
+    Name the exports of all streams at once: exports of different moments, whose streams refer to
+    records that others lack, are refused.
     """
     from tunery.cli.journal.connection import open_log
     from tunery.cli.journal.restore import Restored, restore
 
     async def import_all() -> "list[Restored]":
         async with open_log(folders) as log:
-            return await restore(log, file, replace=replace)
+            return await restore(log, files, replace=replace)
 
     restored = asyncio.run(import_all())
     if as_json:
@@ -252,14 +304,19 @@ def _print_record(record: "RecordReport") -> None:
 def _report(tallies: "Iterable[PartitionReport]", as_json: bool, err: bool = False) -> None:
     """Print a table or one JSON object. Exit code 1 when a partition is bad."""
     from tunery.cli.journal.render import print_table
+    from tunery.runtime.tools.inspection import missing_causes
 
     partitions = list(tallies)
-    sound = all(tally.bad is None for tally in partitions)
+    missing = list(missing_causes(partitions))
+    sound = not missing and all(tally.bad is None for tally in partitions)
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode({"sound": sound, "partitions": partitions}), err=err)
+        report = {"sound": sound, "missing": missing, "partitions": partitions}
+        click.echo(msgspec.json.encode(report), err=err)
     else:
         print_table(partitions, err=err)
+        for text in missing:
+            click.echo(f"bad: {text}", err=err)
     if not sound:
         raise SystemExit(1)

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from tunery.local import settings
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
+from tunery.platform.bus.kafka import KafkaLog
+from tunery.platform.connections import patient_kafka_settings
 from tunery.runtime.bus.abstract import BusError
-from tunery.runtime.bus.kafka import KafkaLog
-from tunery.runtime.connections import patient_kafka_settings
 
 
 @asynccontextmanager

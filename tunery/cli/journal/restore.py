@@ -8,7 +8,7 @@ offset 0 of the commands topic that is there now.
 import os
 import socket
 from collections import deque
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,8 @@ import click
 from msgspec import Struct
 
 from schemas.envelope import Claim
-from schemas.topics import PARTITIONS, STREAMS, TOPICS, Stream
+from schemas.streams import PARTITIONS, Stream
+from schemas.topics import STREAMS, TOPICS
 from tunery.local.errors import LocalError
 from tunery.runtime.bus.abstract import Appended, Commit, OperatedLog, Record
 from tunery.runtime.bus.reading import record_at
@@ -27,7 +28,7 @@ from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.decision import read_command
 from tunery.runtime.journal.reader import START
 from tunery.runtime.tools.archive import ArchiveError, ArchiveReader
-from tunery.runtime.tools.inspection import PartitionReport, PartitionScan
+from tunery.runtime.tools.inspection import PartitionReport, PartitionScan, missing_causes
 
 WINDOW: Final = 256  # records in flight
 SAY_EVERY: Final = 50_000  # records
@@ -35,29 +36,42 @@ STOP: Final = "stop the services first: `tunery down`, then `tunery up --no-serv
 
 
 class Restored(Struct, frozen=True, kw_only=True):
-    """What became of one partition.
-
-    records: how many were written
-    next_command: number of the next command
-    base: number of the command at offset 0 of the commands topic, as the claim says
-    incarnation: offset of the operator's claim
-    """
+    """Result of restoring one partition."""
 
     stream: str
     partition: int
-    records: int
-    next_command: int
-    base: int
-    incarnation: int
+    records: int  # number of records written
+    next_command: int  # number of the next command
+    base: int  # number of the command at offset 0 of the commands topic, as the claim records it
+    incarnation: int  # offset of the operator's claim
 
 
-async def restore(log: OperatedLog, file: Path, *, replace: bool) -> list[Restored]:
-    """Restore every partition in the file. Nothing is written unless all of it is sound.
+async def restore(log: OperatedLog, files: Sequence[Path], *, replace: bool) -> list[Restored]:
+    """Restore every partition in the files. Nothing is written unless all of it is sound.
 
-    Raises LocalError: what is wrong with the file, or with the journal that is there.
+    Raises LocalError: what is wrong with a file, or with a journal that is there.
     """
-    stream, tallies = _verify_file(file)
+    exports = [(file, *_verify_file(file)) for file in files]
+    tallies = [tally for _, _, partitions in exports for tally in partitions.values()]
+    if missing := next(missing_causes(tallies), None):
+        raise LocalError(
+            f"these exports are of different moments: {missing}",
+            "stop the services, and export all streams again",
+        )
     await log.create(TOPICS, PARTITIONS)
+    for _, stream, partitions in exports:
+        await _refuse_present(log, stream, partitions, replace=replace)
+    restored = []
+    for file, stream, partitions in exports:
+        await _write(log, stream, file)
+        restored += [await _claim(log, stream, tally) for tally in partitions.values()]
+    return restored
+
+
+async def _refuse_present(
+    log: OperatedLog, stream: Stream, tallies: dict[int, PartitionReport], *, replace: bool
+) -> None:
+    """Raises LocalError where an owner runs, or records are there that may not be deleted."""
     if await log.members(f"tunery.{stream.name}.owner"):
         raise LocalError(f"the owner of {stream.name} is running", STOP)
     if replace:
@@ -69,12 +83,13 @@ async def restore(log: OperatedLog, file: Path, *, replace: bool) -> list[Restor
                 f"{stream.name}/{partition} holds the records [{start}, {end})",
                 "restore into an empty data directory, or delete what is there with --replace",
             )
-    await _write(log, stream, file)
-    return [await _claim(log, stream, tally) for tally in tallies.values()]
 
 
 def _verify_file(file: Path) -> tuple[Stream, dict[int, PartitionReport]]:
-    """What the file holds, verified by the rule that readers apply."""
+    """Verify an archive by the rules that readers of the journal apply.
+
+    Returns its stream and a report for each partition. Raises LocalError for a damaged archive.
+    """
     try:
         with file.open("rb") as source:
             reading = ArchiveReader(source)
@@ -168,10 +183,10 @@ async def _claim(log: OperatedLog, stream: Stream, tally: PartitionReport) -> Re
 
 
 async def _base(log: OperatedLog, stream: Stream, tally: PartitionReport) -> int:
-    """Where the commands topic goes on.
+    """Return the number of the command at offset 0 of the commands topic.
 
-    When it holds the last command that the journal decided it is the journal's own: its numbers
-    stay. Else it is another one, of which nothing was decided.
+    If the topic holds the last command that the journal decided, it is the journal's original topic
+    and its numbers stay. Otherwise it is a new topic, of which no command was decided.
     """
     topic, last = stream.commands.name, tally.cause - tally.base
     start, end = await log.bounds(topic, tally.partition)

@@ -11,15 +11,16 @@ from typing import IO, Any, Final, get_args
 import click
 
 from schemas.sealed import Sealed, SealedField
-from schemas.topics import PARTITIONS, STREAMS, Stream, Topic
+from schemas.streams import PARTITIONS, Stream, Topic
+from schemas.topics import STREAMS
 from schemas.units import Ms
 from tunery.local.errors import LocalError
+from tunery.platform.seal.abstract import SealError
+from tunery.platform.seal.directory import DirectoryKeyStore
+from tunery.platform.seal.roots import Roots
+from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.bus.abstract import Log, Record
 from tunery.runtime.bus.reading import record_at
-from tunery.runtime.seal.abstract import SealError
-from tunery.runtime.seal.directory import DirectoryKeyStore
-from tunery.runtime.seal.roots import Roots
-from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.tools.archive import ArchiveWriter
 from tunery.runtime.tools.inspection import (
     Inspector,
@@ -37,27 +38,18 @@ STOPS: Final = frozenset({"divergent", "unreadable"})
 
 
 def partitions_of(partition: int | None) -> tuple[int, ...]:
-    """The one partition, or all for None."""
     return tuple(range(PARTITIONS)) if partition is None else (partition,)
 
 
 @dataclass(frozen=True)
 class TailOptions:
-    """What a tail shows.
-
-    key: only records of this key
-    with_void: also claims and void records
-    lines_max: how many of the records that were there at the start
-    follow: continue with new records
-    """
-
-    key: str | None
-    with_void: bool
-    lines_max: int
-    follow: bool
+    key: str | None  # only records of this key; None: all
+    with_void: bool  # include claims and void records
+    lines_max: int  # number of existing records to print
+    follow: bool  # continue with new records
 
     def selects(self, record: Record, verdict: Verdict) -> bool:
-        """Whether the record is shown; a record that stops readers always is."""
+        """True if the record is printed; a record that stops readers always is."""
         if verdict in STOPS:
             return True
         if self.key is not None and record.key != self.key.encode():
@@ -154,12 +146,12 @@ async def inspect_command(
 ) -> RecordReport:
     """Read one command. Raises LocalError when it does not exist, or was trimmed."""
     stream = STREAMS[name]
-    await _start_of(log, stream.commands, partition, offset)
+    await start_of(log, stream.commands, partition, offset)
     record = await record_at(log, stream.commands.name, partition, offset)
     return look_at_command(stream, record, show)
 
 
-async def _start_of(log: Log, topic: Topic, partition: int, offset: int) -> int:
+async def start_of(log: Log, topic: Topic, partition: int, offset: int) -> int:
     """Return the first offset that is kept. Raises LocalError when `offset` has no record."""
     start, end = await log.bounds(topic.name, partition)
     if not start <= offset < end:
@@ -176,7 +168,7 @@ async def inspect(
 ) -> RecordReport:
     """Read one record, judged as readers judge it. Raises LocalError when it does not exist."""
     stream = STREAMS[name]
-    start = await _start_of(log, stream.journal, partition, offset)
+    start = await start_of(log, stream.journal, partition, offset)
     inspector = Inspector(stream, show)
     async for records in records_of(log, stream, {partition: (start, offset + 1)}):
         for record in records:

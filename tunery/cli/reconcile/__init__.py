@@ -1,7 +1,4 @@
-"""`tunery reconcile`: compares the log with the ledger, job costs and invoices.
-
-`comparison` reads all of them and names the first difference of each.
-"""
+"""`tunery reconcile`: compares the log with the ledger, job costs and invoices."""
 
 import asyncio
 from typing import TYPE_CHECKING

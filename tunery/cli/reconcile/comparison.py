@@ -13,14 +13,15 @@ from msgspec import Struct, to_builtins
 
 from schemas.account import InvoiceClosed
 from schemas.envelope import Header
-from schemas.topics import ACCOUNT, POOL, Stream
+from schemas.streams import Stream
+from schemas.topics import ACCOUNT, POOL
 from schemas.units import HOUR_MS
 from services.billing.adapters.ledger import read_invoices, read_prices
 from services.billing.app import LEDGER, TENANTS
 from services.billing.project import project_ledger, project_tenants
-from services.gateway.app import VIEWS_PROJECTION
-from services.gateway.jobs.pool_projection import project_pool
-from services.gateway.jobs.tables import USAGE
+from services.gateway.views.host import VIEWS_PROJECTION
+from services.gateway.views.projections.pool import project_pool
+from services.gateway.views.tables.jobs import USAGE
 from tunery.billing.invoice import Altered, Invoice
 from tunery.billing.lines import HourlyPrices, JobCosts, PricedJob, PricedUse, PriceMissing
 from tunery.billing.periods import period, period_of

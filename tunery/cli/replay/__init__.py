@@ -1,8 +1,4 @@
-"""`tunery replay --verify`: rebuilds all state from offset 0 and compares it with the live state.
-
-`catalogue` lists what is rebuilt; `states` compares the states of streams, `rows` the rows of
-projections; `verify` runs both.
-"""
+"""`tunery replay --verify`: rebuilds all state from the log and compares it with the live one."""
 
 import asyncio
 from typing import TYPE_CHECKING

@@ -5,9 +5,8 @@ from typing import Any, Final
 
 from services.billing import app as billing
 from services.eval import app as evaluation
-from services.gateway import app as gateway
-from services.gateway.audit.refused_senders import KIND as REFUSED_SENDER
-from services.gateway.jobs.projection import RESULTS
+from services.gateway.views import host as gateway
+from services.gateway.views.todos import MIRROR_FILES, REFUSED_SENDER, RESULTS
 from services.ingest import app as ingest
 from services.ingest.project import ERASE as ERASE_BLOBS
 from services.ingest.project import ERASE_TENANT
@@ -19,9 +18,12 @@ from services.scheduler import app as scheduler
 from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.verbs import Aggregate
 
-#: kinds of to-do rows that end without an event, so that the log does not tell which are left
+#: kinds of `unrecorded` effects: their rows end without an event
 UNRECORDED: Final = tuple(
-    sorted({ERASE_BLOBS, ERASE_TENANT, ERASE_VERSIONS, ERASE_WORK, REFUSED_SENDER, RESULTS})
+    sorted(
+        {ERASE_BLOBS, ERASE_TENANT, ERASE_VERSIONS, ERASE_WORK, REFUSED_SENDER, RESULTS}
+        | MIRROR_FILES.keys()
+    )
 )
 AGGREGATES: Final[Mapping[str, tuple[Aggregate[Any], ...]]] = {
     "billing": (billing.ACCOUNTS,),

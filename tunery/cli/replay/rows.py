@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from schemas.topics import Stream
+from schemas.streams import Stream
 from tunery.cli.replay.catalogue import UNRECORDED
+from tunery.platform.store.postgres import PostgresStore, connect_store, open_store
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.journal.reader import START, Accepted, JournalReader, Position
 from tunery.runtime.store.abstract import RowBatch, SavedPosition, StreamPartition
-from tunery.runtime.store.postgres import PostgresStore, connect_store, open_store
 from tunery.runtime.verbs import Change
 
 CONNECTIONS_MAX: Final = 4

@@ -20,16 +20,11 @@ SELECT tenant, hour_utc, sum(gpu_ms)::bigint AS gpu_ms FROM billing.ledger GROUP
 
 @dataclass(frozen=True)
 class StreamComparison:
-    """The comparison of one stream.
-
-    behind: partitions whose owner has not written a digest of the latest state yet
-    difference: the first difference; None when the states are equal
-    """
-
     stream: str
     replays: tuple[Replay[Any], ...]
+    # partitions whose owner has not written a digest of the latest state yet
     behind: tuple[int, ...]
-    difference: str | None
+    difference: str | None  # the first difference; None when the states are equal
 
     @property
     def accepted(self) -> int:
@@ -73,7 +68,7 @@ async def ledger_by_month(
 
 
 def quota_by_month(replays: Sequence[Replay[Any]]) -> dict[tuple[str, str], GpuMs]:
-    """What the `job` decider has counted, from its replayed states."""
+    """Return used GPU-ms by tenant and month from replayed states of the `job` decider."""
     return {
         (name, month): gpu_ms
         for replay in replays

@@ -11,7 +11,7 @@ from tunery.cli._verification import VerifiedPart, open_servers
 from tunery.cli.replay import rows, states
 from tunery.cli.replay.catalogue import AGGREGATES, PROJECTIONS
 from tunery.local.paths import DataDir
-from tunery.runtime.bus.kafka import KafkaLog
+from tunery.platform.bus.kafka import KafkaLog
 from tunery.runtime.journal.acceptance import PartitionStopped
 
 SETTLE_S_MAX: Final = 20  # a live system changes while we read: try again

@@ -1,11 +1,4 @@
-"""`tunery simulate`: plays a trace of jobs through the scheduler's planner.
-
-`trace_jobs` is a job of a trace; `traces` reads CSV and the Standard Workload Format, `journals`
-journals of the pool; `policies` names the ways to serve the queue; `what_if` changes a trace or its
-pool; `spot` reads how spot machines came and went; `trace_player` plays all of it on virtual time;
-`outcome` is what came of it; `page` shows it with `plots`. The planner is the scheduler's own, not
-a copy.
-"""
+"""`tunery simulate`: plays a trace of jobs through the scheduler's planner."""
 
 import json
 from dataclasses import replace
@@ -177,7 +170,7 @@ def _with_spot(setting: "Setting", file: Path, nodes: int | None, notice_s: int)
 def _summary(
     trace: Path, policy: str, setting: "Setting", left_out: int, played: "Played"
 ) -> list[str]:
-    """What was played, and what was not."""
+    """Describe the simulated trace and cluster, and the jobs that were left out."""
     said = [f"{trace.name}: policy {policy}, {setting.nodes} nodes of {setting.slots} slots."]
     if left_out:
         said.append(f"{left_out} jobs are left out: they did not run, or have not ended.")
@@ -202,7 +195,7 @@ def _show(figures: dict[str, dict[str, float | int]], said: list[str], as_json: 
     if not others:
         _api.show_one(first, False, [(name, value) for name, value in first.items()])
         return
-    _api.show(
+    _api.show_rows(
         list(first),
         False,
         ["", *figures],
@@ -221,7 +214,7 @@ def _show_estimates(trace: Path, as_json: bool) -> None:
     if not rows:
         raise click.ClickException(f"{trace}: no job of it succeeded, or it is no journal.")
     columns = ("work", "jobs", "median_of_estimate_pct", "within_p50_pct", "within_p90_pct")
-    _api.show(rows, as_json, columns, lambda row: [row.get(column) for column in columns])
+    _api.show_rows(rows, as_json, columns, lambda row: [row.get(column) for column in columns])
 
 
 def _compare_decisions(trace: Path, as_json: bool) -> None:

@@ -48,51 +48,38 @@ class JournalUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RecordDifference:
-    """Decisions of one record that are not made again.
+    """Decisions of one record that are not made again."""
 
-    location: its partition and offset.
-    recorded, decided: kinds of its decisions, and of those that are made now.
-    """
-
-    location: str
+    location: str  # its partition and offset
+    # recorded, decided: kinds of its decisions, and of those that are made now
     recorded: tuple[str, ...]
     decided: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class Decisions:
-    """Decisions of a journal, compared with those of today's scheduler.
+    """Decisions of a journal, compared with those of today's scheduler."""
 
-    records: that count.
-    compared: decisions in them.
-    kinds: how many of each kind.
-    differences: records in which they are not the same bytes.
-    """
-
-    records: int = 0
-    compared: int = 0
-    kinds: Counter[str] = field(default_factory=Counter)
+    records: int = 0  # number of records that count
+    compared: int = 0  # decisions in them
+    kinds: Counter[str] = field(default_factory=Counter)  # how many of each kind
+    # records in which they are not the same bytes
     differences: list[RecordDifference] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class PoolHistory:
-    """What a journal says of jobs and nodes.
+    """Jobs and nodes in an export of a pool's journal."""
 
-    jobs: placements that ran and ended: for each job one of training and one of evaluation.
-    jobs_open: how many had not ended, or never ran.
-    nodes: the largest number of nodes at one time.
-    slots: the most frequent number of slots of a node.
-    """
-
+    # placements that ran and ended: for each job one of training and one of evaluation
     jobs: list[TraceJob]
-    jobs_open: int
-    nodes: int
-    slots: int
+    jobs_open: int  # number of jobs that had not ended, or never ran
+    nodes: int  # the largest number of nodes at one time
+    slots: int  # the most frequent number of slots of a node
 
 
 def is_journal(content: bytes) -> bool:
-    """Whether a file is an export of a journal."""
+    """True if a file is an export of a journal."""
     return content.startswith(HEAD)
 
 

@@ -66,7 +66,23 @@ def outcome(played: Played, slots: int) -> dict[str, float | int]:
         if of_lane:
             kept = sum(job.wait_ms < promise_ms for job in of_lane)
             figures[key] = round(100 * kept / len(of_lane), 2)
+    for (lane_number, size), of_size in sorted(waits_by_size(played).items()):
+        name = f"{LANES[lane_number]}_from_{size}_slots"
+        figures[f"{name}_p99_wait_h"] = _hours(_quantile(of_size, 99))
+        figures[f"{name}_max_wait_h"] = _hours(of_size[-1])
     return figures
+
+
+def waits_by_size(played: Played) -> dict[tuple[int, int], list[Ms]]:
+    """Waits in order, by lane and size: 1 slot, from 2, from 4, from 8 and so on.
+
+    A share of all jobs hides those that are few: whole nodes and gangs wait the longest.
+    """
+    waits: dict[tuple[int, int], list[Ms]] = {}
+    for job in sorted(played.jobs, key=lambda job: job.wait_ms):
+        size = 1 << (job.job.slots.bit_length() - 1)
+        waits.setdefault((job.job.lane, size), []).append(job.wait_ms)
+    return waits
 
 
 def calibration(jobs: Sequence[TraceJob]) -> dict[str, float]:

@@ -16,6 +16,7 @@ _ONE_QUEUE: Final = replace(
     premium_capped=False,
     patience=0,
     preempting=0,
+    kept_max=0,
     backfill_max=UNLIMITED,
     starts_max=UNLIMITED,
 )

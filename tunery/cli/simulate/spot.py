@@ -25,16 +25,11 @@ Steps: TypeAlias = tuple[tuple[Ms, int], ...]  # since when, and which value
 
 @dataclass(frozen=True, slots=True)
 class SpotSeries:
-    """Machines of a zone over time.
+    """Machines of a zone over time."""
 
-    machines: how many there are, since when; ascending, from 0 on.
-    prices: of a machine-hour in millionths of the series' currency; empty: it does not say.
-    length_ms: then the series begins again.
-    """
-
-    machines: Steps
-    prices: Steps
-    length_ms: Ms
+    machines: Steps  # how many there are, since when; ascending, from 0 on
+    prices: Steps  # prices of a machine-hour in millionths of the series' currency; empty: unknown
+    length_ms: Ms  # then the series begins again
 
     @property
     def machines_max(self) -> int:
@@ -44,18 +39,12 @@ class SpotSeries:
 
 @dataclass(frozen=True, slots=True)
 class SpotScenario:
-    """Spot nodes of a pool whose machines come and go as a series says.
+    """Spot nodes of a pool whose machines come and go as a series says."""
 
-    series: of a zone; its largest number of machines are all of the nodes.
-    nodes: how many nodes are spot machines.
-    notice_ms: from the notice of a machine to its end.
-    saved_every_ms: from one checkpoint of a job to the next, as the product's default is.
-    """
-
-    series: SpotSeries
-    nodes: int
-    notice_ms: Ms = NOTICE_MS
-    saved_every_ms: Ms = 600_000
+    series: SpotSeries  # machines of a zone; their largest number is the number of nodes
+    nodes: int  # how many nodes are spot machines
+    notice_ms: Ms = NOTICE_MS  # time from the notice of a machine to its end
+    saved_every_ms: Ms = 600_000  # time between checkpoints of a job, by default the product's
 
     def changes(self) -> Iterator[tuple[Ms, int]]:
         """When another number of nodes has a machine, and how many then, without end."""
@@ -68,7 +57,7 @@ class SpotScenario:
                     before = up
 
     def price_micro(self, began: Ms, ended: Ms) -> Micro:
-        """What a machine costs over this time."""
+        """Return the cost of a machine from `began` to `ended`; the price series repeats."""
         series, micro_ms = self.series, 0
         if not series.prices:
             return 0

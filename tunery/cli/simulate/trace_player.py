@@ -10,7 +10,7 @@ from schemas.training import NodeConstraints
 from schemas.units import Micro, Ms
 from tunery.cli.simulate.spot import SAVING_MS, SpotScenario
 from tunery.cli.simulate.trace_jobs import TraceJob
-from tunery.plan.scheduling.plan import Plan, Preemption, Start, plan
+from tunery.plan.scheduling.plan import Plan, plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import Policy
 from tunery.plan.scheduling.requests import (
@@ -33,27 +33,17 @@ SERIES_MAX: Final = 20  # rounds of a spot series, after which jobs that are lef
 
 @dataclass(slots=True)
 class PlayedJob:
-    """A job and what came of it.
-
-    left_ms: work that is in no checkpoint.
-    restart_ms: what its next start costs before it works.
-    lease: how often it was granted; its events carry that number.
-    started_at: its first start.
-    ends_at: when its last start ends, if nothing stops it.
-    preemptions: how often it was stopped for others.
-    interrupted_at: when it lost spot nodes.
-    lost_ms: slots × time that both cost.
-    """
+    """A job and what came of it."""
 
     job: TraceJob
-    left_ms: Ms
-    restart_ms: Ms = 0
-    lease: int = 0
-    started_at: Ms = -1
-    ends_at: Ms = -1
-    preemptions: int = 0
-    interrupted_at: list[Ms] = field(default_factory=list)
-    lost_ms: int = 0
+    left_ms: Ms  # work that is in no checkpoint
+    restart_ms: Ms = 0  # what its next start costs before it works
+    lease: int = 0  # how often it was granted; its events carry that number
+    started_at: Ms = -1  # its first start
+    ends_at: Ms = -1  # when its last start ends, if nothing stops it
+    preemptions: int = 0  # how often it was stopped for others
+    interrupted_at: list[Ms] = field(default_factory=list)  # when it lost spot nodes
+    lost_ms: int = 0  # slots × time that both cost
 
     @property
     def wait_ms(self) -> Ms:
@@ -63,52 +53,34 @@ class PlayedJob:
 
 @dataclass(frozen=True, slots=True)
 class QueueSample:
-    """A moment after the planner has looked.
-
-    at: when.
-    waiting: jobs in the queue.
-    used: slots that leases hold.
-    slots: those of nodes that are there.
-    """
+    """A moment after the planner has looked."""
 
     at: Ms
-    waiting: int
-    used: int
-    slots: int
+    waiting: int  # jobs in the queue
+    used: int  # slots that leases hold
+    slots: int  # those of nodes that are there
 
 
 @dataclass(slots=True)
 class SpotUse:
-    """What spot nodes did.
+    """Usage of spot nodes."""
 
-    lost: how often one was taken away.
-    machine_ms: time for which they were there.
-    cost_micro: what that cost, where the series has prices.
-    """
-
-    lost: int = 0
-    machine_ms: int = 0
-    cost_micro: Micro = 0
+    lost: int = 0  # number of nodes taken away
+    machine_ms: int = 0  # total time for which nodes existed
+    cost_micro: Micro = 0  # cost of that time; 0 if the series has no prices
 
 
 @dataclass(slots=True)
 class Played:
-    """A trace that was played.
+    """A trace that was played."""
 
-    jobs: all of them.
-    plan_ns: the planner's time for each of its decisions.
-    samples: what waited and what was used, in order of time.
-    left_out: how many need more slots than there are.
-    unfinished: how many never got through, because their nodes were taken away again and again.
-    spot: what spot nodes did; None: there were none.
-    """
-
-    jobs: list[PlayedJob]
-    plan_ns: list[int]
-    samples: list[QueueSample]
-    left_out: int = 0
+    jobs: list[PlayedJob]  # all of them
+    plan_ns: list[int]  # the planner's time for each of its decisions
+    samples: list[QueueSample]  # what waited and what was used, in order of time
+    left_out: int = 0  # how many need more slots than there are
+    # how many never got through, because their nodes were taken away again and again
     unfinished: int = 0
-    spot: SpotUse | None = None
+    spot: SpotUse | None = None  # what spot nodes did; None: there were none
 
 
 def play(
@@ -122,7 +94,7 @@ def play(
 ) -> Played:
     """Every job runs to its end. What needs more than all nodes have is left out.
 
-    spot: which of the nodes are spot machines, and how they come and go.
+    spot: spot machines among the nodes, and how they come and go.
     """
     fitting = [job for job in jobs if job.slots <= nodes * slots]
     played = _TracePlayer(fitting, policy, nodes, slots, exact, checkpoint_ms, spot).run()
@@ -210,8 +182,8 @@ class _TracePlayer:
             return True
         self._state.save(job_id, at)
         self._save_later(played, at)
-        # A checkpoint is when a lease has the least to lose: whoever may stop it looks again.
-        return any(self._state.queue.lanes[: self._policy.preempting])
+        # A checkpoint is when a lease has the least to lose: those who may stop it check again.
+        return bool(self._state.queue.requests)
 
     def _foresee_change(self, at: Ms) -> None:
         """The next change of the number of spot nodes, the notices before it among its events."""
@@ -235,7 +207,8 @@ class _TracePlayer:
     def _happen_to_spot(self, at: Ms, kind: int, name: str, number: int) -> bool:
         """A change of spot nodes; whether there is something to plan after it.
 
-        number: of the node that came, or when the one that was noticed is taken away.
+        number: number of the node that came, or the time when the one that was noticed is taken
+          away.
         """
         if kind == CHANGED:
             self._foresee_change(at)
@@ -280,9 +253,10 @@ class _TracePlayer:
             for job_id in preemption.keys:
                 self._jobs[job_id].preemptions += 1
                 self._stop(self._jobs[job_id], at)
-        decided: list[Start | Preemption] = [*planned.starts, *planned.preemptions]
-        for start in decided:
+        for start in planned.starts:
             self._start(self._jobs[start.request.job_id], start.request, start.seats, at)
+        for each in planned.preemptions:
+            self._state.bind(each.request.job_id, each.seats)
 
     def _start(self, played: PlayedJob, request: Request, seats: Seats, at: Ms) -> None:
         job_id = request.job_id
@@ -303,7 +277,10 @@ class _TracePlayer:
             heappush(self._events, (next_at, SAVED, played.job.job_id, played.lease))
 
     def _stop(self, played: PlayedJob, at: Ms) -> None:
-        """It loses what it did since its last checkpoint, and its next start costs time."""
+        """Interrupt a job and queue it again.
+
+        Work since its last checkpoint is lost, and its next start takes the policy's `restart_ms`.
+        """
         lease = self._state.end(played.job.job_id, at)
         saved_ms = lease.saved_at - lease.granted_at
         played.left_ms -= max(0, saved_ms - played.restart_ms)
@@ -315,7 +292,7 @@ class _TracePlayer:
             heappush(self._events, (until, RECONSIDERED, played.job.job_id, played.lease))
 
     def _may_have_spot(self, played: PlayedJob, at: Ms) -> bool | None:
-        """Whether a job gets spot nodes, by the rules of the product; None: there are none."""
+        """True if the product's rules allow a job on spot nodes; None: there are none."""
         if self._spot is None:
             return None
         lives_ms = lifetime_ms(self._spot.nodes, self._lost, at)
@@ -336,6 +313,7 @@ class _TracePlayer:
                 job.slots, "cuda", 0, constraints=constraints, avoids_spot=avoids_spot
             ),
             submitted_at=job.submitted_at,
+            queued_at=job.submitted_at if played.started_at < 0 else at,
             p50_ms=expected_ms,
             p90_ms=expected_ms,
             preemptions=played.preemptions,

@@ -39,15 +39,11 @@ class TraceUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a file has to say.
+    """Content of a trace file."""
 
-    jobs: all that ran.
-    left_out: how many jobs did not run, or had not ended.
-    history: of a journal, the nodes that it knows; None: it is another trace.
-    """
-
-    jobs: list[TraceJob]
-    left_out: int = 0
+    jobs: list[TraceJob]  # jobs that ran
+    left_out: int = 0  # number of jobs that did not run, or had not ended
+    # jobs and nodes of an exported journal; None for other traces
     history: PoolHistory | None = None
 
 
@@ -85,7 +81,7 @@ def open_trace(path: Path) -> Trace:
 
 
 class _BadLine(Exception):
-    """Where a file cannot be understood, and why."""
+    """A line of a trace that cannot be parsed, with its number and the reason."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(why)

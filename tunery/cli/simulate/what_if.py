@@ -22,18 +22,15 @@ class QuestionUnclear(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is played.
+    """Parameters of a simulation."""
 
-    jobs, policy: which, and how they are served.
-    nodes, slots: how many nodes there are, and slots of each.
-    spot: which of the nodes are spot machines; None: none.
-    """
-
+    # jobs, policy: the jobs to run, and the scheduling policy
     jobs: Sequence[TraceJob]
     policy: Policy
+    # nodes, slots: number of nodes, and slots of each node
     nodes: int
     slots: int
-    spot: SpotScenario | None = None
+    spot: SpotScenario | None = None  # spot machines among the nodes; None: none
 
 
 def ask(setting: Setting, question: str) -> Setting:

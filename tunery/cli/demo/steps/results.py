@@ -131,7 +131,7 @@ async def bill(context: DemoContext) -> None:
 
 
 def _line_words(line: dict[str, Any]) -> str:
-    """What a line is of: use and credits have their hour."""
+    """Return an invoice line's description, preceded by its hour for usage and credits."""
     if line["hour_start"] is None:
         return str(line["description"])
     hour = datetime.fromtimestamp(line["hour_start"], UTC)

@@ -27,12 +27,25 @@ PROMPTS: Final = (
 ANSWER_TOKENS: Final = 48
 TEXT_SHOWN: Final = 150
 LOADED_S_MAX: Final = 180.0
-SECOND_ROWS: Final = 24
+SECOND_ROWS: Final = 12
 SECOND_S_MAX: Final = 600
 COUNTED_S_MAX: Final = 60
 USERS: Final = tuple(f"user-{number}" for number in range(1, 25))
 ASKED_AGAIN: Final = 8
 FLIPPED: Final = "adapter_model.safetensors"
+
+
+async def submit_second(context: DemoContext) -> None:
+    """Submit a job of the example's first rows; it trains while the first version answers."""
+    context.display.step("A second version, for later")
+    with tempfile.TemporaryDirectory(prefix="tunery-second-") as folder:
+        path = Path(folder) / "lighthouse-short.jsonl"
+        rows = (EXAMPLES / "lighthouse.jsonl").read_text("utf-8").splitlines(keepends=True)
+        path.write_text("".join(rows[:SECOND_ROWS]), encoding="utf-8")
+        report = await upload_and_validate(context, path)
+    body = request(context) | {"training_file": report["id"]}
+    context.second_job_id = (await context.api.submit(body, "demo-lighthouse-2"))["id"]
+    context.display.line(f"{context.second_job_id} trains on {SECOND_ROWS} rows meanwhile")
 
 
 async def answers(context: DemoContext) -> None:
@@ -70,7 +83,7 @@ async def verify(context: DemoContext) -> None:
 async def share(context: DemoContext) -> None:
     """Train a second version, let both share a stage, and show how many each has answered."""
     context.display.step("Two versions under one name")
-    second = await _train_second(context)
+    second = await _second_version(context)
     first = context.model_id
     words = ("deploy", "start", first, "--stage", STAGE, "--with", second, "--share", "50")
     name = json.loads(await tunery(context, *words, "--json"))["id"]
@@ -156,18 +169,12 @@ async def _version(openai: "AsyncOpenAI", name: str, user: str) -> str:
     return answer.model
 
 
-async def _train_second(context: DemoContext) -> str:
-    """A version of the example's first rows. Raises DeadlineExceeded when its job fails."""
-    with tempfile.TemporaryDirectory(prefix="tunery-second-") as folder:
-        path = Path(folder) / "lighthouse-short.jsonl"
-        rows = (EXAMPLES / "lighthouse.jsonl").read_text("utf-8").splitlines(keepends=True)
-        path.write_text("".join(rows[:SECOND_ROWS]), encoding="utf-8")
-        report = await upload_and_validate(context, path)
-    body = request(context) | {"training_file": report["id"]}
-    job_id = (await context.api.submit(body, "demo-lighthouse-2"))["id"]
-    context.display.line(f"{job_id} trains on {SECOND_ROWS} rows, for a version to compare with")
+async def _second_version(context: DemoContext) -> str:
+    """Wait for the version of the second job. Raises DeadlineExceeded when the job fails."""
     job = await poll_until(
-        lambda: context.api.job(job_id), lambda job: job["phase"] == "done", SECOND_S_MAX
+        lambda: context.api.job(context.second_job_id),
+        lambda job: job["phase"] == "done",
+        SECOND_S_MAX,
     )
     if job["status"] != "succeeded" or job["fine_tuned_model"] is None:
         raise DeadlineExceeded(f"the second job ended as {job['status']}: {job['error']}")

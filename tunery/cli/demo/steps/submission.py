@@ -10,8 +10,8 @@ from tunery.local.paths import BASE_MODEL_ID
 VALIDATION_S_MAX: Final = 60
 SHOWN_MAX: Final = 12
 IDEMPOTENCY_KEY: Final = "demo-lighthouse-1"
-# Rows of 256 tokens: twice the updates of the usual 512 for the same work. Few enough for two
-# cores, enough for an effect that a person sees.
+# Rows of 256 tokens: twice the updates of the usual 512 for the same work. So many steps are few
+# enough for two cores, and enough for an effect that a person sees.
 TRAINING: Final[dict[str, Any]] = {
     "method": {
         "type": "supervised",
@@ -21,7 +21,8 @@ TRAINING: Final[dict[str, Any]] = {
     "training": {
         "learning_rate": 2e-3,
         "max_length": 256,
-        "checkpoint_every_steps": 6,
+        "max_steps": 32,
+        "checkpoint_every_steps": 4,
         "validation_fraction": 0.05,
     },
 }
