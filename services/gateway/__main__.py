@@ -1,6 +1,6 @@
 """`python -m services.gateway`."""
 
 from services.gateway.app import build
-from tunery.runtime.hosts.process import main
+from tunery.platform.process import main
 
 main("gateway", build)

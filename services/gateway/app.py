@@ -2,15 +2,13 @@
 
 import os
 from collections.abc import Sequence
-from typing import Final
 
-from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
 from services.gateway.accounts.prices import ViewedPrices
 from services.gateway.api import create_app
 from services.gateway.audit.refused_senders import refused_senders
-from services.gateway.audit.rows import AUDIT_ROWS
 from services.gateway.audit.writing import AuditWriter
 from services.gateway.chat.engine_socket import SocketEngine
+from services.gateway.console.app import Console
 from services.gateway.deployments.traffic import TrafficCounts
 from services.gateway.files.previews import CONFINED, PreviewProcesses
 from services.gateway.jobs.deps import JobDeps
@@ -19,36 +17,21 @@ from services.gateway.jobs.past_jobs import PastJobs
 from services.gateway.jobs.queue_reading import Queues
 from services.gateway.jobs.results import mirror_files, results
 from services.gateway.jobs.score_endpoint import ScoreEndpoint
-from services.gateway.jobs.telemetry import telemetry_reader
 from services.gateway.models.base_folders import LocalBaseFolders
-from services.gateway.projection import DDL, TABLES, VERSION, notify, project
-from services.gateway.reports import VIEWS
 from services.gateway.settings import GatewaySettings
+from services.gateway.views.host import view_hosts
 from services.gateway.views.reading import views_of
 from services.gateway.web.command_results import CommandResults
 from services.gateway.web.commands import CommandSender
 from services.gateway.web.rate_limits import rates_of
 from services.gateway.web.server import HttpServer
 from tunery.confinement.confined import Confinement
-from tunery.runtime.confining import confinement_of
+from tunery.platform.confining import confinement_of
+from tunery.platform.ports import Runtime
+from tunery.platform.settings import load
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.effects import EffectHost
-from tunery.runtime.hosts.projector import Projection, Projector
-from tunery.runtime.hosts.topic_reader import TopicReader
-from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import load
 from tunery.work.engine import SOCKET
-
-VIEWS_PROJECTION: Final = Projection(
-    name="views",
-    version=VERSION,
-    streams=(ACCOUNT, DATASET, JOB, POOL, MODEL),
-    project=project,
-    ddl=DDL + VIEWS,
-    tables=tuple(table.name for table in TABLES),
-    command_results=True,
-    notify=notify,
-)
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
@@ -56,16 +39,14 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     settings = load(GatewaySettings)
     command_results = CommandResults(runtime.store)
     deps = deps_of(runtime, settings, command_results, await confinement_of(runtime))
-    app = create_app(deps)
+    app = Console(create_app(deps), settings, runtime.settings.valkey_url)
     return (
         HttpServer(app, settings.host, settings.port, list(map(str, settings.trusted_proxies))),
         command_results,
         deps.feeds,
         deps.traffic,
         deps.audit,
-        Projector(runtime, VIEWS_PROJECTION),
-        telemetry_reader(runtime, deps.views),
-        TopicReader(runtime, AUDIT_ROWS),
+        *view_hosts(runtime, deps.views),
         EffectHost(
             runtime,
             (

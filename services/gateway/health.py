@@ -10,20 +10,22 @@ from starlette.responses import JSONResponse, Response
 
 from schemas.topics import JOB
 from schemas.units import Ms
-from services.gateway.accounts.tables import TENANTS
+from services.gateway.views.tables.accounts import TENANTS
 from services.gateway.web.deps import Admin, Deps, WithDeps
-from services.gateway.web.errors import RETRY_AFTER_S
+from services.gateway.web.domain.errors import RETRY_AFTER_S
 from services.gateway.web.routing import new_router
 from tunery.runtime.journal import alarm
 
 CHECK_MS_MAX: Final[Ms] = 2_000
-CHECKED_MS: Final[Ms] = 1_000  # for so long what a check has found is told again
+CHECKED_MS: Final[Ms] = 1_000  # how long the result of a check is reused
 router = new_router("operations", needs_key=False)
 operators = new_router("operations")
 
 
 class Readiness:
-    """Which servers can be reached. Anybody may ask, so they are asked once a second at most."""
+    """Reachability of the servers. The endpoint is public, so they are checked once a second at
+    most.
+    """
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
@@ -32,7 +34,7 @@ class Readiness:
         self._reachable: Mapping[str, bool] = {}
 
     async def reachable(self) -> Mapping[str, bool]:
-        """By name: `database`, `log`, `storage`."""
+        """Return the reachability of `database`, `log` and `storage`."""
         async with self._lock:
             clock = self._deps.clock
             if clock.monotonic_ms() - self._checked_ms >= CHECKED_MS:
@@ -49,7 +51,7 @@ async def health() -> dict[str, str]:
 
 @router.get("/readyz")
 async def readiness(request: Request, deps: WithDeps) -> JSONResponse:
-    """Whether requests can be served: 200, or a 503 that names the server which is away.
+    """Report whether requests can be served: 200, or a 503 that names the server which is away.
 
     `hosts` names the parts of this process that have ended or hung and are being restarted.
     `partitions` names those that need an operator: their tenants are not served, all others are,

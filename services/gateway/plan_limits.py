@@ -7,36 +7,32 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from schemas.account import Lane
 from schemas.storage import StorageQuota
-from services.gateway.web.token_bucket import PER_MINUTE_MAX
+from services.gateway.web.domain.token_bucket import PER_MINUTE_MAX
 
 GIB: Final = 1024**3
 
 
 class PlanLimits(BaseModel):
-    """Limits of a tenant.
-
-    storage_bytes_max: of files and of what pending uploads declare. files_max: not deleted.
-    uploads_max: pending uploads. previews_max: previews and comparisons of rows at a time, of each
-    gateway. streams_max: streams of events that are open, of each gateway.
-    requests_per_minute_max: of all keys together, to each gateway. records_per_minute_max:
-    commands of requests, which journals keep for ever. niceness: of processes that read its rows,
-    checks and previews, 0 to 19; others of the machine go first.
-    """
+    """Limits of a tenant."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    storage_bytes_max: int = Field(ge=0)
-    files_max: int = Field(ge=0)
-    uploads_max: int = Field(ge=0)
+    storage_bytes_max: int = Field(ge=0)  # size of files and declared size of pending uploads
+    files_max: int = Field(ge=0)  # files that are not deleted
+    uploads_max: int = Field(ge=0)  # pending uploads
+    # previews and comparisons of rows at the same time, of each gateway
     previews_max: int = Field(ge=1)
-    streams_max: int = Field(ge=1)
+    streams_max: int = Field(ge=1)  # open streams of events, of each gateway
+    # requests of all keys together, of each gateway
     requests_per_minute_max: int = Field(ge=1, le=PER_MINUTE_MAX)
+    # commands of requests, which journals keep for ever
     records_per_minute_max: int = Field(ge=1, le=PER_MINUTE_MAX)
+    # CPU niceness of processes that check or preview its rows; others of the machine go first
     niceness: int = Field(ge=0, le=19)
 
     @property
     def quota(self) -> StorageQuota:
-        """Those that the owner of files decides about."""
+        """Limits that the owner of files enforces."""
         return StorageQuota(
             bytes=self.storage_bytes_max, files=self.files_max, uploads=self.uploads_max
         )

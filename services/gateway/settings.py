@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import AliasChoices, Field, FilePath, IPvAnyAddress
+from pydantic import AliasChoices, Field, FilePath, IPvAnyAddress, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.account import Lane
 from services.gateway.plan_limits import PLAN_LIMITS, PlanLimitsByLane
-from services.gateway.web.token_bucket import PER_MINUTE_MAX
+from services.gateway.web.domain.token_bucket import PER_MINUTE_MAX
 
 Encoding: TypeAlias = Literal["plain", "base64"]
 FILE_BYTES_MAX: Final = 512 * 1024 * 1024  # OpenAI's limit for one file
@@ -23,16 +23,7 @@ UPLOAD_BYTES_MAX: Final = 10 * 1024 * 1024 * 1024  # in parts; OpenAI takes 8
 class GatewaySettings(BaseSettings):
     """Environment `TUNERY_GATEWAY_*`; the bootstrap key is `TUNERY_ADMIN_KEY_SHA256`.
 
-    The bootstrap key has every scope and acts for the tenant `admin_tenant`. `requests_per_minute`:
-    of one API key that has no limit of its own. `rows_max`: of one file, by plan. `plan_limits`:
-    what a tenant may keep and use at a time, by plan; names only what differs from the defaults.
-    `pdf_font`: a TrueType font for letters that invoices as PDF could not show. `result_files`: how
-    their content is sent to requests that do not say it; OpenAI sends base64. `bases_dir`: where
-    base models are kept that were uploaded; None: in the data directory. `score_url`: an endpoint
-    of OpenAI's form, up to `/v1`, whose models give scores for graders; None: there is none.
-    `score_key`: sent to it. `score_models`: those that tenants may name; none: all.
-    `trusted_proxies`: addresses of proxies in front, as a JSON list; what they say of a client's
-    address is believed.
+    The bootstrap key has every scope and acts for the tenant `admin_tenant`.
     """
 
     model_config = SettingsConfigDict(env_prefix="TUNERY_GATEWAY_", extra="ignore")
@@ -46,15 +37,34 @@ class GatewaySettings(BaseSettings):
         repr=False,
     )
     admin_tenant: str = "local"
+    # the notifier's own setting, where both have one environment; only warnings depend on it
+    allow_private: bool = Field(
+        default=False,
+        validation_alias=AliasChoices("TUNERY_NOTIFIER_ALLOW_PRIVATE", "allow_private"),
+    )
+    # limit of one API key that has no limit of its own
     requests_per_minute: int = Field(default=3_000, ge=1, le=PER_MINUTE_MAX)
     file_bytes_max: int = Field(default=FILE_BYTES_MAX, ge=1)
     upload_bytes_max: int = Field(default=UPLOAD_BYTES_MAX, ge=1)
+    answer_tokens: int = Field(default=2_048, ge=1)
+    answer_tokens_max: int = Field(default=16_384, ge=1)
+    # a TrueType font for letters that invoices as PDF could not show otherwise
     pdf_font: FilePath | None = None
+    # how their content is sent to requests that do not say it; OpenAI sends base64
     result_files: Encoding = "plain"
+    # where uploaded base models are kept; None: in the data directory
     bases_dir: Path | None = None
+    # packages of the console's scripts, as `python -m tunery.local.console` installs them; None:
+    # pages of the console do not update by themselves
+    console_dir: Path | None = None
+    # an endpoint of OpenAI's form, up to `/v1`, whose models give scores for graders; None: there
+    # is none
     score_url: str | None = Field(default=None, pattern="^https?://")
-    score_key: str | None = Field(default=None, repr=False)
-    score_models: tuple[str, ...] = ()
+    score_key: SecretStr | None = None  # key that is sent to `score_url`
+    score_models: tuple[str, ...] = ()  # models that tenants may name; empty: all
+    # addresses of proxies in front, as a JSON list; what they say of a client's address is believed
     trusted_proxies: tuple[IPvAnyAddress, ...] = ()
+    # largest number of rows of one file, by plan
     rows_max: dict[Lane, Annotated[int, Field(ge=1)]] = ROWS_MAX
+    # what a tenant may keep and use at a time, by plan; names only what differs from the defaults
     plan_limits: PlanLimitsByLane = PLAN_LIMITS

@@ -6,10 +6,10 @@ from base64 import urlsafe_b64encode
 from typing import Final
 
 from schemas.submission import KeyCap
-from services.gateway.accounts.tables import KEYS, KeyRow
+from services.gateway.views.tables.accounts import KEYS, KeyRow
 from services.gateway.web.deps import Deps, Principal
-from services.gateway.web.errors import UNAUTHORIZED, ApiError, KeyRefused
-from services.gateway.web.scopes import SCOPES
+from services.gateway.web.domain.errors import UNAUTHORIZED, ApiError, KeyRefused
+from services.gateway.web.domain.scopes import SCOPES
 
 EVERY_SCOPE: Final = frozenset(SCOPES)
 KEY_CHARACTERS_MAX: Final = 256
@@ -44,7 +44,7 @@ async def authenticate(deps: Deps, authorization: str | None) -> Principal:
 
 
 async def is_valid(deps: Deps, principal: Principal) -> bool:
-    """Whether the key of a request that goes on is still valid. Raises StoreUnavailable."""
+    """Return whether the key of a long-running request is still valid. Raises StoreUnavailable."""
     if principal.key_id == BOOTSTRAP:
         return True
     try:

@@ -6,22 +6,15 @@ The stream `job` decides: a submission that could pass a budget is refused there
 from typing import Final, Literal
 
 from schemas.account import ADMIN_SCOPE, BUDGETS_SCOPE
-from schemas.admission import (
-    TENANT_BUDGET,
-    BudgetTerms,
-    BudgetUse,
-    RemoveBudget,
-    SetBudget,
-)
+from schemas.admission import TENANT_BUDGET, BudgetTerms, BudgetUse, RemoveBudget, SetBudget
 from schemas.topics import JOB
-from schemas.units import HOUR_MS, Ms, hour_of, month_of
-from services.gateway.accounts.bodies import MonthBudgetRequest
-from services.gateway.accounts.key_routes import LIMIT, Limit
-from services.gateway.accounts.tables import BUDGETS, KEYS, TENANTS, BudgetRow
+from schemas.units import HOUR_MS, hour_of, month_of
+from services.gateway.accounts.domain.bodies import MonthBudgetRequest
+from services.gateway.views.tables.accounts import BUDGETS, KEYS, TENANTS, BudgetRow
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.errors import FORBIDDEN, ApiError, invalid, not_found
-from services.gateway.web.pages import After, page
-from services.gateway.web.responses import Deleted, ListItem, Page, listing, seconds
+from services.gateway.web.domain.errors import FORBIDDEN, ApiError, invalid, not_found
+from services.gateway.web.domain.responses import Deleted, ListItem, Seconds
+from services.gateway.web.resources import Resource, each
 from services.gateway.web.routing import new_router
 
 NO_USE: Final = BudgetUse(used_gpu_ms=0, held_gpu_ms=0, used_micro=0, held_micro=0)
@@ -32,13 +25,13 @@ class MonthBudgetResponse(ListItem):
     """A budget in the present month (UTC). Its id is `tenant`, or that of the API key.
 
     Per unit: limit = used + held + left. What is left is below zero where the limit was lowered.
-    `reached_percent`: the last threshold that was told this month.
+    `reached_percent`: the last threshold that was announced this month.
     """
 
     id: str
     object: Literal["budget"] = "budget"
     key_id: str | None
-    set_at: int
+    set_at: Seconds
     month: str
     currency: str
     max_gpu_ms: int | None
@@ -52,19 +45,40 @@ class MonthBudgetResponse(ListItem):
     reached_percent: int
 
 
-@router.get("")
-async def list_budgets(
-    deps: WithDeps, caller: Caller, after: After = None, limit: Limit = LIMIT
-) -> Page[MonthBudgetResponse]:
-    """List the tenant's budgets, with what is used, held and left of each."""
-    where, now_ms = {"tenant": caller.tenant}, deps.clock.now_ms()
-    rows, more = await page(deps.views, BUDGETS, where, limit=limit, after=after, descending=False)
-    return listing(Page[MonthBudgetResponse], [_response(row, now_ms) for row in rows], more)
+def budget_response(deps: Deps, row: BudgetRow) -> MonthBudgetResponse:
+    """A budget without a change in this month has used nothing, and holds what it held."""
+    month, last = month_of(hour_of(deps.clock.now_ms())), row.use or NO_USE
+    same = row.month == month
+    used_gpu_ms, used_micro = (last.used_gpu_ms, last.used_micro) if same else (0, 0)
+    alert = row.alert if row.alert is not None and row.alert.month == month else None
+    hours, amount = row.max_gpu_ms, row.max_amount_micro
+    return MonthBudgetResponse.of(
+        row,
+        last,
+        key_id=None if row.id == TENANT_BUDGET else row.id,
+        month=month,
+        used_gpu_ms=used_gpu_ms,
+        left_gpu_ms=None if hours is None else hours - used_gpu_ms - last.held_gpu_ms,
+        used_micro=used_micro,
+        left_micro=None if amount is None else amount - used_micro - last.held_micro,
+        reached_percent=0 if alert is None else alert.percent,
+    )
 
 
-@router.get("/{budget_id}")
-async def retrieve_budget(budget_id: str, deps: WithDeps, caller: Caller) -> MonthBudgetResponse:
-    return _response(await _row(deps, caller, budget_id), deps.clock.now_ms())
+BUDGET: Final = Resource(
+    noun="budget",
+    table=BUDGETS,
+    response=MonthBudgetResponse,
+    respond=each(budget_response),
+    newest_first=False,
+)
+BUDGET.add_list(
+    router,
+    "",
+    "list_budgets",
+    "List the tenant's budgets, with what is used, held and left of each.",
+)
+BUDGET.add_retrieve(router, "/{budget_id}", "retrieve_budget")
 
 
 @router.post("")
@@ -84,19 +98,17 @@ async def set_budget(
         max_gpu_ms=None if hours is None else max(1, round(hours * HOUR_MS)),
         max_amount_micro=body.max_amount_micro,
     )
-    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
-    await deps.commands.decide(JOB, caller.tenant, SetBudget(terms=terms), actor=actor)
-    return await retrieve_budget(terms.budget_id, deps, caller)
+    await deps.decide(caller, JOB, SetBudget(terms=terms))
+    return await BUDGET.retrieve(deps, caller.rows, terms.budget_id)
 
 
 @router.delete("/{budget_id}")
 async def remove_budget(budget_id: str, deps: WithDeps, caller: Caller) -> Deleted:
     """Remove a budget. It binds no more submissions; what was used this month stays counted."""
-    await _row(deps, caller, budget_id)
+    await BUDGET.find(deps, caller.rows, budget_id)
     _require_scope(caller)
-    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     command = RemoveBudget(budget_id=budget_id)
-    await deps.commands.decide(JOB, caller.tenant, command, actor=actor)
+    await deps.decide(caller, JOB, command)
     return Deleted(id=budget_id, object="budget")
 
 
@@ -119,35 +131,3 @@ async def _currency(deps: Deps, caller: Principal) -> str:
     if book is None:
         raise not_found("tenant", caller.tenant, "tenant")
     return book.currency
-
-
-async def _row(deps: Deps, caller: Principal, budget_id: str) -> BudgetRow:
-    row = await deps.views.first(BUDGETS, {"tenant": caller.tenant, "id": budget_id})
-    if row is None:
-        raise not_found("budget", budget_id, "id")
-    return row
-
-
-def _response(row: BudgetRow, now_ms: Ms) -> MonthBudgetResponse:
-    """A budget without a change in this month has used nothing, and holds what it held."""
-    month, last = month_of(hour_of(now_ms)), row.use or NO_USE
-    same = row.month == month
-    used_gpu_ms, used_micro = (last.used_gpu_ms, last.used_micro) if same else (0, 0)
-    alert = row.alert if row.alert is not None and row.alert.month == month else None
-    hours, amount = row.max_gpu_ms, row.max_amount_micro
-    return MonthBudgetResponse(
-        id=row.id,
-        key_id=None if row.id == TENANT_BUDGET else row.id,
-        set_at=seconds(row.set_at),
-        month=month,
-        currency=row.currency,
-        max_gpu_ms=hours,
-        used_gpu_ms=used_gpu_ms,
-        held_gpu_ms=last.held_gpu_ms,
-        left_gpu_ms=None if hours is None else hours - used_gpu_ms - last.held_gpu_ms,
-        max_amount_micro=amount,
-        used_micro=used_micro,
-        held_micro=last.held_micro,
-        left_micro=None if amount is None else amount - used_micro - last.held_micro,
-        reached_percent=0 if alert is None else alert.percent,
-    )

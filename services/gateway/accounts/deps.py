@@ -5,11 +5,12 @@ from typing import Annotated
 from fastapi import Depends, Query, Request
 
 from schemas.account import ADMIN_SCOPE
-from services.gateway.accounts.tables import TENANTS
 from services.gateway.plan_limits import PlanLimits
-from services.gateway.web.bodies import NAME_MAX
+from services.gateway.views.ports import Where
+from services.gateway.views.tables.accounts import TENANTS
 from services.gateway.web.deps import Caller, Deps, WithDeps, require
-from services.gateway.web.errors import not_found
+from services.gateway.web.domain.bodies import NAME_MAX
+from services.gateway.web.domain.errors import not_found
 
 
 async def _named_tenant(
@@ -37,3 +38,8 @@ async def limits_of(deps: Deps, tenant: str) -> PlanLimits:
 
 
 NamedTenant = Annotated[str, Depends(_named_tenant)]
+
+
+async def rows_of_named_tenant(tenant: NamedTenant) -> Where:
+    """Rows of the caller's tenant, or, for operators, of the one that `tenant` names."""
+    return {"tenant": tenant}

@@ -4,15 +4,12 @@ from typing import Final, get_args
 
 from schemas.erasure import EraseTenant, ErasurePart
 from schemas.topics import ACCOUNT
-from services.gateway.accounts.bodies import EraseRequest
-from services.gateway.accounts.responses import (
-    ErasedPartResponse,
-    ErasureResponse,
-)
-from services.gateway.accounts.tables import ERASED_PARTS, TENANTS
+from services.gateway.accounts.domain.bodies import EraseRequest
+from services.gateway.accounts.domain.responses import ErasedPartResponse, ErasureResponse
+from services.gateway.views.tables.accounts import ERASED_PARTS, TENANTS
 from services.gateway.web.deps import Admin, Deps, WithDeps
-from services.gateway.web.errors import invalid, not_found
-from services.gateway.web.responses import seconds, seconds_or_none
+from services.gateway.web.domain.errors import invalid, not_found
+from services.gateway.web.domain.responses import seconds, seconds_or_none
 from services.gateway.web.routing import new_router
 
 PARTS: Final[tuple[ErasurePart, ...]] = get_args(ErasurePart)
@@ -32,8 +29,7 @@ async def erase_tenant(
         raise invalid(
             "Give the tenant's id as `confirm`: an erasure cannot be taken back.", "confirm"
         )
-    actor = deps.seal.seal(tenant, admin.key_id, "actor")
-    await deps.commands.decide(ACCOUNT, tenant, EraseTenant(), actor=actor)
+    await deps.decide(admin, ACCOUNT, EraseTenant(), tenant=tenant)
     return await _erasure(deps, tenant)
 
 

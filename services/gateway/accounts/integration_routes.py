@@ -5,12 +5,15 @@ from typing import Final
 
 from schemas.integrations import RemoveTrackingServer, SetTrackingServer, TrackingServer
 from schemas.topics import ACCOUNT
-from services.gateway.accounts.bodies import TrackingServerRequest
-from services.gateway.accounts.responses import TrackingServerResponse, tracking_server_response
-from services.gateway.accounts.tables import MLFLOW, TRACKING_SERVERS, TrackingServerRow
+from services.gateway.accounts.domain.bodies import TrackingServerRequest
+from services.gateway.accounts.domain.responses import (
+    TrackingServerResponse,
+    tracking_server_response,
+)
+from services.gateway.views.tables.accounts import MLFLOW, TRACKING_SERVERS, TrackingServerRow
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.errors import not_found
-from services.gateway.web.responses import Deleted
+from services.gateway.web.domain.errors import not_found
+from services.gateway.web.domain.responses import Deleted
 from services.gateway.web.routing import new_router
 
 router = new_router("webhooks")
@@ -37,7 +40,10 @@ async def set_tracking_server(
 
 @router.get(ROOT)
 async def retrieve_tracking_server(deps: WithDeps, caller: Caller) -> TrackingServerResponse:
-    return tracking_server_response(await _known(deps, caller), deps.unseal)
+    allow_private = deps.settings.allow_private
+    return tracking_server_response(
+        await _known(deps, caller), deps.unseal, allow_private=allow_private
+    )
 
 
 @router.delete(ROOT)
@@ -61,8 +67,7 @@ def _authorization(body: TrackingServerRequest) -> str | None:
 async def _decide(
     deps: Deps, caller: Principal, command: SetTrackingServer | RemoveTrackingServer
 ) -> None:
-    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
-    await deps.commands.decide(ACCOUNT, caller.tenant, command, actor=actor)
+    await deps.decide(caller, ACCOUNT, command)
 
 
 async def _known(deps: Deps, caller: Principal) -> TrackingServerRow:

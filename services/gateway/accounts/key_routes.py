@@ -7,30 +7,24 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
-from schemas.account import (
-    ADMIN_SCOPE,
-    RevokeKey,
-    RotateKey,
-)
+from schemas.account import ADMIN_SCOPE, RevokeKey, RotateKey
 from schemas.envelope import Sha256
-from schemas.keys import (
-    KeyRotation,
-)
-from schemas.sealed import Sealed
+from schemas.keys import KeyRotation
 from schemas.topics import ACCOUNT
-from services.gateway.accounts.auth import digest, fresh_secret
-from services.gateway.accounts.bodies import RotateKeyRequest
-from services.gateway.accounts.responses import (
+from services.gateway.accounts.auth import BOOTSTRAP, digest, fresh_secret
+from services.gateway.accounts.domain.bodies import RotateKeyRequest
+from services.gateway.accounts.domain.responses import (
     HINT_CHARACTERS,
     KeyResponse,
     NewKeyResponse,
+    bootstrap_response,
     key_response,
 )
-from services.gateway.accounts.tables import KEY_USES, KEYS, KeyRow
+from services.gateway.views.tables.accounts import KEY_USES, KEYS, KeyRow
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.errors import not_found
+from services.gateway.web.domain.errors import not_found
+from services.gateway.web.domain.responses import Page, listing
 from services.gateway.web.pages import After, page
-from services.gateway.web.responses import Page, listing
 from services.gateway.web.routing import new_router
 
 LIMIT: Final = 100
@@ -59,18 +53,15 @@ async def rotate_own_key(
     key_id: str, deps: WithDeps, caller: Caller, body: RotateKeyRequest | None = None
 ) -> NewKeyResponse:
     """Give the key of the request a new secret, which only this response contains."""
-    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     request, key = body or RotateKeyRequest(), _resolve_id(caller, key_id)
-    return await rotate_secret(deps, caller.tenant, key, request, actor, _caller_secret(caller))
+    return await rotate_secret(deps, caller.tenant, key, request, caller, _caller_secret(caller))
 
 
 @router.delete("/{key_id}")
 async def revoke_own_key(key_id: str, deps: WithDeps, caller: Caller) -> KeyResponse:
     """Revoke the key of the request, or, with the scope `keys.write`, another of the tenant."""
-    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
-    return await revoke(
-        deps, caller.tenant, _resolve_id(caller, key_id), actor, _caller_secret(caller)
-    )
+    key = _resolve_id(caller, key_id)
+    return await revoke(deps, caller.tenant, key, caller, _caller_secret(caller))
 
 
 def _resolve_id(caller: Principal, key_id: str) -> str:
@@ -87,11 +78,15 @@ def _caller_secret(caller: Principal) -> Sha256 | None:
 async def list_tenant_keys(
     deps: Deps, tenant: str, after: str | None, limit: int
 ) -> Page[KeyResponse]:
+    """Return a page of a tenant's keys, newest first; the operator's own key comes last."""
     rows, more = await page(deps.views, KEYS, {"tenant": tenant}, limit=limit, after=after)
     ids = tuple(row.id for row in rows)
     where = {"tenant": tenant, "id": ids}
     uses = {use.id: use for use in await deps.views.page(KEY_USES, where, limit=len(ids))}
     keys = [key_response(row, deps.unseal, uses.get(row.id)) for row in rows]
+    settings = deps.settings
+    if not more and tenant == settings.admin_tenant and settings.admin_key_sha256 is not None:
+        keys.append(bootstrap_response(BOOTSTRAP))  # the oldest: answers are billed to it
     return listing(Page[KeyResponse], keys, more)
 
 
@@ -100,7 +95,7 @@ async def rotate_secret(
     tenant: str,
     key_id: str,
     body: RotateKeyRequest,
-    actor: Sealed,
+    caller: Principal,
     caller_secret: Sha256 | None = None,
 ) -> NewKeyResponse:
     """Give a key a new secret.
@@ -117,16 +112,16 @@ async def rotate_secret(
         previous_until=deps.clock.now_ms() + body.overlap_seconds * 1_000,
     )
     command = RotateKey(key_id=key_id, rotation=rotation, secret=caller_secret)
-    await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
+    await deps.decide(caller, ACCOUNT, command, tenant=tenant)
     return await with_secret(deps, tenant, key_id, secret)
 
 
 async def revoke(
-    deps: Deps, tenant: str, key_id: str, actor: Sealed, caller_secret: Sha256 | None = None
+    deps: Deps, tenant: str, key_id: str, caller: Principal, caller_secret: Sha256 | None = None
 ) -> KeyResponse:
     await _key(deps, tenant, key_id)
     command = RevokeKey(key_id=key_id, secret=caller_secret)
-    await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
+    await deps.decide(caller, ACCOUNT, command, tenant=tenant)
     return await _shown(deps, tenant, key_id)
 
 

@@ -9,13 +9,13 @@ from msgspec import to_builtins
 
 from schemas.account import PRICES_PARTITION, ImportPrices
 from schemas.billing import PriceBook
-from schemas.model import GLOBAL
+from schemas.streams import GLOBAL
 from schemas.topics import ACCOUNT
-from services.gateway.accounts.bodies import PriceBookRequest
-from services.gateway.accounts.tables import PRICES, PriceRow
+from services.gateway.accounts.domain.bodies import PriceBookRequest
+from services.gateway.views.tables.accounts import PRICES, PriceRow
 from services.gateway.web.deps import Admin, Deps, WithDeps
-from services.gateway.web.errors import not_found
-from services.gateway.web.responses import ListItem, Page, listing
+from services.gateway.web.domain.errors import not_found
+from services.gateway.web.domain.responses import ListItem, Page, listing
 from services.gateway.web.routing import new_router
 from tunery.billing.books import newest_book
 

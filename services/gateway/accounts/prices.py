@@ -1,8 +1,8 @@
 """Price books on the log, as the gateway sees them."""
 
 from schemas.billing import PriceBook
-from services.gateway.accounts.tables import PRICES
-from services.gateway.ports import Views
+from services.gateway.views.ports import Views
+from services.gateway.views.tables.accounts import PRICES
 from tunery.billing.books import newest_book
 
 BOOKS_MAX = 1_000

@@ -19,9 +19,9 @@ from services.gateway.accounts.auth import digest
 from services.gateway.accounts.deps import limits_of
 from services.gateway.web.commands import COUNT_RECORD
 from services.gateway.web.deps import Deps, Principal
-from services.gateway.web.errors import ApiError, too_many_requests
+from services.gateway.web.domain.errors import ApiError, too_many_requests
+from services.gateway.web.domain.token_bucket import MINUTE_US, duration
 from services.gateway.web.rate_limits import LocalRates
-from services.gateway.web.token_bucket import MINUTE_US, duration
 
 BUCKET: Final = "records/"  # before the tenant; no key has a slash in its id
 BURST_PARTS: Final = 6  # of a minute; what may be sent at once is one of them
@@ -117,7 +117,7 @@ class RecordQuota:
 def counting(
     authenticate: Callable[[Deps, str | None], Awaitable[Principal]],
 ) -> Callable[[Deps, str | None], Awaitable[Principal]]:
-    """The same, and the request and its commands count for the tenant of its key.
+    """Wrap an authentication: the request and its commands count for the tenant of its key.
 
     A key that was refused a moment ago is refused again before it is looked up.
     """

@@ -18,15 +18,13 @@ from schemas.account import (
 from schemas.billing import InvoiceAdjustment, PriceBook
 from schemas.envelope import Message
 from schemas.ids import KEY
-from schemas.keys import (
-    KeyTerms,
-)
-from schemas.sealed import Sealed
+from schemas.keys import KeyTerms
+from schemas.records import build_from
 from schemas.topics import ACCOUNT
 from schemas.units import HOUR_MS, Ms
 from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts.auth import digest, fresh_secret
-from services.gateway.accounts.bodies import (
+from services.gateway.accounts.domain.bodies import (
     AdjustmentRequest,
     KeyRequest,
     LimitsBody,
@@ -34,7 +32,7 @@ from services.gateway.accounts.bodies import (
     RotateKeyRequest,
     TenantRequest,
 )
-from services.gateway.accounts.responses import (
+from services.gateway.accounts.domain.responses import (
     HINT_CHARACTERS,
     AdjustmentResponse,
     KeyResponse,
@@ -43,11 +41,12 @@ from services.gateway.accounts.responses import (
     adjustment_response,
     tenant_response,
 )
-from services.gateway.accounts.tables import LIMITS, TENANTS, LimitsRow, TenantRow
+from services.gateway.views.tables.accounts import LIMITS, TENANTS, LimitsRow, TenantRow
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
-from services.gateway.web.errors import ApiError, invalid, not_found
-from services.gateway.web.pages import After, page
-from services.gateway.web.responses import Page, listing
+from services.gateway.web.domain.errors import ApiError, invalid
+from services.gateway.web.domain.responses import Page
+from services.gateway.web.pages import After
+from services.gateway.web.resources import Resource, all_rows, each
 from services.gateway.web.routing import new_router
 
 LIMITS_MS_MAX: Final[Ms] = 3_000  # how long the response waits until `job` admits by the terms
@@ -59,6 +58,19 @@ PLANS: Final[dict[Lane, tuple[int, int, int]]] = {
     "free": (10, 20, 1),
 }
 router = new_router("tenants", "/v1/tenants")
+
+
+TENANT: Final = Resource(
+    noun="tenant",
+    table=TENANTS,
+    response=TenantResponse,
+    respond=each(lambda deps, row: tenant_response(row, deps.unseal)),
+    rows=all_rows,
+    newest_first=False,
+    param="tenant",
+)
+TENANT.add_list(router, "", "list_tenants", "List all tenants.")
+TENANT.add_retrieve(router, "/{tenant}", "retrieve_tenant")
 
 
 @router.post("", status_code=201)
@@ -78,7 +90,7 @@ async def change_plan(
     tenant: str, body: PlanRequest, deps: WithDeps, admin: Admin
 ) -> TenantResponse:
     """Change a tenant's plan, now or from the next month on. It replaces a scheduled change."""
-    row = await _tenant(deps, tenant)
+    row = await TENANT.find(deps, {}, tenant)
     if body.plan is None and body.limits is None and body.price_version is None:
         raise invalid("Give plan, limits or price_version.", "plan")
     keeps_limits = body.plan is None and body.limits is None
@@ -93,21 +105,21 @@ async def change_plan(
 
 @router.post("/{tenant}/suspend")
 async def suspend_tenant(tenant: str, deps: WithDeps, admin: Admin) -> TenantResponse:
-    """Refuse the tenant's submissions and resumptions. What it has submitted goes on."""
-    await _tenant(deps, tenant)
+    """Refuse the tenant's submissions and resumptions. What it has submitted continues."""
+    await TENANT.find(deps, {}, tenant)
     return await _decided(deps, admin, tenant, SuspendTenant())
 
 
 @router.post("/{tenant}/resume")
 async def resume_tenant(tenant: str, deps: WithDeps, admin: Admin) -> TenantResponse:
     """Accept the tenant's submissions and resumptions again."""
-    await _tenant(deps, tenant)
+    await TENANT.find(deps, {}, tenant)
     return await _decided(deps, admin, tenant, ResumeTenant())
 
 
 async def _decided(deps: Deps, admin: Principal, tenant: str, command: Message) -> TenantResponse:
     """The tenant with what the command changed. Raises ApiError when it is refused."""
-    await deps.commands.decide(ACCOUNT, tenant, command, actor=_actor(deps, admin, tenant))
+    await deps.decide(admin, ACCOUNT, command, tenant=tenant)
     return await _in_force(deps, tenant)
 
 
@@ -137,7 +149,7 @@ async def _price_version(deps: Deps, version: str) -> str:
 
 async def _in_force(deps: Deps, tenant: str) -> TenantResponse:
     """The tenant, once the stream `job` admits by its terms; at most LIMITS_MS_MAX later."""
-    row = await _tenant(deps, tenant)
+    row = await TENANT.find(deps, {}, tenant)
     for _ in range(LIMITS_MS_MAX // POLL_MS):
         known = await deps.views.first(LIMITS, {"id": tenant})
         if known is not None and _admits_by(known, row):
@@ -156,23 +168,10 @@ def _admits_by(known: LimitsRow, row: TenantRow) -> bool:
     )
 
 
-@router.get("")
-async def list_tenants(
-    deps: WithDeps, admin: Admin, after: After = None, limit: keys.Limit = keys.LIMIT
-) -> Page[TenantResponse]:
-    rows, more = await page(deps.views, TENANTS, {}, limit=limit, after=after, descending=False)
-    return listing(Page[TenantResponse], [tenant_response(row, deps.unseal) for row in rows], more)
-
-
-@router.get("/{tenant}")
-async def retrieve_tenant(tenant: str, deps: WithDeps, admin: Admin) -> TenantResponse:
-    return tenant_response(await _tenant(deps, tenant), deps.unseal)
-
-
 @router.post("/{tenant}/keys", status_code=201)
 async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin) -> NewKeyResponse:
     """Create an API key. Only this response contains the key; its SHA-256 is stored."""
-    row = await _tenant(deps, tenant)
+    row = await TENANT.find(deps, {}, tenant)
     capped = body.spend_cap_micro is not None
     secret = fresh_secret(deps)
     key_id = deps.fresh(KEY)
@@ -188,8 +187,7 @@ async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin
         requests_per_minute=body.requests_per_minute,
         spend_cap_currency=(await _book(deps, row)).currency if capped else "",
     )
-    actor = _actor(deps, admin, tenant)
-    await deps.commands.decide(ACCOUNT, tenant, CreateKey(terms=terms), actor=actor)
+    await deps.decide(admin, ACCOUNT, CreateKey(terms=terms), tenant=tenant)
     return await keys.with_secret(deps, tenant, key_id, secret)
 
 
@@ -198,20 +196,20 @@ async def rotate_key(
     tenant: str, key_id: str, body: RotateKeyRequest, deps: WithDeps, admin: Admin
 ) -> NewKeyResponse:
     """Give a key a new secret. Id, scopes and caps stay; the old secret is valid for a while."""
-    return await keys.rotate_secret(deps, tenant, key_id, body, _actor(deps, admin, tenant))
+    return await keys.rotate_secret(deps, tenant, key_id, body, admin)
 
 
 @router.get("/{tenant}/keys")
 async def list_keys(
     tenant: str, deps: WithDeps, admin: Admin, after: After = None, limit: keys.Limit = keys.LIMIT
 ) -> Page[KeyResponse]:
-    await _tenant(deps, tenant)
+    await TENANT.find(deps, {}, tenant)
     return await keys.list_tenant_keys(deps, tenant, after, limit)
 
 
 @router.delete("/{tenant}/keys/{key_id}")
 async def revoke_key(tenant: str, key_id: str, deps: WithDeps, admin: Admin) -> KeyResponse:
-    return await keys.revoke(deps, tenant, key_id, _actor(deps, admin, tenant))
+    return await keys.revoke(deps, tenant, key_id, admin)
 
 
 @router.post("/{tenant}/adjustments", status_code=201)
@@ -219,23 +217,12 @@ async def adjust_invoice(
     tenant: str, body: AdjustmentRequest, deps: WithDeps, admin: Admin
 ) -> AdjustmentResponse:
     """Add a credit or a charge to a month's invoice. A closed one gets a credit note."""
-    row = await _tenant(deps, tenant)
+    row = await TENANT.find(deps, {}, tenant)
     book = await _book(deps, row)
-    adjustment = InvoiceAdjustment(
-        reference=body.reference,
-        amount_micro=body.amount_micro,
-        currency=book.currency,
-        reason=body.reason,
-    )
-    actor = _actor(deps, admin, tenant)
+    adjustment = build_from(InvoiceAdjustment, body, book)
     command = AdjustInvoice(adjustment=adjustment, period=body.period)
-    outcome = await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
+    outcome = await deps.decide(admin, ACCOUNT, command, tenant=tenant)
     return adjustment_response(tenant, adjustment, outcome.at, body.period)
-
-
-def _actor(deps: Deps, admin: Principal, tenant: str) -> Sealed:
-    """The operator's key id, sealed with the key of the tenant in whose journal it is written."""
-    return deps.seal.seal(tenant, admin.key_id, "actor")
 
 
 async def _book(deps: Deps, row: TenantRow) -> PriceBook:
@@ -243,10 +230,3 @@ async def _book(deps: Deps, row: TenantRow) -> PriceBook:
     if book is None:
         raise invalid(f"There is no price book {row.price_version!r}.", "tenant")
     return book
-
-
-async def _tenant(deps: Deps, tenant: str) -> TenantRow:
-    row = await deps.views.first(TENANTS, {"id": tenant})
-    if row is None:
-        raise not_found("tenant", tenant, "tenant")
-    return row

@@ -1,10 +1,9 @@
 """`/v1/webhook_endpoints`."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Final
 
-from fastapi import Query
-
+from schemas import ids
 from schemas.account import (
     EVENT_TYPES,
     ChangeEndpoint,
@@ -21,12 +20,10 @@ from schemas.endpoints import (
     EndpointTerms,
     mail_address,
 )
-from schemas.envelope import Message
-from schemas.ids import DELIVERY, ENDPOINT, EVENT
 from schemas.topics import ACCOUNT
 from schemas.units import Ms
 from services.gateway.accounts.auth import digest
-from services.gateway.accounts.bodies import (
+from services.gateway.accounts.domain.bodies import (
     DAY_S,
     REDELIVERIES_MAX,
     ConfirmRequest,
@@ -36,7 +33,7 @@ from services.gateway.accounts.bodies import (
     RotateSecretRequest,
     TestRequest,
 )
-from services.gateway.accounts.responses import (
+from services.gateway.accounts.domain.responses import (
     DeliveryResponse,
     EndpointResponse,
     EndpointTestResponse,
@@ -45,13 +42,14 @@ from services.gateway.accounts.responses import (
     delivery_response,
     endpoint_response,
 )
-from services.gateway.accounts.tables import DELIVERIES, ENDPOINTS, DeliveryRow, EndpointRow
+from services.gateway.views.ports import Where
+from services.gateway.views.tables.accounts import DELIVERIES, ENDPOINTS, DeliveryRow, EndpointRow
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.errors import invalid, not_found
-from services.gateway.web.pages import After, page
-from services.gateway.web.responses import Deleted, Page, listing
+from services.gateway.web.domain.errors import invalid
+from services.gateway.web.domain.responses import Deleted, Page, listing
+from services.gateway.web.resources import Resource, each
 from services.gateway.web.routing import new_router
-from tunery.runtime.seal.webhooks import confirmation_code, webhook_secret
+from tunery.platform.seal.webhooks import confirmation_code, webhook_secret
 
 LIMIT: Final = 20
 LIMIT_MAX: Final = 100
@@ -60,7 +58,6 @@ TEST_MS_MAX: Final[Ms] = 20_000  # the receiver's 15 s, and time for the command
 CONFIRMATION_MS_MAX: Final[Ms] = 2_000
 POLL_MS: Final[Ms] = 50
 LOOKED_AT_MAX: Final = 10_000  # newest deliveries in which a range of times is searched
-Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
 router = new_router("webhooks")
 ROOT: Final = "/v1/webhook_endpoints"
 
@@ -71,6 +68,35 @@ async def list_event_types(caller: Caller) -> EventTypesResponse:
     return EventTypesResponse(data=list(EVENT_TYPES))
 
 
+def _secret(deps: Deps, row: EndpointRow) -> str:
+    return webhook_secret(deps.seal, row.tenant, row.id, row.secret_version)
+
+
+async def _respond(deps: Deps, row: EndpointRow) -> EndpointResponse:
+    where = {"tenant": row.tenant, "id": row.confirmation_id}
+    mailed = await deps.views.first(DELIVERIES, where) if row.confirmation_id else None
+    allow_private = deps.settings.allow_private
+    return endpoint_response(
+        row, deps.unseal, _secret(deps, row), mailed, allow_private=allow_private
+    )
+
+
+async def _respond_all(deps: Deps, rows: Sequence[EndpointRow]) -> list[EndpointResponse]:
+    return [await _respond(deps, row) for row in rows]
+
+
+ENDPOINT: Final = Resource(
+    noun="webhook endpoint",
+    table=ENDPOINTS,
+    response=EndpointResponse,
+    respond=_respond_all,
+    limit=LIMIT,
+    limit_max=LIMIT_MAX,
+)
+ENDPOINT.add_list(router, ROOT, "list_endpoints", "List webhook endpoints, newest first.")
+ENDPOINT.add_retrieve(router, ROOT + "/{endpoint_id}", "retrieve_endpoint")
+
+
 @router.post(ROOT)
 async def create_endpoint(
     body: EndpointRequest, deps: WithDeps, caller: Caller
@@ -79,7 +105,7 @@ async def create_endpoint(
 
     An e-mail address gets nothing but a code, until that is confirmed.
     """
-    endpoint_id = deps.fresh(ENDPOINT)
+    endpoint_id = deps.fresh(ids.ENDPOINT)
     seal, tenant = deps.seal, caller.tenant
     confirmation = _confirmation(deps, caller, endpoint_id, body.url)
     terms = EndpointTerms(
@@ -90,23 +116,9 @@ async def create_endpoint(
         secret_version=SECRET_VERSION,
         confirmation=confirmation,
     )
-    await _decide(deps, caller, CreateEndpoint(terms=terms))
+    await deps.decide(caller, ACCOUNT, CreateEndpoint(terms=terms))
     await _await_confirmation(deps, caller, confirmation)
     return await _with_secret(deps, caller, endpoint_id)
-
-
-@router.get(ROOT)
-async def list_endpoints(
-    deps: WithDeps, caller: Caller, after: After = None, limit: Limit = LIMIT
-) -> Page[EndpointResponse]:
-    where = {"tenant": caller.tenant}
-    rows, more = await page(deps.views, ENDPOINTS, where, limit=limit, after=after)
-    return listing(Page[EndpointResponse], [await _shown(deps, row) for row in rows], more)
-
-
-@router.get(ROOT + "/{endpoint_id}")
-async def retrieve_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) -> EndpointResponse:
-    return await _shown(deps, await _endpoint(deps, caller, endpoint_id))
 
 
 @router.post(ROOT + "/{endpoint_id}")
@@ -117,7 +129,7 @@ async def change_endpoint(
 
     An e-mail address is to be confirmed again, also where it was the endpoint's before.
     """
-    await _endpoint(deps, caller, endpoint_id)
+    await ENDPOINT.find(deps, caller.rows, endpoint_id)
     seal, tenant = deps.seal, caller.tenant
     confirmation = _confirmation(deps, caller, endpoint_id, body.url)
     change = EndpointChange(
@@ -126,9 +138,9 @@ async def change_endpoint(
         event_types=None if body.event_types is None else tuple(body.event_types),
         confirmation=confirmation,
     )
-    await _decide(deps, caller, ChangeEndpoint(endpoint_id=endpoint_id, change=change))
+    await deps.decide(caller, ACCOUNT, ChangeEndpoint(endpoint_id=endpoint_id, change=change))
     await _await_confirmation(deps, caller, confirmation)
-    return await _shown(deps, await _endpoint(deps, caller, endpoint_id))
+    return await ENDPOINT.retrieve(deps, caller.rows, endpoint_id)
 
 
 @router.post(ROOT + "/{endpoint_id}/confirm")
@@ -136,16 +148,16 @@ async def confirm_endpoint(
     endpoint_id: str, body: ConfirmRequest, deps: WithDeps, caller: Caller
 ) -> EndpointResponse:
     """Confirm the e-mail address of an endpoint with the code that was mailed to it."""
-    await _endpoint(deps, caller, endpoint_id)
+    await ENDPOINT.find(deps, caller.rows, endpoint_id)
     confirm = ConfirmEndpoint(endpoint_id=endpoint_id, code_sha256=digest(body.code))
-    await _decide(deps, caller, confirm)
-    return await _shown(deps, await _endpoint(deps, caller, endpoint_id))
+    await deps.decide(caller, ACCOUNT, confirm)
+    return await ENDPOINT.retrieve(deps, caller.rows, endpoint_id)
 
 
 @router.delete(ROOT + "/{endpoint_id}")
 async def delete_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) -> Deleted:
-    await _endpoint(deps, caller, endpoint_id)
-    await _decide(deps, caller, DeleteEndpoint(endpoint_id=endpoint_id))
+    await ENDPOINT.find(deps, caller.rows, endpoint_id)
+    await deps.decide(caller, ACCOUNT, DeleteEndpoint(endpoint_id=endpoint_id))
     return Deleted(id=endpoint_id, object="webhook_endpoint.deleted")
 
 
@@ -157,10 +169,12 @@ async def rotate_secret(
     body: RotateSecretRequest | None = None,
 ) -> NewEndpointResponse:
     """Give an endpoint a new signing secret. During an overlap deliveries carry both signatures."""
-    await _endpoint(deps, caller, endpoint_id)
+    await ENDPOINT.find(deps, caller.rows, endpoint_id)
     overlap = body is not None and body.keep_old_secret_active_for_24_hours
     until = deps.clock.now_ms() + DAY_S * 1_000 * overlap
-    await _decide(deps, caller, RotateEndpoint(endpoint_id=endpoint_id, previous_until=until))
+    await deps.decide(
+        caller, ACCOUNT, RotateEndpoint(endpoint_id=endpoint_id, previous_until=until)
+    )
     return await _with_secret(deps, caller, endpoint_id)
 
 
@@ -169,20 +183,20 @@ async def send_test(
     endpoint_id: str, deps: WithDeps, caller: Caller, body: TestRequest | None = None
 ) -> EndpointTestResponse:
     """Send one signed test event, once. The response has the receiver's status."""
-    await _endpoint(deps, caller, endpoint_id)
+    await ENDPOINT.find(deps, caller.rows, endpoint_id)
     event_type = (body or TestRequest()).event_type
     if event_type not in EVENT_TYPES:
         raise invalid(f"Choose one of: {', '.join(EVENT_TYPES)}.", "event_type")
     event = WebhookEvent(
-        event_id=deps.fresh(EVENT),
+        event_id=deps.fresh(ids.EVENT),
         event_type=event_type,
         object_id="test",
         created_at=deps.clock.now_ms(),
     )
     test = Deliver(
-        endpoint_id=endpoint_id, delivery_id=deps.fresh(DELIVERY), event=event, once=True
+        endpoint_id=endpoint_id, delivery_id=deps.fresh(ids.DELIVERY), event=event, once=True
     )
-    await _decide(deps, caller, test)
+    await deps.decide(caller, ACCOUNT, test)
     row = await _await_end(deps, caller, test.delivery_id, TEST_MS_MAX)
     outcome = None if row is None else row.outcome
     return EndpointTestResponse(
@@ -208,17 +222,30 @@ async def _await_end(
     return None
 
 
-@router.get(ROOT + "/{endpoint_id}/deliveries")
-async def list_deliveries(
-    endpoint_id: str, deps: WithDeps, caller: Caller, after: After = None, limit: Limit = LIMIT
-) -> Page[DeliveryResponse]:
-    """List the deliveries to an endpoint and their outcomes, also after it was deleted."""
+async def deliveries_of_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) -> Where:
+    """Deliveries to an endpoint, which may be deleted since. Raises ApiError 404."""
     where = {"tenant": caller.tenant, "endpoint_id": endpoint_id}
-    known = await deps.views.first(ENDPOINTS, {"tenant": caller.tenant, "id": endpoint_id})
-    rows, more = await page(deps.views, DELIVERIES, where, limit=limit, after=after)
-    if known is None and not rows:
-        raise not_found("webhook endpoint", endpoint_id, "id")
-    return listing(Page[DeliveryResponse], [delivery_response(row) for row in rows], more)
+    if await deps.views.first(DELIVERIES, where) is None:
+        await ENDPOINT.find(deps, caller.rows, endpoint_id)
+    return where
+
+
+DELIVERY: Final = Resource(
+    noun="delivery",
+    table=DELIVERIES,
+    response=DeliveryResponse,
+    respond=each(lambda _, row: delivery_response(row)),
+    rows=deliveries_of_endpoint,
+    limit=LIMIT,
+    limit_max=LIMIT_MAX,
+    param="delivery_ids",
+)
+DELIVERY.add_list(
+    router,
+    ROOT + "/{endpoint_id}/deliveries",
+    "list_deliveries",
+    "List the deliveries to an endpoint and their outcomes, also after it was deleted.",
+)
 
 
 @router.post(ROOT + "/{endpoint_id}/redeliver")
@@ -229,7 +256,7 @@ async def redeliver(
 
     At most REDELIVERIES_MAX a call, oldest first; `has_more` says that the range has others.
     """
-    await _endpoint(deps, caller, endpoint_id)
+    await ENDPOINT.find(deps, caller.rows, endpoint_id)
     rows = await _chosen(deps, caller, endpoint_id, body)
     repeats = []
     for row in rows[:REDELIVERIES_MAX]:
@@ -239,8 +266,8 @@ async def redeliver(
             object_id=row.object_id,
             created_at=row.event_at,
         )
-        again = Deliver(endpoint_id=endpoint_id, delivery_id=deps.fresh(DELIVERY), event=event)
-        await _decide(deps, caller, again)
+        again = Deliver(endpoint_id=endpoint_id, delivery_id=deps.fresh(ids.DELIVERY), event=event)
+        await deps.decide(caller, ACCOUNT, again)
         where = {"tenant": caller.tenant, "id": again.delivery_id}
         repeats.append(await deps.views.first(DELIVERIES, where))
     shown = [delivery_response(row) for row in repeats if row is not None]
@@ -253,13 +280,7 @@ async def _chosen(
     """The deliveries to repeat, oldest first. Raises ApiError 400, 404."""
     where = {"tenant": caller.tenant, "endpoint_id": endpoint_id}
     if body.delivery_ids is not None:
-        named = []
-        for delivery_id in body.delivery_ids:
-            row = await deps.views.first(DELIVERIES, {**where, "id": delivery_id})
-            if row is None:
-                raise not_found("delivery", delivery_id, "delivery_ids")
-            named.append(row)
-        return named
+        return [await DELIVERY.find(deps, where, name) for name in body.delivery_ids]
     if body.after is None:
         raise invalid("Give delivery_ids, or after (and before).", "delivery_ids")
     rows = await deps.views.page(DELIVERIES, where, limit=LOOKED_AT_MAX)
@@ -274,21 +295,10 @@ async def _chosen(
     ]
 
 
-async def _decide(deps: Deps, caller: Principal, command: Message) -> None:
-    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
-    await deps.commands.decide(ACCOUNT, caller.tenant, command, actor=actor)
-
-
 async def _with_secret(deps: Deps, caller: Principal, endpoint_id: str) -> NewEndpointResponse:
-    row = await _endpoint(deps, caller, endpoint_id)
-    shown = await _shown(deps, row)
+    row = await ENDPOINT.find(deps, caller.rows, endpoint_id)
+    shown = await _respond(deps, row)
     return NewEndpointResponse(**dict(shown), signing_secret=_secret(deps, row))
-
-
-async def _shown(deps: Deps, row: EndpointRow) -> EndpointResponse:
-    where = {"tenant": row.tenant, "id": row.confirmation_id}
-    mailed = await deps.views.first(DELIVERIES, where) if row.confirmation_id else None
-    return endpoint_response(row, deps.unseal, _secret(deps, row), mailed)
 
 
 def _confirmation(
@@ -299,7 +309,7 @@ def _confirmation(
     if address is None:
         return None
     code = confirmation_code(deps.seal, caller.tenant, endpoint_id, address)
-    return Confirmation(code_sha256=digest(code), delivery_id=deps.fresh(DELIVERY))
+    return Confirmation(code_sha256=digest(code), delivery_id=deps.fresh(ids.DELIVERY))
 
 
 async def _await_confirmation(
@@ -308,14 +318,3 @@ async def _await_confirmation(
     """Wait a moment for the code to be mailed, so that the response can say why it was not."""
     if confirmation is not None:
         await _await_end(deps, caller, confirmation.delivery_id, CONFIRMATION_MS_MAX)
-
-
-def _secret(deps: Deps, row: EndpointRow) -> str:
-    return webhook_secret(deps.seal, row.tenant, row.id, row.secret_version)
-
-
-async def _endpoint(deps: Deps, caller: Principal, endpoint_id: str) -> EndpointRow:
-    row = await deps.views.first(ENDPOINTS, {"tenant": caller.tenant, "id": endpoint_id})
-    if row is None:
-        raise not_found("webhook endpoint", endpoint_id, "id")
-    return row

@@ -13,10 +13,10 @@ from schemas.audit import AuditEntry, AuditKind
 from schemas.ids import MODEL as MODEL_PREFIX
 from services.gateway.ports import AuditNotes
 from services.gateway.web.deps import Principal
+from services.gateway.web.domain.scopes import ASKING, READING, RESOURCES
 from services.gateway.web.edge import METHODS
-from services.gateway.web.scopes import ASKING, READING, RESOURCES
+from tunery.platform.seal.model_names import SUFFIX
 from tunery.runtime.clock import Clock
-from tunery.runtime.seal.model_names import SUFFIX
 
 #: routes that answer with what a tenant uploaded, wrote or trained, or with a URL of it
 CONTENT: Final = frozenset(
@@ -40,7 +40,7 @@ CONTENT: Final = frozenset(
 CHAT: Final = "chat"
 TENANTS: Final = "/v1/tenants"
 REFUSALS: Final = frozenset({401, 403})
-#: of our making: a prefix and hexadecimal digits
+#: identifiers that we make: a prefix and hexadecimal digits
 OWN_ID: Final = re.compile(r"[a-z]+[-_](?:ckpt-)?[0-9a-f]{8,64}")
 #: parameters of paths that operators name, or that are built of identifiers alone
 NAMED_BY_OPERATORS: Final = frozenset(
@@ -56,7 +56,7 @@ class _ErrorPart(Struct):
 
 
 class _Answer(Struct):
-    """What of an answer's body is noted: the id of what was created, the code of an error."""
+    """Recorded part of a response body: the id of a created object, the code of an error."""
 
     id: str | None = None
     error: _ErrorPart | None = None
@@ -68,7 +68,7 @@ _ANSWERS: Final = msgspec.json.Decoder(_Answer)
 class Observer:
     """Notes requests as they are answered; called once for each, before its body is sent.
 
-    routes: of the application, to name that of a request which was refused before it.
+    routes: routes of the application, to name the route of a request that was refused earlier.
     """
 
     def __init__(self, audit: AuditNotes, clock: Clock, routes: Sequence[BaseRoute]) -> None:

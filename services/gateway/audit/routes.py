@@ -6,13 +6,13 @@ from fastapi import Query, Request
 
 from schemas.account import ADMIN_SCOPE
 from schemas.audit import AuditKind
-from services.gateway.audit.responses import AuditEntryResponse, entry_response
-from services.gateway.audit.tables import AUDIT_ENTRIES
-from services.gateway.ports import IntRange
-from services.gateway.web.bodies import NAME_MAX
+from services.gateway.audit.domain.responses import AuditEntryResponse, entry_response
+from services.gateway.views.ports import IntRange
+from services.gateway.views.tables.audit import AUDIT_ENTRIES
 from services.gateway.web.deps import Caller, WithDeps, require
+from services.gateway.web.domain.bodies import NAME_MAX
+from services.gateway.web.domain.responses import Page, listing
 from services.gateway.web.pages import ID_CHARACTERS_MAX, After, page
-from services.gateway.web.responses import Page, listing
 from services.gateway.web.routing import new_router
 
 LIMIT: Final = 100

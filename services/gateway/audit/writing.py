@@ -39,10 +39,10 @@ WINDOWS_MS: Final[dict[AuditKind, Ms]] = {
 
 @dataclass
 class _Window:
-    """A while in which equal entries are counted. repeats: those after the first."""
+    """A while in which equal entries are counted."""
 
     end: Ms
-    repeats: AuditEntry | None = None
+    repeats: AuditEntry | None = None  # entry that counts the requests after the first
 
 
 class AuditWriter:
@@ -133,7 +133,9 @@ class AuditWriter:
             self._unsent = None
 
     def _close_windows(self, now: Ms | None) -> None:
-        """Those that ended before `now`; None: all. One with repeats begins again."""
+        """Close the windows that ended before `now` (None: all) and record their repeats; windows
+        with repeats begin again.
+        """
         over = [(same, window) for same, window in self._windows.items() if _is_over(window, now)]
         for same, window in over:
             if window.repeats is None:
@@ -158,7 +160,9 @@ class AuditWriter:
         return msgspec.json.encode(record)
 
     async def _last_hash(self) -> str:
-        """Of the log's last record, so that a chain that ends says which it follows."""
+        """Return the hash of the log's last record, which the first record of a new chain refers
+        to.
+        """
         start, end = await self._log.bounds(AUDIT.name, AUDIT_PARTITION)
         if start == end:
             return GENESIS.hex()

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import Query
 
 from services.gateway.accounts.deps import NamedTenant
-from services.gateway.billing.tables import ANSWER_USES
-from services.gateway.billing.usage import check_width, groups_of
+from services.gateway.billing.domain.usage import check_width, groups_of
 from services.gateway.billing.usage_pages import AskedBuckets, BucketPage
+from services.gateway.views.tables.billing import ANSWER_USES
 from services.gateway.web.deps import WithDeps
-from services.gateway.web.responses import Response
+from services.gateway.web.domain.responses import Response
 from services.gateway.web.routing import new_router
 
 GROUPS: Final = ("day", "model", "key")

@@ -5,31 +5,34 @@ with: services meet only through Kafka, and a closed invoice is compared with it
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from schemas.billing import BillingTerms, PriceBook, Statement
+from schemas.records import build_from
 from schemas.units import HOUR_MS
-from services.gateway.accounts.tables import TENANTS, TenantRow
-from services.gateway.billing.tables import (
+from services.gateway.views.ports import Buckets, Cursor, IntRange, Where
+from services.gateway.views.table import R, Table
+from services.gateway.views.tables.accounts import TENANTS, TenantRow
+from services.gateway.views.tables.billing import (
     ADJUSTMENTS,
     ANSWER_USES,
     BILLING_TERMS,
     CREDIT_NOTES,
+    HELD_BOOKS,
     MONTHS,
     STORED,
     MonthRow,
 )
-from services.gateway.jobs.tables import USAGE, UsageRow
-from services.gateway.ports import Buckets, Cursor, IntRange, Where
-from services.gateway.views.table import R, Table
+from services.gateway.views.tables.jobs import USAGE, UsageRow
 from services.gateway.web.deps import Deps
-from services.gateway.web.errors import ApiError, invalid, not_found
+from services.gateway.web.domain.errors import ApiError, invalid, not_found
 from tunery.billing.answers import AnswersOfMonth
 from tunery.billing.invoice import Altered, BilledMonth, Invoice, make_invoices
 from tunery.billing.lines import WHERE_BOOKS_ARE, LedgerRow, PriceMissing, select_usage
-from tunery.billing.periods import BillShare, Period, period, period_of, share_of
-from tunery.billing.storage import FOREVER, StorageUse, StoredObject, kept_byte_hours
+from tunery.billing.periods import BillShare, Period, in_force, period, period_of, share_of
+from tunery.billing.storage import FOREVER, BookPeriod, StorageUse, StoredObject, storage_of_month
 from tunery.billing.volume import late_months
 
 PAGE: Final = 10_000
@@ -41,16 +44,18 @@ NOT_REPRODUCED: Final = "invoice_not_reproduced"
 
 
 class BilledTenant(NamedTuple):
-    """What all invoices of a tenant are made of: its plan, terms, price book, and months."""
+    """Inputs that all invoices of a tenant share: its plan, terms, price book, and months."""
 
     plan: TenantRow
-    terms: BillingTerms
+    terms: Mapping[str, BillingTerms]  # first month → terms that apply from it on
     book: PriceBook
     months: Mapping[str, MonthRow]
 
     @property
-    def closed(self) -> list[Statement]:
-        return [row.statement for row in self.months.values() if row.statement is not None]
+    def closed(self) -> dict[str, Statement]:
+        return {
+            name: row.statement for name, row in self.months.items() if row.statement is not None
+        }
 
 
 async def find_tenant(deps: Deps, tenant: str) -> BilledTenant | None:
@@ -58,18 +63,19 @@ async def find_tenant(deps: Deps, tenant: str) -> BilledTenant | None:
     plan = await deps.views.first(TENANTS, {"id": tenant})
     if plan is None:
         return None
-    terms = await deps.views.first(BILLING_TERMS, {"id": tenant})
-    book = await deps.prices.book(plan.price_version)
-    if book is None:
-        missing = f"no price book {plan.price_version!r} on the log; {WHERE_BOOKS_ARE}"
-        raise ApiError(500, NOT_REPRODUCED, missing)
+    book = await _book(deps, plan.price_version)
     rows = await deps.views.page(MONTHS, {"tenant": tenant}, limit=MONTHS_MAX, descending=False)
     return BilledTenant(
         plan=plan,
-        terms=BillingTerms() if terms is None else terms.terms,
+        terms=await terms_by_month(deps, tenant),
         book=book,
         months={row.id: row for row in rows},
     )
+
+
+async def terms_by_month(deps: Deps, tenant: str) -> Mapping[str, BillingTerms]:
+    """Month → the terms of the tenant's invoices from it on."""
+    return {row.id: row.terms for row in await _all(deps, BILLING_TERMS, {"tenant": tenant})}
 
 
 async def find_invoice(deps: Deps, tenant: str, name: str) -> Invoice:
@@ -118,13 +124,16 @@ async def read_invoices(
     """
     if tenant is None or month.name < period_of(tenant.plan.created_at).name:
         return ()
-    share = share_of(month, tenant.closed)
+    share = share_of(month, list(tenant.closed.values()))
     rows = await _read_usage(deps, tenant.plan.id, share)
     billed = await _billed_month(deps, tenant, month)
-    books = await _books(
-        deps, {billed.storage.price_version, *(row.price_version for row in rows)} - {""}
-    )
-    rows += await _late_months(deps, tenant.plan.id, rows, month, books)
+    versions = {row.price_version for row in rows}
+    versions |= {use.price_version for use in billed.storage}
+    versions |= {use.price_version for use in billed.answers}
+    books = await _books(deps, versions - {""})
+    if more := await _late_months(deps, tenant, rows, month, books):
+        rows += more
+        books = {**books, **await _books(deps, {row.price_version for row in more})}
     try:
         return make_invoices(billed, select_usage(rows, share), books)
     except (Altered, PriceMissing) as error:
@@ -135,25 +144,26 @@ async def _billed_month(deps: Deps, tenant: BilledTenant, month: Period) -> Bill
     plan, row = tenant.plan, tenant.months.get(month.name)
     where = {"tenant": plan.id, "period": month.name}
     price_version = plan.price_version if row is None else row.ended.price_version
+    book = tenant.book if row is None else await _book(deps, price_version)
+    terms = in_force(tenant.terms, month.name, BillingTerms())
     return BilledMonth(
         tenant=plan.id,
         month=month,
         soft_gpu_ms=plan.limits.soft_gpu_ms if row is None else row.ended.soft_gpu_ms,
-        currency=tenant.book.currency,
-        terms=tenant.terms if row is None or row.ended.terms is None else row.ended.terms,
+        currency=book.currency,
+        terms=terms if row is None or row.ended.terms is None else row.ended.terms,
         adjustments=tuple(entry.adjustment for entry in await _all(deps, ADJUSTMENTS, where)),
         notes=tuple(row.note for row in await _all(deps, CREDIT_NOTES, where)),
         ended=row is not None,
-        storage=await _storage(deps, tenant, month, price_version),
+        storage=await _storage(deps, tenant, month),
         answers=await answers_of_month(deps, plan.id, month, price_version),
+        closed={name: entry for name, entry in tenant.closed.items() if name < month.name},
         statement=None if row is None else row.statement,
     )
 
 
-async def _storage(
-    deps: Deps, tenant: BilledTenant, month: Period, price_version: str
-) -> StorageUse:
-    """What the tenant has kept in the month so far."""
+async def _storage(deps: Deps, tenant: BilledTenant, month: Period) -> tuple[StorageUse, ...]:
+    """Return the tenant's storage use in the month so far under each of its price books."""
     first = month.first_hour * HOUR_MS
     where = {
         "tenant": tenant.plan.id,
@@ -164,27 +174,45 @@ async def _storage(
         StoredObject(bytes=row.bytes, since=row.since, until=row.until)
         for row in await _all(deps, STORED, where)
     )
-    byte_hours = kept_byte_hours(kept, month, deps.clock.now_ms())
-    return StorageUse(price_version=price_version, byte_hours=byte_hours)
+    held = (
+        BookPeriod(row.since, row.price_version)
+        for row in await _all(deps, HELD_BOOKS, {"tenant": tenant.plan.id})
+    )
+    return storage_of_month(kept, held, month, deps.clock.now_ms())
 
 
 async def answers_of_month(
     deps: Deps, tenant: str, month: Period, price_version: str, key_id: str | None = None
-) -> AnswersOfMonth:
-    """What the tenant's models have answered in the month so far; `key_id`: to this key alone."""
+) -> tuple[AnswersOfMonth, ...]:
+    """Return the usage of the tenant's models in the month so far under each of its price books."""
     where = {"tenant": tenant} if key_id is None else {"tenant": tenant, "key_id": key_id}
-    hours = Buckets("hour_utc", month.first_hour, month.end_hour, 1)
+    hours = Buckets("hour_utc", month.first_hour, month.end_hour, month.end_hour)
     counts = ("prompt_tokens", "cached_tokens", "completion_tokens")
     sums = await deps.views.sums(
         ANSWER_USES,
         where,
         hours,
-        by=(),
+        by=("price_version",),
         of=counts,
-        limit=month.end_hour - month.first_hour,
+        limit=PAGE,
     )
-    totals = {name: sum(record[name] for record in sums) for name in counts}
-    return AnswersOfMonth(price_version=price_version, **totals)
+    totals: dict[str, Counter[str]] = {}
+    for record in sums:
+        version = record["price_version"] or price_version
+        totals.setdefault(version, Counter()).update({name: record[name] for name in counts})
+    return tuple(
+        AnswersOfMonth(price_version=version, **of_book)
+        for version, of_book in sorted(totals.items())
+    )
+
+
+async def _book(deps: Deps, version: str) -> PriceBook:
+    """The price book of a version. Raises ApiError 500 when it is missing."""
+    book = await deps.prices.book(version)
+    if book is None:
+        missing = f"no price book {version!r} on the log; {WHERE_BOOKS_ARE}"
+        raise ApiError(500, NOT_REPRODUCED, missing)
+    return book
 
 
 async def _books(deps: Deps, versions: set[str]) -> Mapping[str, PriceBook]:
@@ -194,17 +222,21 @@ async def _books(deps: Deps, versions: set[str]) -> Mapping[str, PriceBook]:
 
 async def _late_months(
     deps: Deps,
-    tenant: str,
+    tenant: BilledTenant,
     rows: Sequence[LedgerRow],
     month: Period,
     books: Mapping[str, PriceBook],
 ) -> tuple[LedgerRow, ...]:
-    """What months have that late rows are of, where volume tiers depend on it; no row twice."""
+    """Return ledger rows of the months that late rows belong to, where tiers or overage depend on
+    them; no row twice.
+    """
     known = {_position(row) for row in rows}
     more: list[LedgerRow] = []
-    for late in late_months(rows, month, books):
+    for late in late_months(rows, month, books, tenant.closed):
         hours = IntRange(late.month.first_hour, late.month.end_hour)
-        where = {"tenant": tenant, "hour_utc": hours, "price_version": tuple(late.price_versions)}
+        where: dict[str, Any] = {"tenant": tenant.plan.id, "hour_utc": hours}
+        if late.price_versions is not None:
+            where["price_version"] = tuple(late.price_versions)
         more += map(_ledger_row, await _all(deps, USAGE, where))
     return tuple(row for row in more if _position(row) not in known)
 
@@ -214,7 +246,7 @@ def _position(row: LedgerRow) -> tuple[int, int, int]:
 
 
 async def _read_usage(deps: Deps, tenant: str, share: BillShare) -> tuple[LedgerRow, ...]:
-    """What may be on the bill, and what earlier bills have of the same jobs: not all of history."""
+    """Return the ledger rows that may be on the bill, and earlier bills' rows of the same jobs."""
     month = share.month
     own = {"tenant": tenant}
     earlier = {**own, "hour_utc": IntRange(0, month.first_hour)}
@@ -258,21 +290,4 @@ async def _all(deps: Deps, table: Table[R], where: Where) -> list[R]:
 
 
 def _ledger_row(row: UsageRow) -> LedgerRow:
-    return LedgerRow(
-        kind="credit" if row.kind == "credit" else "usage",
-        job_id=row.job_id,
-        role=row.role,
-        lane=row.lane,
-        price_version=row.price_version,
-        hour_utc=row.hour_utc,
-        used_gpu_ms=row.used_gpu_ms,
-        gpu_ms=row.billable_gpu_ms,
-        cause=row.cause or "",
-        device=row.device,
-        accelerator=row.accelerator,
-        spot=row.spot,
-        tokens=row.tokens,
-        journal_partition=row.journal_partition,
-        incarnation=row.incarnation,
-        journal_offset=row.journal_offset,
-    )
+    return build_from(LedgerRow, row, gpu_ms=row.billable_gpu_ms, cause=row.cause or "")

@@ -8,28 +8,32 @@ from fastapi import Query
 from starlette.responses import HTMLResponse, Response
 
 from services.gateway.accounts.deps import NamedTenant
-from services.gateway.billing.invoice_page import invoice_page
+from services.gateway.billing.domain.invoice_page import invoice_page
+from services.gateway.billing.domain.invoice_responses import (
+    InvoiceLineResponse,
+    InvoiceResponse,
+    invoice_response,
+    line_responses,
+)
+from services.gateway.billing.domain.invoice_sums import (
+    SUM_GROUPS,
+    InvoiceSumResponse,
+    sums_of_lines,
+)
+from services.gateway.billing.domain.page_pdf import NotPrintable, pdf_of_page
+from services.gateway.billing.domain.usage import groups_of
 from services.gateway.billing.invoice_reads import (
     begun_months,
     find_invoice,
     find_tenant,
     read_invoices,
 )
-from services.gateway.billing.invoice_responses import (
-    InvoiceLineResponse,
-    InvoiceResponse,
-    invoice_response,
-    line_responses,
-)
-from services.gateway.billing.invoice_sums import SUM_GROUPS, InvoiceSumResponse, sums_of_lines
 from services.gateway.billing.job_facts import job_facts
-from services.gateway.billing.page_pdf import NotPrintable, pdf_of_page
-from services.gateway.billing.usage import groups_of
 from services.gateway.web.deps import WithDeps
-from services.gateway.web.errors import ApiError, not_found
-from services.gateway.web.html import SECURITY
+from services.gateway.web.domain.errors import ApiError, not_found
+from services.gateway.web.domain.html import SECURITY
+from services.gateway.web.domain.responses import Page, listing
 from services.gateway.web.pages import After
-from services.gateway.web.responses import Page, listing
 from services.gateway.web.routing import new_router
 
 PDF: Final = "application/pdf"

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from services.gateway.billing.usage import JobFacts
-from services.gateway.jobs.responses import metadata_of
-from services.gateway.jobs.tables import JOBS
+from services.gateway.billing.domain.usage import JobFacts
+from services.gateway.jobs.domain.texts import text_of
+from services.gateway.views.tables.jobs import JOBS
 from services.gateway.web.deps import Deps
 
 JOBS_MAX: Final = 1_000  # of one query
@@ -21,8 +21,8 @@ async def job_facts(deps: Deps, tenant: str, ids: Iterable[str]) -> Mapping[str,
             row.id: JobFacts(
                 model=row.spec.base.base_id,
                 key=deps.unseal(row.submitted_by, "actor"),
-                suffix=deps.unseal(row.suffix, "suffix"),
-                metadata=metadata_of(row, deps.unseal) or {},
+                suffix=text_of(row.spec, "suffix", deps.unseal),
+                metadata=text_of(row.spec, "metadata", deps.unseal) or {},
             )
             for row in rows
         }

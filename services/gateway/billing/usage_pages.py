@@ -6,14 +6,14 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from fastapi import Depends, Query
 
-from services.gateway.billing.usage import HOUR_S, BucketWidth, buckets_of, page_name
-from services.gateway.ports import Buckets
+from services.gateway.billing.domain.usage import HOUR_S, BucketWidth, buckets_of, page_name
+from services.gateway.views.ports import Buckets
 from services.gateway.views.table import Table
-from services.gateway.web.bodies import SECONDS_MAX
 from services.gateway.web.deps import Deps, WithDeps
-from services.gateway.web.errors import invalid
+from services.gateway.web.domain.bodies import SECONDS_MAX
+from services.gateway.web.domain.errors import invalid
+from services.gateway.web.domain.responses import Response
 from services.gateway.web.pages import ID_CHARACTERS_MAX
-from services.gateway.web.responses import Response
 
 SUMS_MAX: Final = 50_000  # of one page: 31 days of 1,600 jobs a day
 Seconds = Annotated[int | None, Query(ge=0, le=SECONDS_MAX, description="seconds since the epoch")]
@@ -28,7 +28,7 @@ class Bucket(Response, Generic[R]):
 
 
 class BucketPage(Response, Generic[R]):
-    """`next_page`: the value of `page` for the following buckets."""
+    """One page of buckets. `next_page`: the value of `page` for the following buckets."""
 
     object: Literal["page"] = "page"
     data: list[Bucket[R]]
@@ -38,10 +38,10 @@ class BucketPage(Response, Generic[R]):
 
 @dataclass(frozen=True)
 class PageOfBuckets:
-    """Which buckets a request asks for. following: the hour at which the next page begins."""
+    """Buckets of one page of a request."""
 
     buckets: Buckets
-    following: int | None
+    following: int | None  # the hour at which the next page begins
 
     async def sums(
         self, deps: Deps, table: Table[Any], tenant: str, *, by: Sequence[str], of: Sequence[str]

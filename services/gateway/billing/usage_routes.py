@@ -6,11 +6,18 @@ from typing import Annotated
 from fastapi import Query
 
 from services.gateway.accounts.deps import NamedTenant
+from services.gateway.billing.domain.responses import UsageResultResponse, usage_result_response
+from services.gateway.billing.domain.usage import (
+    BY,
+    GROUPS,
+    check_width,
+    groups_of,
+    needs_facts,
+    summed,
+)
 from services.gateway.billing.job_facts import job_facts
-from services.gateway.billing.responses import UsageResultResponse, usage_result_response
-from services.gateway.billing.usage import BY, GROUPS, check_width, groups_of, needs_facts, summed
 from services.gateway.billing.usage_pages import AskedBuckets, BucketPage
-from services.gateway.jobs.tables import USAGE
+from services.gateway.views.tables.jobs import USAGE
 from services.gateway.web.deps import WithDeps
 from services.gateway.web.routing import new_router
 

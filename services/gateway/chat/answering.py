@@ -8,9 +8,9 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from schemas import errors
-from services.gateway.chat.responses import Answer
-from services.gateway.ports import Engine
-from services.gateway.web.errors import INVALID, RATE_LIMIT, ApiError, unavailable
+from services.gateway.chat.domain.responses import Answer
+from services.gateway.ports import ChatEngine
+from services.gateway.web.domain.errors import INVALID, RATE_LIMIT, ApiError, unavailable
 from tunery.work.engine import (
     BUSY,
     MALFORMED,
@@ -37,7 +37,7 @@ REFUSALS: Final[Mapping[str, tuple[int, str, str | None]]] = {
 
 
 def questions(question: Question, count: int) -> list[Question]:
-    """The question for each answer; each has a seed of its own, made of the one that is given.
+    """The question for each answer; each has its own seed, made of the one that is given.
 
     The question's own tokens are counted with the first.
     """
@@ -56,7 +56,7 @@ def _numbered(question: Question, index: int) -> Question:
 Parts: TypeAlias = AsyncGenerator[tuple[int, TextAdded | AnswerEnded], None]
 
 
-async def answer(engine: Engine, asked: Sequence[Question]) -> Parts:
+async def answer(engine: ChatEngine, asked: Sequence[Question]) -> Parts:
     """Parts of all answers as they come, each with the number of its question.
 
     Raises ApiError when one is refused; the others are then given up.
@@ -92,7 +92,7 @@ async def answer(engine: Engine, asked: Sequence[Question]) -> Parts:
 
 
 async def first_of(parts: Parts) -> Parts:
-    """The same parts, the first of which is there. Raises ApiError: an error is no beginning."""
+    """Wait for the first part, then return all parts. Raises ApiError if an error comes first."""
     first = await anext(parts)
 
     async def again() -> Parts:

@@ -1,4 +1,4 @@
-"""Asks the model that a request names: who asks, and how an answer is named."""
+"""Asks the model that a request names, for its tenant and key; ids of answers."""
 
 from collections.abc import Callable
 from typing import Final
@@ -6,8 +6,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from services.gateway.chat.answering import Parts, answer, questions
+from services.gateway.chat.domain.responses import AnswerIdentity
 from services.gateway.chat.models import find_model
-from services.gateway.chat.responses import AnswerIdentity
 from services.gateway.chat.spending import refuse_above_budget
 from services.gateway.web.deps import Deps, Principal
 from tunery.work.engine import Asker, EngineModel, Question
@@ -34,7 +34,12 @@ async def ask(
     await refuse_above_budget(deps, caller)
     served = await find_model(deps, caller, name, user)
     name, model = served.name, served.model
-    question = replace(question_of(model), asker=asker(caller, model, name))
+    asked = question_of(model)
+    # Without a limit a text under a schema may continue until the context is full.
+    settings = deps.settings
+    tokens = asked.sampling.tokens_max or settings.answer_tokens
+    sampling = replace(asked.sampling, tokens_max=min(tokens, settings.answer_tokens_max))
+    question = replace(asked, sampling=sampling, asker=asker(caller, model, name))
     identity = AnswerIdentity(
         id=deps.fresh(prefix),
         created=deps.clock.now_ms() // 1_000,
@@ -45,5 +50,5 @@ async def ask(
 
 
 def asker(caller: Principal, model: EngineModel, name: str) -> Asker:
-    """Whom tokens are counted for; a base model is counted by its id, whatever its alias."""
+    """Return who tokens are counted for; a base model counts by its id, not by its alias."""
     return Asker(caller.tenant, caller.key_id, name if model.adapter else model.base_id)

@@ -1,4 +1,4 @@
-"""`/v1/completions`: a model goes on with a text."""
+"""`/v1/completions`: a model continues with a text."""
 
 from collections.abc import AsyncIterator, Sequence
 from itertools import accumulate
@@ -9,18 +9,18 @@ from starlette.responses import StreamingResponse
 
 from services.gateway.chat.answering import Parts, complete, first_of
 from services.gateway.chat.asking import ask
-from services.gateway.chat.bodies import sampling
-from services.gateway.chat.completion_bodies import COMPLETION_TOKENS, CompletionRequest
-from services.gateway.chat.frames import frames
-from services.gateway.chat.responses import (
+from services.gateway.chat.domain.bodies import sampling
+from services.gateway.chat.domain.completion_bodies import COMPLETION_TOKENS, CompletionRequest
+from services.gateway.chat.domain.responses import (
     AnswerIdentity,
     CompletionUsage,
     FinishReason,
     finish_reason,
     usage_of,
 )
+from services.gateway.chat.frames import frames
 from services.gateway.web.deps import Caller, WithDeps
-from services.gateway.web.responses import Response
+from services.gateway.web.domain.responses import Response
 from services.gateway.web.routing import new_router
 from services.gateway.web.streams import stream_description, stream_response
 from tunery.work.engine import AnswerEnded, Question, TextAdded

@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from schemas.units import Ms
 from services.gateway.serving_pools.engine_connection import ENGINE, SILENT_MS_MAX, ask_over
-from services.gateway.web.errors import unavailable
-from tunery.runtime.blobs.encrypted import owner_of
-from tunery.runtime.local_socket import connect_to
-from tunery.runtime.seal.sealer import Sealer
+from services.gateway.web.domain.errors import unavailable
+from tunery.platform.blobs.encrypted import owner_of
+from tunery.platform.local_socket import connect_to
+from tunery.platform.seal.sealer import Sealer
 from tunery.work.engine import LINE_BYTES_MAX, BlobKey, Question, Reply
 
 
 class SocketEngine:
-    """Implements `Engine`. seal: makes the keys of adapters; None: nothing is encrypted."""
+    """Implements `ChatEngine`. seal: makes the keys of adapters; None: nothing is encrypted."""
 
     def __init__(
         self, socket: Path, silent_ms_max: Ms = SILENT_MS_MAX, seal: Sealer | None = None

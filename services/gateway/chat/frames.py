@@ -5,9 +5,9 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from services.gateway.chat.answering import Parts
-from services.gateway.chat.responses import AnswerIdentity, Delta, called, chunk, usage_chunk
-from services.gateway.web.errors import ApiError
-from services.gateway.web.responses import Response
+from services.gateway.chat.domain.responses import AnswerIdentity, Delta, called, chunk, usage_chunk
+from services.gateway.web.domain.errors import ApiError
+from services.gateway.web.domain.responses import Response
 from services.gateway.web.streams import DONE, frame
 from tunery.work.engine import AnswerEnded, TextAdded
 
@@ -23,7 +23,7 @@ async def frames(
     first: Iterable[Response] = (),
     with_usage: bool,
 ) -> AsyncIterator[bytes]:
-    """A frame for each part. An error that comes after the first one is a frame of its own.
+    """A frame for each part. An error that comes after the first one is its own frame.
 
     `usage` is there, and null but for the last frame, only where the client asks for it.
     """

@@ -6,9 +6,8 @@ from typing import Final
 from schemas import errors
 from schemas.deployments import BUCKETS, LOCAL_POOL, Deployment
 from schemas.ids import MODEL as MODEL_PREFIX
-from services.gateway.accounts.tables import TENANTS
 from services.gateway.chat.observed import ObservedEngine, Shadow
-from services.gateway.deployments.buckets import bucket_of, is_second
+from services.gateway.deployments.domain.buckets import bucket_of, is_second
 from services.gateway.deployments.serving import (
     check_key,
     deployment_of,
@@ -18,12 +17,13 @@ from services.gateway.deployments.serving import (
     refuse_quarantined,
     unknown,
 )
-from services.gateway.models.names import named_stage
+from services.gateway.models.domain.names import named_stage
 from services.gateway.models.routes import find_base, version_named
-from services.gateway.models.tables import ModelRow
-from services.gateway.ports import Engine
+from services.gateway.ports import ChatEngine
+from services.gateway.views.tables.accounts import TENANTS
+from services.gateway.views.tables.models import ModelRow
 from services.gateway.web.deps import Deps, Principal
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from tunery.work.engine import EngineModel
 
 DRAWN_BYTES: Final = 8
@@ -31,11 +31,11 @@ DRAWN_BYTES: Final = 8
 
 @dataclass(frozen=True)
 class ServedModel:
-    """What answers: its name in answers, which is that of a version where a stage was asked."""
+    """Model that answers."""
 
-    name: str
+    name: str  # name of the model in answers; if a stage was requested, that of its version
     model: EngineModel
-    engine: Engine
+    engine: ChatEngine
 
 
 async def find_model(
@@ -104,7 +104,7 @@ async def _shadow(deps: Deps, caller: Principal, deployment: Deployment) -> Shad
         version = await _version(deps, caller, shadow.model_id)
         return Shadow(version.id, await loadable(deps, caller, version, version.id))
     except ApiError:
-        return None  # whoever asks must not notice
+        return None  # the client must not notice
 
 
 async def _version(deps: Deps, caller: Principal, name: str) -> ModelRow:

@@ -8,8 +8,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from schemas.deployments import ArmRole, ArmTraffic, Deployment
-from services.gateway.ports import Engine, Traffic
-from services.gateway.web.errors import ApiError
+from services.gateway.ports import ChatEngine, Traffic
+from services.gateway.web.domain.errors import ApiError
 from tunery.runtime.clock import Clock
 from tunery.work.engine import (
     MALFORMED,
@@ -36,23 +36,20 @@ class Shadow:
 
 @dataclass(frozen=True)
 class ObservedEngine:
-    """Implements `Engine`.
+    """Implements `ChatEngine`."""
 
-    role: of the version that is asked. bucket: of the caller. shadow: is asked the first of several
-    answers' question as well; None: not this time.
-    """
-
-    engine: Engine
+    engine: ChatEngine
     traffic: Traffic
     clock: Clock
     tenant: str
     deployment: Deployment
-    role: ArmRole
-    bucket: int
+    role: ArmRole  # role of the asked version
+    bucket: int  # bucket of the caller
+    # version that is asked the question of the first answer as well; None: not this time
     shadow: Shadow | None = None
 
     async def ask(self, question: Question) -> AsyncGenerator[Reply, None]:
-        """As the engine that it asks."""
+        """Implement `ChatEngine.ask`: count answers, and copy questions to the shadow version."""
         asker = question.asker
         shadow = self.shadow
         if shadow is not None and asker is not None and asker.first:

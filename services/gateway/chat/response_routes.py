@@ -10,10 +10,10 @@ from starlette.responses import StreamingResponse
 
 from services.gateway.chat.answering import Parts, complete, first_of
 from services.gateway.chat.asking import ask
-from services.gateway.chat.completion_bodies import ResponseRequest
-from services.gateway.chat.responses import AnswerIdentity, usage_of
+from services.gateway.chat.domain.completion_bodies import ResponseRequest
+from services.gateway.chat.domain.responses import AnswerIdentity, usage_of
 from services.gateway.web.deps import Caller, WithDeps
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from services.gateway.web.routing import new_router
 from services.gateway.web.streams import stream_description, stream_response
 from tunery.work.engine import AnswerEnded, Question, TextAdded

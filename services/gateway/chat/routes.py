@@ -6,9 +6,9 @@ from starlette.responses import StreamingResponse
 
 from services.gateway.chat.answering import complete, first_of
 from services.gateway.chat.asking import ask
-from services.gateway.chat.bodies import ChatRequest, chat_sampling, messages, tools
+from services.gateway.chat.domain.bodies import ChatRequest, chat_sampling, messages, tools
+from services.gateway.chat.domain.responses import ChatCompletion, completion
 from services.gateway.chat.frames import chat_frames
-from services.gateway.chat.responses import ChatCompletion, completion
 from services.gateway.web.deps import Caller, WithDeps
 from services.gateway.web.routing import new_router
 from services.gateway.web.streams import stream_description, stream_response

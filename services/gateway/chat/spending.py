@@ -10,17 +10,17 @@ from typing import NamedTuple
 from schemas.admission import TENANT_BUDGET
 from schemas.billing import PriceBook
 from schemas.units import Micro
-from services.gateway.accounts.tables import BUDGETS, TENANTS
 from services.gateway.billing.invoice_reads import answers_of_month
+from services.gateway.views.tables.accounts import BUDGETS, TENANTS
 from services.gateway.web.deps import Deps, Principal
-from services.gateway.web.errors import INSUFFICIENT_QUOTA, ApiError
-from tunery.billing.answers import answer_charge
+from services.gateway.web.domain.errors import INSUFFICIENT_QUOTA, ApiError
+from tunery.billing.answers import answer_charges
 from tunery.billing.currency import in_units
 from tunery.billing.periods import Period, period_of
 
 
 class Bound(NamedTuple):
-    """What a month may cost, and has cost."""
+    """Spending limit of a month, and the amount used."""
 
     name: str
     limit_micro: Micro
@@ -70,6 +70,8 @@ async def _bounds(
 async def _answers_micro(
     deps: Deps, tenant: str, key_id: str, book: PriceBook, month: Period
 ) -> Micro:
-    use = await answers_of_month(deps, tenant, month, book.version, key_id)
-    charge = answer_charge(use, {book.version: book})
-    return 0 if charge is None else charge.amount_micro
+    """Return the cost of the key's answers in the book's currency, at the price of each time."""
+    uses = await answers_of_month(deps, tenant, month, book.version, key_id)
+    books = [await deps.prices.book(use.price_version) for use in uses]
+    priced = {each.version: each for each in books if each and each.currency == book.currency}
+    return sum(charge.amount_micro for charge in answer_charges(uses, priced))

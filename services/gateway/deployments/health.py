@@ -4,24 +4,19 @@ import asyncio
 from contextlib import aclosing
 from typing import Final
 
-from services.gateway.deployments.responses import HealthResponse
-from services.gateway.ports import Engine
-from services.gateway.web.errors import ApiError
-from tunery.work.engine import (
-    BUSY,
-    TENANT_BUSY,
-    EngineModel,
-    Question,
-    QuestionRefused,
-    Sampling,
-)
+from services.gateway.deployments.domain.responses import HealthResponse
+from services.gateway.ports import ChatEngine
+from services.gateway.web.domain.errors import ApiError
+from tunery.work.engine import BUSY, TENANT_BUSY, EngineModel, Question, QuestionRefused, Sampling
 
 PROBE_S: Final = 2.0  # longer than a token of a small model on one busy core
 CONVERTING: Final = "Its files are being converted or loaded; this goes on. Ask again shortly."
 
 
-async def health_of(engine: Engine, model: EngineModel, probe_s: float = PROBE_S) -> HealthResponse:
-    """What the engine says about a model. A model that is not loaded begins to be."""
+async def health_of(
+    engine: ChatEngine, model: EngineModel, probe_s: float = PROBE_S
+) -> HealthResponse:
+    """Probe a model with a one-token question. A model that is not loaded starts to load."""
     question = Question(model, (), Sampling(temperature=0, tokens_max=1), prompt="1")
     try:
         async with asyncio.timeout(probe_s), aclosing(engine.ask(question)) as replies:

@@ -12,13 +12,13 @@ from schemas.deployments import LOCAL_POOL, Arm, Deploy, Deployment
 from schemas.model import HeldStage, Promote
 from schemas.serving import RemoveServingPool
 from schemas.topics import JOB, MODEL
-from services.gateway.deployments.bodies import BUCKETS_PER_PERCENT, DeployRequest
-from services.gateway.deployments.health import health_of
-from services.gateway.deployments.responses import (
+from services.gateway.deployments.domain.bodies import BUCKETS_PER_PERCENT, DeployRequest
+from services.gateway.deployments.domain.responses import (
     DeploymentResponse,
     HealthResponse,
     deployment_response,
 )
+from services.gateway.deployments.health import health_of
 from services.gateway.deployments.serving import (
     deployment_of,
     deployments_of,
@@ -26,21 +26,21 @@ from services.gateway.deployments.serving import (
     loadable,
     refuse_whole,
 )
-from services.gateway.models.names import HELD_STAGES, named_stage, stage_name
+from services.gateway.models.domain.names import HELD_STAGES, named_stage, stage_name
 from services.gateway.models.routes import (
     expected_holder,
     find_version,
     look_at_base,
     version_named,
 )
-from services.gateway.models.tables import ModelRow
-from services.gateway.ports import Engine
-from services.gateway.serving_pools.routes import find_serving_pool
+from services.gateway.ports import ChatEngine
+from services.gateway.serving_pools.routes import SERVING_POOL
+from services.gateway.views.tables.models import ModelRow
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.errors import ApiError, invalid, not_found
-from services.gateway.web.responses import Deleted, Page, listing
+from services.gateway.web.domain.errors import ApiError, invalid, not_found
+from services.gateway.web.domain.responses import Deleted, Page, listing
 from services.gateway.web.routing import new_router
-from tunery.runtime.seal.model_names import shown_names
+from tunery.platform.seal.model_names import shown_names
 
 PRECISION: Final = 1e-6  # of a share in percent, beyond its two decimals
 router = new_router("models")
@@ -70,12 +70,7 @@ async def deploy_model(
         salt=deps.fresh(""),
     )
     expected = await expected_holder(deps, caller, body.expected)
-    await deps.commands.decide(
-        MODEL,
-        caller.tenant,
-        Deploy(deployment=deployment, expected=expected),
-        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
-    )
+    await deps.decide(caller, MODEL, Deploy(deployment=deployment, expected=expected))
     holder = await find_version(deps, caller, row.id)
     return deployment_response(
         holder, body.stage, await deployment_of(deps, holder, body.stage), {}
@@ -112,12 +107,7 @@ async def retrieve_deployment(name: str, deps: WithDeps, caller: Caller) -> Depl
 async def end_deployment(name: str, deps: WithDeps, caller: Caller) -> Deleted:
     """End a deployment: no version holds its stage, and nothing answers under its name."""
     holder, stage = await _find(deps, caller, name)
-    await deps.commands.decide(
-        MODEL,
-        caller.tenant,
-        Promote(model_id=holder.id, stage="dev", expected=None),
-        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
-    )
+    await deps.decide(caller, MODEL, Promote(model_id=holder.id, stage="dev", expected=None))
     return Deleted(id=stage_name(holder.id, stage), object="deployment")
 
 
@@ -127,18 +117,13 @@ async def remove_serving_pool(serving_pool_id: str, deps: WithDeps, caller: Call
 
     One that a deployment names is refused with 409: nothing else would answer for it.
     """
-    await find_serving_pool(deps, caller, serving_pool_id, "serving_pool_id")
+    await SERVING_POOL.find(deps, caller.rows, serving_pool_id)
     for holder, stage, row in await deployments_of(deps, caller.tenant):
         if row.deployment.serving_pool == serving_pool_id:
             text = f"{stage_name(holder.id, stage)} is answered by {serving_pool_id}."
             advice = "Deploy it elsewhere first, or end that deployment."
             raise ApiError(409, errors.ILLEGAL_STATE, f"{text} {advice}", "serving_pool_id")
-    await deps.commands.decide(
-        JOB,
-        caller.tenant,
-        RemoveServingPool(serving_pool_id=serving_pool_id),
-        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
-    )
+    await deps.decide(caller, JOB, RemoveServingPool(serving_pool_id=serving_pool_id))
     return Deleted(id=serving_pool_id, object="serving_pool")
 
 
@@ -146,7 +131,7 @@ async def _check_pool(deps: Deps, caller: Principal, pool: str, names: Sequence[
     """Raise ApiError 404, 400 for a serving pool that does not exist, or of another base model."""
     if pool == LOCAL_POOL:
         return
-    known = await find_serving_pool(deps, caller, pool, "serving_pool")
+    known = await SERVING_POOL.find(deps, caller.rows, pool, "serving_pool")
     base_id = known.terms.replica.base.base_id
     for name in names:
         if (await find_version(deps, caller, name)).lineage.base_id != base_id:
@@ -208,7 +193,7 @@ def _held(holder: ModelRow) -> HeldStage | None:
     return next((stage for stage in HELD_STAGES if stage == holder.stage), None)
 
 
-async def _health(deps: Deps, caller: Principal, name: str, engine: Engine) -> HealthResponse:
+async def _health(deps: Deps, caller: Principal, name: str, engine: ChatEngine) -> HealthResponse:
     try:
         version = await find_version(deps, caller, name)
         model = await loadable(deps, caller, version, name)

@@ -6,14 +6,14 @@ from schemas import errors
 from schemas.deployments import LOCAL_POOL, Deployment
 from schemas.model import Base, HeldStage
 from schemas.training import are_whole
-from services.gateway.deployments.tables import DEPLOYMENTS, DeploymentRow, deployment_key
-from services.gateway.models.names import HELD_STAGES
+from services.gateway.models.domain.names import HELD_STAGES
 from services.gateway.models.routes import MODELS_MAX
-from services.gateway.models.tables import BASES, MODELS, ModelRow
-from services.gateway.ports import Engine
+from services.gateway.ports import ChatEngine
 from services.gateway.serving_pools.replicas import ReplicaEngine
+from services.gateway.views.tables.deployments import DEPLOYMENTS, DeploymentRow, deployment_key
+from services.gateway.views.tables.models import BASES, MODELS, ModelRow
 from services.gateway.web.deps import Deps, Principal
-from services.gateway.web.errors import UNSUPPORTED, ApiError
+from services.gateway.web.domain.errors import UNSUPPORTED, ApiError
 from tunery.plan.methods import REWARD
 from tunery.work.engine import EngineModel
 
@@ -43,8 +43,8 @@ async def deployments_of(
     ]
 
 
-def engine_of(deps: Deps, tenant: str, deployment: Deployment, caller: str) -> Engine:
-    """What answers for a deployment. caller: whose questions go to the same replica."""
+def engine_of(deps: Deps, tenant: str, deployment: Deployment, caller: str) -> ChatEngine:
+    """Return the engine of a deployment. caller: its questions always go to the same replica."""
     if deployment.serving_pool == LOCAL_POOL:
         return deps.engine
     return ReplicaEngine(deps.views, deps.seal, tenant, deployment.serving_pool, caller)

@@ -17,7 +17,7 @@ from schemas.deployments import ArmRole, ArmTraffic, CountTraffic, Deployment, S
 from schemas.topics import MODEL
 from schemas.units import Ms
 from services.gateway.web.commands import CommandSender
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from tunery.runtime.clock import Clock
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
@@ -41,10 +41,10 @@ class DeploymentPhase(NamedTuple):
 
 @dataclass
 class PhaseCounts:
-    """What was answered since the last record. buckets: of callers."""
+    """Counts of answers since the last record."""
 
     arms: dict[ArmRole, ArmTraffic] = field(default_factory=dict)
-    buckets: set[int] = field(default_factory=set)
+    buckets: set[int] = field(default_factory=set)  # buckets of the answered callers
 
 
 class TrafficCounts:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
 
-from services.gateway.files.bodies import BASE_MODEL, BaseFolderRequest
-from services.gateway.files.tables import FILES, FileRow
+from services.gateway.files.domain.bodies import BASE_MODEL, BaseFolderRequest
+from services.gateway.views.tables.files import FILES, FileRow
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
-from services.gateway.web.errors import invalid, not_found
-from services.gateway.web.responses import Response
+from services.gateway.web.domain.errors import invalid, not_found
+from services.gateway.web.domain.responses import Response
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
-from tunery.runtime.blobs.base_files import CONFIG, NAMES
+from tunery.platform.blobs.base_files import CONFIG, NAMES
 
 WEIGHTS: Final = ".safetensors"
 READABLE: Final = 0o644  # by agents of other users
@@ -23,7 +23,9 @@ router = new_router("models")
 
 
 class BaseFolderResponse(Response):
-    """`path`: for `POST /v1/bases`. `bytes`: of its files together."""
+    """The folder of an uploaded base model. `path`: value for `POST /v1/bases`. `bytes`: size of
+    all its files.
+    """
 
     object: Literal["base.folder"] = "base.folder"
     path: str

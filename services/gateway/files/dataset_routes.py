@@ -5,21 +5,22 @@ from typing import Annotated, Final
 from fastapi import Query
 
 from services.gateway.accounts.deps import limits_of
-from services.gateway.files.bodies import check_purpose
 from services.gateway.files.deps import WithFileDeps
-from services.gateway.files.names import label
-from services.gateway.files.preview_tasks import COMPARE_LOCALLY, Comparison
-from services.gateway.files.responses import (
+from services.gateway.files.domain.bodies import check_purpose
+from services.gateway.files.domain.names import label
+from services.gateway.files.domain.preview_tasks import COMPARE_LOCALLY, Comparison
+from services.gateway.files.domain.responses import (
     DatasetResponse,
     FileDifferenceResponse,
     dataset_response,
     difference_response,
 )
 from services.gateway.files.routes import known_file
-from services.gateway.files.tables import DATASETS, FileRow
-from services.gateway.web.deps import Caller, WithDeps
-from services.gateway.web.errors import invalid
-from services.gateway.web.responses import Page, Unseal, listing
+from services.gateway.views.tables.files import DATASETS, FileRow
+from services.gateway.web.deps import Caller
+from services.gateway.web.domain.errors import invalid
+from services.gateway.web.domain.responses import Unseal
+from services.gateway.web.resources import Resource, each
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
 
@@ -32,13 +33,20 @@ Before = Annotated[
 router = new_router("files")
 
 
-@router.get("/v1/datasets")
-async def list_datasets(deps: WithDeps, caller: Caller) -> Page[DatasetResponse]:
-    """List datasets, last changed first. `GET /v1/files?dataset=NAME` lists the versions of one."""
-    rows = await deps.views.page(DATASETS, {"tenant": caller.tenant}, limit=NAMES_MAX)
-    return listing(
-        Page[DatasetResponse], [dataset_response(row, deps.unseal) for row in rows], has_more=False
-    )
+DATASET: Final = Resource(
+    noun="dataset",
+    table=DATASETS,
+    response=DatasetResponse,
+    respond=each(lambda deps, row: dataset_response(row, deps.unseal)),
+    limit=NAMES_MAX,
+    limit_max=NAMES_MAX,
+)
+DATASET.add_list(
+    router,
+    "/v1/datasets",
+    "list_datasets",
+    "List datasets, last changed first. `GET /v1/files?dataset=NAME` lists the versions of one.",
+)
 
 
 @router.get("/v1/files/{file_id}/diff")

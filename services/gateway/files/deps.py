@@ -1,4 +1,4 @@
-"""Dependencies of the routes of files, beside those of all routes."""
+"""Dependencies of the routes of files, besides those of all routes."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Protocol
 
 from fastapi import Depends, Request
 
-from services.gateway.files.preview_tasks import Task
+from services.gateway.files.domain.preview_tasks import Task
 from services.gateway.web.deps import Deps
 
 

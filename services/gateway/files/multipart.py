@@ -7,7 +7,7 @@ from typing import Any, Final
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from services.gateway.web.errors import FILE_TOO_LARGE, INCOMPLETE, ApiError, invalid
+from services.gateway.web.domain.errors import FILE_TOO_LARGE, INCOMPLETE, ApiError, invalid
 
 FIELD_BYTES_MAX: Final = 4_096
 PARTS_MAX: Final = 32
@@ -119,7 +119,7 @@ async def receive_form(
 ) -> UploadForm:
     """Parse a form and pass the file's bytes to `write`. Raises ApiError 400, 413.
 
-    check: of the fields that came before the file, ahead of its first byte. field_bytes_max: of
+    check: checks the fields that came before the file, ahead of its first byte. field_bytes_max: of
     each of the others.
     """
     form = UploadForm()

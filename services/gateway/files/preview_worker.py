@@ -9,7 +9,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from services.gateway.files.preview_tasks import (
+from services.gateway.files.domain.preview_tasks import (
     MEMORY_BYTES_MAX,
     Answer,
     Comparison,

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from schemas.units import Ms
-from services.gateway.files.preview_tasks import (
+from services.gateway.files.domain.preview_tasks import (
     COMPARE_LOCALLY,
     MEMORY_BYTES_MAX,
     Comparison,
@@ -28,11 +28,11 @@ from services.gateway.files.preview_tasks import (
     RefusedTask,
     Task,
 )
-from services.gateway.web.errors import ApiError, above_limit, invalid, unavailable
+from services.gateway.web.domain.errors import ApiError, above_limit, invalid, unavailable
 from tunery.confinement.confined import Confinement
 from tunery.confinement.policy import ConfinementPolicy
-from tunery.runtime.confined_workers import ConfinedWorkers, Work
-from tunery.runtime.fair_places import FairPlaces
+from tunery.platform.confined_workers import ConfinedWorkers, Work
+from tunery.platform.fair_places import FairPlaces
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.gateway")
@@ -127,7 +127,7 @@ class PreviewProcesses:
 
 
 def _policy(task: Task) -> ConfinementPolicy:
-    """It reads what its task names, and writes nothing."""
+    """Return a policy that permits to read the task's files, and to write nothing."""
     match task:
         case Preview():
             read: tuple[str, ...] = (task.path,)

@@ -13,17 +13,12 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
 from schemas import errors
-from schemas.dataset import (
-    DeleteFile,
-    FileContent,
-    RegisterFile,
-)
+from schemas.dataset import DeleteFile, FileContent, RegisterFile
 from schemas.ids import FILE
 from schemas.storage import DatasetName, FileTerms
 from schemas.topics import DATASET
 from schemas.units import Ms, divide_up
-from services.gateway.accounts.tables import TENANTS
-from services.gateway.files.bodies import (
+from services.gateway.files.domain.bodies import (
     EXPIRES_RANGE,
     EXPIRES_S_MAX,
     EXPIRES_S_MIN,
@@ -32,14 +27,8 @@ from services.gateway.files.bodies import (
     ExpiresAfter,
     wrong_purpose,
 )
-from services.gateway.files.multipart import (
-    UploadForm,
-    boundary_of,
-    multipart_body,
-    receive_form,
-)
-from services.gateway.files.names import NAME, NAME_RULE, is_name, named_version
-from services.gateway.files.responses import (
+from services.gateway.files.domain.names import NAME, NAME_RULE, is_name, named_version
+from services.gateway.files.domain.responses import (
     FileReportResponse,
     FileResponse,
     FileValidationResponse,
@@ -47,15 +36,17 @@ from services.gateway.files.responses import (
     file_response,
     validation_response,
 )
+from services.gateway.files.multipart import UploadForm, boundary_of, multipart_body, receive_form
 from services.gateway.files.storage_routes import checked_limits
-from services.gateway.files.tables import FILES, FileRow
 from services.gateway.plan_limits import PlanLimits
 from services.gateway.settings import Encoding
+from services.gateway.views.tables.accounts import TENANTS
+from services.gateway.views.tables.files import FILES, FileRow
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.errors import INCOMPLETE, ApiError, invalid
+from services.gateway.web.domain.errors import INCOMPLETE, ApiError, invalid
+from services.gateway.web.domain.responses import Deleted, Page, listing
 from services.gateway.web.metrics import UPLOAD_BYTES
 from services.gateway.web.pages import After, page
-from services.gateway.web.responses import Deleted, Page, listing
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import chain, within
 from tunery.runtime.blobs.abstract import PART_BYTES, BlobError, BlobMissing, BlobUpload, Stored
@@ -206,9 +197,9 @@ async def _register(
     most: int | None,
     limits: PlanLimits,
 ) -> None:
-    await deps.commands.decide(
+    await deps.decide(
+        caller,
         DATASET,
-        caller.tenant,
         RegisterFile(
             file_id=file_id,
             terms=FileTerms(
@@ -222,7 +213,6 @@ async def _register(
             content=FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key),
             quota=limits.quota,
         ),
-        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
 
 
@@ -314,8 +304,7 @@ async def file_validation(
 @router.delete("/v1/files/{file_id}")
 async def delete_file(file_id: str, deps: WithDeps, caller: Caller) -> Deleted:
     row = await known_file(deps, caller, file_id)
-    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
-    await deps.commands.decide(DATASET, caller.tenant, DeleteFile(file_id=row.id), actor=actor)
+    await deps.decide(caller, DATASET, DeleteFile(file_id=row.id))
     return Deleted(id=row.id, object="file")
 
 

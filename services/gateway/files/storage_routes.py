@@ -6,14 +6,14 @@ from schemas import errors
 from schemas.reasons import refusing
 from schemas.storage import NOT_COUNTED
 from services.gateway.accounts.deps import NamedTenant, limits_of
-from services.gateway.files.tables import FILES, UPLOADS
 from services.gateway.plan_limits import PlanLimits
-from services.gateway.ports import Buckets
+from services.gateway.views.ports import Buckets
+from services.gateway.views.tables.files import FILES, UPLOADS
 from services.gateway.web.deps import Deps, Principal, WithDeps
-from services.gateway.web.errors import refused
-from services.gateway.web.responses import Response
+from services.gateway.web.domain.errors import refused
+from services.gateway.web.domain.responses import Response
 from services.gateway.web.routing import new_router
-from services.gateway.web.wording import refusal_words
+from services.gateway.wording import refusal_words
 
 EVER: Final = 2**62
 ALL_TIME: Final = Buckets(column="created_at", first=0, end=EVER, width=EVER)
@@ -21,7 +21,7 @@ router = new_router("files")
 
 
 class StorageLimitsResponse(Response):
-    """Of the tenant's plan."""
+    """Storage limits of the tenant's plan."""
 
     bytes: int
     files: int
@@ -29,7 +29,7 @@ class StorageLimitsResponse(Response):
 
 
 class StorageResponse(Response):
-    """What is kept now. `bytes`: of files, and of what pending uploads have declared."""
+    """Current storage use. `bytes`: size of files, and declared size of pending uploads."""
 
     object: Literal["storage"] = "storage"
     bytes: int

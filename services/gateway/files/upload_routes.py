@@ -23,7 +23,7 @@ from schemas.ids import FILE, PART, UPLOAD
 from schemas.storage import FileTerms, Purpose, UploadPart, UploadTerms
 from schemas.topics import DATASET
 from services.gateway.accounts.deps import limits_of
-from services.gateway.files.bodies import (
+from services.gateway.files.domain.bodies import (
     BASE_MODEL,
     PARTS_MAX,
     PURPOSE,
@@ -32,17 +32,17 @@ from services.gateway.files.bodies import (
     UploadRequest,
     wrong_purpose,
 )
-from services.gateway.files.multipart import boundary_of, multipart_body
-from services.gateway.files.responses import (
+from services.gateway.files.domain.responses import (
     UploadPartResponse,
     UploadResponse,
     part_response,
     upload_response,
 )
+from services.gateway.files.multipart import boundary_of, multipart_body
 from services.gateway.files.routes import dataset_name, receive_file, rows_max
-from services.gateway.files.tables import FILES, UPLOAD_PARTS, UPLOADS, PartRow, UploadRow
+from services.gateway.views.tables.files import FILES, UPLOAD_PARTS, UPLOADS, PartRow, UploadRow
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps, require
-from services.gateway.web.errors import ApiError, invalid, not_found
+from services.gateway.web.domain.errors import ApiError, invalid, not_found
 from services.gateway.web.metrics import UPLOAD_BYTES
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
@@ -159,7 +159,7 @@ async def complete_upload(
 
 
 def _is_completed_with(row: UploadRow, part_ids: Sequence[str]) -> bool:
-    """Whether the upload was completed with these parts; the row lists unused parts last."""
+    """Return whether the upload was completed with these parts; the row lists unused parts last."""
     done = row.status == "completed"
     return done and list((row.part_ids or ())[: len(part_ids)]) == list(part_ids)
 
@@ -231,8 +231,7 @@ async def _copy(
 
 
 async def _decide(deps: Deps, caller: Principal, command: Message) -> None:
-    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
-    await deps.commands.decide(DATASET, caller.tenant, command, actor=actor)
+    await deps.decide(caller, DATASET, command)
 
 
 async def _decide_or_delete(deps: Deps, caller: Principal, command: Message, blob: str) -> None:

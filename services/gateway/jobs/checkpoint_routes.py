@@ -15,25 +15,25 @@ from schemas.ids import CHECKPOINT, PERMISSION
 from schemas.model import Share, ShareCheckpoint, UnshareCheckpoint
 from schemas.topics import MODEL
 from schemas.training import TRAINED_FILES
-from services.gateway.accounts.tables import TENANTS
-from services.gateway.jobs.checkpoint_responses import (
+from services.gateway.jobs.domain.checkpoint_responses import (
     CheckpointFilesResponse,
     checkpoint_files_response,
 )
-from services.gateway.jobs.tables import CHECKPOINTS, JOBS, CheckpointRow
-from services.gateway.models.bodies import PROJECTS_MAX, PermissionRequest
-from services.gateway.models.download_routes import URL_MS, download_url
-from services.gateway.models.names import MODEL_SUFFIX_CHARACTERS, checkpoint_name
-from services.gateway.models.responses import (
+from services.gateway.models.domain.bodies import PROJECTS_MAX, PermissionRequest
+from services.gateway.models.domain.names import MODEL_SUFFIX_CHARACTERS, checkpoint_name
+from services.gateway.models.domain.responses import (
     CheckpointModelResponse,
     PermissionResponse,
     permission_response,
 )
-from services.gateway.models.tables import MODELS, PERMISSIONS
+from services.gateway.models.download_routes import URL_MS, download_url
+from services.gateway.views.tables.accounts import TENANTS
+from services.gateway.views.tables.jobs import CHECKPOINTS, JOBS, CheckpointRow
+from services.gateway.views.tables.models import MODELS, PERMISSIONS
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.errors import ApiError, not_found
+from services.gateway.web.domain.errors import ApiError, not_found
+from services.gateway.web.domain.responses import Deleted, Page, listing
 from services.gateway.web.pages import After, page
-from services.gateway.web.responses import Deleted, Page, listing, seconds
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
 
@@ -55,7 +55,7 @@ async def retrieve_checkpoint_model(
     row = await _own(deps, caller, checkpoint_name(model_id, step))
     return CheckpointModelResponse(
         id=checkpoint_name(model_id, step),
-        created=seconds(row.created_at),
+        created=row.created_at,
         owned_by=row.tenant,
         parent=model_id.split(":")[1],
         job_id=row.job_id,
@@ -83,8 +83,7 @@ async def create_permissions(
         for project in dict.fromkeys(body.project_ids)
     )
     command = ShareCheckpoint(checkpoint_id=row.id, shares=shares)
-    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
-    await deps.commands.decide(MODEL, caller.tenant, command, actor=actor)
+    await deps.decide(caller, MODEL, command)
     where = {"tenant": caller.tenant, "checkpoint_id": row.id}
     permissions = [
         await deps.views.first(PERMISSIONS, {**where, "project_id": share.project_id})
@@ -127,9 +126,8 @@ async def delete_permission(
     where = {"tenant": caller.tenant, "checkpoint_id": row.id, "id": permission_id}
     if await deps.views.first(PERMISSIONS, where) is None:
         raise not_found("permission", permission_id, "permission_id")
-    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     command = UnshareCheckpoint(permission_id=permission_id)
-    await deps.commands.decide(MODEL, caller.tenant, command, actor=actor)
+    await deps.decide(caller, MODEL, command)
     return Deleted(id=permission_id, object="checkpoint.permission")
 
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from schemas.envelope import Sha256
 from schemas.job import Phase
 from schemas.submission import JobSpec
-from services.gateway.jobs.tables import JOBS, JobRow
-from services.gateway.ports import Views, Where
+from services.gateway.views.ports import Views, Where
+from services.gateway.views.tables.jobs import JOBS, JobRow
 
 SEED_DRAWN: Final = 0
 UNDER_WAY: Final = tuple(phase for phase in get_args(Phase) if phase != "done")
@@ -33,8 +33,8 @@ def configuration_of(
     spec: before its steps were divided to fit into the memory of a node.
     contents: hashes of the bytes of its files.
     is_seed_drawn: nobody asked for its seed, so another one is as good.
-    grader: what says the worth of its answers; None: its method grades none.
-    measures: of answers to its validation rows; none: they are not measured.
+    grader: grader of its answers; None: its method grades none.
+    measures: measures of answers to its validation rows; none: they are not measured.
     """
     hyper = replace(spec.hyper, seed=SEED_DRAWN) if is_seed_drawn else spec.hyper
     parts = {
@@ -63,9 +63,8 @@ def configuration_of(
 
 
 async def earlier_job(views: Views, tenant: str, configuration: str) -> JobRow | None:
-    """Of a tenant's jobs with this configuration the one that tells most, the newest of several.
-
-    One row at a time is read: whoever tries a thing a thousand times has as many.
+    """Return the most informative earlier job with this configuration: succeeded, else active, else
+    newest. Only one row is read at a time, since a tenant may have thousands of such jobs.
     """
     where = {"tenant": tenant, "configuration": configuration}
     newest = await _newest(views, where)

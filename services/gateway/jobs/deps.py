@@ -1,4 +1,4 @@
-"""Dependencies of the routes of jobs, beside those of files and of all routes."""
+"""Dependencies of the routes of jobs, besides those of files and of all routes."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,14 +14,12 @@ from services.gateway.jobs.score_endpoint import ScoreEndpoint
 
 @dataclass(frozen=True)
 class JobDeps(FileDeps):
-    """feeds: streams of job events. queues: why jobs wait, and until when. past_jobs: how long they
-    took. scores: models that grade samples.
-    """
+    """Dependencies of the routes of jobs."""
 
-    feeds: Feeds
-    queues: Queues
-    past_jobs: PastJobs
-    scores: ScoreEndpoint
+    feeds: Feeds  # streams of job events
+    queues: Queues  # why jobs wait, and until when
+    past_jobs: PastJobs  # how long past jobs took
+    scores: ScoreEndpoint  # models that grade samples
 
 
 async def _job_deps(request: Request) -> JobDeps:

@@ -12,20 +12,13 @@ from schemas.reasons import refusing
 from schemas.topics import POOL
 from schemas.units import Ms
 from services.gateway.accounts.auth import digest, fresh_secret
-from services.gateway.jobs.bodies import EnrolNodeRequest, InviteNodeRequest
-from services.gateway.jobs.tables import INVITATIONS, NODES, InvitationRow
+from services.gateway.jobs.domain.bodies import EnrolNodeRequest, InviteNodeRequest
+from services.gateway.views.tables.jobs import INVITATIONS, NODES, InvitationRow
 from services.gateway.web.deps import Admin, Deps, WithDeps
-from services.gateway.web.errors import UNAVAILABLE, ApiError, not_decided, refused
-from services.gateway.web.responses import (
-    ListItem,
-    Page,
-    Response,
-    listing,
-    seconds,
-    seconds_or_none,
-)
+from services.gateway.web.domain.errors import UNAVAILABLE, ApiError, not_decided, refused
+from services.gateway.web.domain.responses import ListItem, Page, Response, Seconds, listing
 from services.gateway.web.routing import new_router
-from services.gateway.web.wording import refusal_words
+from services.gateway.wording import refusal_words
 
 INVITATIONS_MAX: Final = 10_000
 TOKEN_PREFIX: Final = "tun-node-"  # noqa: S105  # only what tokens begin with
@@ -38,17 +31,17 @@ open_router = new_router("nodes", "/v1", needs_key=False)
 class NodeInvitationResponse(ListItem):
     """An invitation of a node, by the node's id. `enrolled_at`: when its token was used.
 
-    `invited_by`: the key's id. `key_number`: of the keys that the node got, null: none yet.
-    `keys_withdrawn`: number of its last key that is withdrawn, 0: none is.
+    `invited_by`: id of the API key. `key_number`: number of the keys that the node got, null: none
+    yet. `keys_withdrawn`: number of its last key that is withdrawn, 0: none is.
     """
 
     id: str
     object: Literal["node.invitation"] = "node.invitation"
     pool: str
-    invited_at: int
+    invited_at: Seconds
     invited_by: str | None
-    expires_at: int
-    enrolled_at: int | None
+    expires_at: Seconds
+    enrolled_at: Seconds | None
     key_number: int | None
     keys_withdrawn: int
 
@@ -60,9 +53,11 @@ class NewNodeInvitationResponse(NodeInvitationResponse):
 
 
 class NodeKeysResponse(Response):
-    """`sealed_keys`: in Base64, for who has the private key: `TUNERY_COMMAND_KEYS` of the node.
+    """Keys of an enrolled node. `sealed_keys`: `TUNERY_COMMAND_KEYS` of the node in Base64, sealed
+    to the holder of the private key.
 
-    `sealed_settings`: what an operator gives it beside them, for who has the token's second half.
+    `sealed_settings`: further settings that an operator gives it, sealed to the holder of the
+    token's second half.
     """
 
     object: Literal["node.keys"] = "node.keys"
@@ -134,7 +129,7 @@ async def _invitation(deps: Deps, node_id: str, token_sha256: str) -> Invitation
 
 
 async def _sealed_keys(deps: Deps, node_id: str, public_key: str) -> str:
-    """What the scheduler has sealed. Raises ApiError 503 when it has not in time."""
+    """Wait for the keys that the scheduler has sealed. Raises ApiError 503 after SEALED_MS_MAX."""
     for _ in range(SEALED_MS_MAX // POLL_MS):
         row = await deps.views.first(INVITATIONS, {"id": node_id})
         if row is not None and row.public_key == public_key and row.sealed_keys is not None:
@@ -149,13 +144,8 @@ async def _sealed_keys(deps: Deps, node_id: str, public_key: str) -> str:
 
 
 def invitation_response(deps: Deps, row: InvitationRow) -> NodeInvitationResponse:
-    return NodeInvitationResponse(
-        id=row.id,
-        pool=row.pool,
-        invited_at=seconds(row.invited_at),
+    return NodeInvitationResponse.of(
+        row,
         invited_by=deps.unseal(row.invited_by, "actor"),
-        expires_at=seconds(row.expires_at),
-        enrolled_at=seconds_or_none(row.enrolled_at),
-        key_number=row.key_number,
         keys_withdrawn=row.keys_withdrawn or 0,
     )

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,34 +17,29 @@ from starlette.requests import ClientDisconnect
 from schemas.ids import JOB as JOB_PREFIX
 from schemas.model import Base
 from schemas.training import BlobFile
-from services.gateway.accounts.tables import TENANTS
 from services.gateway.deployments.serving import check_key
-from services.gateway.files.multipart import (
-    UploadForm,
-    boundary_of,
-    multipart_body,
-    receive_form,
-)
+from services.gateway.files.multipart import UploadForm, boundary_of, multipart_body, receive_form
 from services.gateway.files.routes import known_file
-from services.gateway.jobs.bodies import SUFFIX_MAX, EstimateRequest, Suffix
 from services.gateway.jobs.deps import JobDeps, WithJobDeps
-from services.gateway.jobs.evaluations import (
+from services.gateway.jobs.domain.bodies import SUFFIX_MAX, EstimateRequest, Suffix
+from services.gateway.jobs.domain.evaluations import (
     gate_run_spec,
     import_spec,
     settings_of,
     without_rows,
 )
-from services.gateway.jobs.resolve import Resolved, asked_benchmarks, installed_book
-from services.gateway.jobs.responses import JobResponse
+from services.gateway.jobs.domain.resolve import Resolved, asked_benchmarks, installed_book
+from services.gateway.jobs.domain.responses import JobResponse
 from services.gateway.jobs.routes import current_job
 from services.gateway.jobs.submission import UNDECIDED, Intent, Submissions, intent_of
-from services.gateway.jobs.tables import JOBS
 from services.gateway.models.base_folders import layers_of
 from services.gateway.models.routes import find_base, find_version, look_at_base, unknown_base
-from services.gateway.models.tables import BASES
-from services.gateway.web.bodies import Body, Id
+from services.gateway.views.tables.accounts import TENANTS
+from services.gateway.views.tables.jobs import JOBS
+from services.gateway.views.tables.models import BASES
 from services.gateway.web.deps import Caller, Principal
-from services.gateway.web.errors import INCOMPLETE, ApiError, invalid
+from services.gateway.web.domain.bodies import Body, Id
+from services.gateway.web.domain.errors import INCOMPLETE, ApiError, invalid
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
 from tunery.plan.price import lane_price
@@ -58,13 +54,12 @@ from tunery.work.artifact import (
     check_header,
     header_length,
 )
-from tunery.work.foreign_adapters import (
-    canonical_settings,
-    check_layers,
-    refuse_pickle,
-)
+from tunery.work.foreign_adapters import canonical_settings, check_layers, refuse_pickle
 
 BAD_ADAPTER: Final = "invalid_adapter"
+HEADER_BYTES_MAX: Final = 1 << 20  # an adapter of all layers of a 70B model has a fifth of it
+#: json holds the interpreter while it parses: one header at a time, outside of the event loop
+HEADERS: Final = ThreadPoolExecutor(1, "adapter-header")
 FORM: Final = multipart_body(
     {
         "model": {"type": "string", "description": "the base model that it is an adapter of"},
@@ -95,7 +90,7 @@ class ImportFields(Body):
 
 
 class RepeatedRequest(Body):
-    """What a repeated request is known by."""
+    """Fields that identify a repeated request."""
 
     model: str
     sha256: str = ""
@@ -120,7 +115,7 @@ class _WeightsHead:
         if len(self.head) > PREFIX_BYTES:
             refuse_pickle(bytes(self.head[: PREFIX_BYTES + 1]))
             prefix = bytes(self.head[:PREFIX_BYTES])
-            end = PREFIX_BYTES + header_length(prefix, WEIGHTS_BYTES_MAX)
+            end = PREFIX_BYTES + header_length(prefix, WEIGHTS_BYTES_MAX, HEADER_BYTES_MAX)
             self.is_complete = len(self.head) >= end
             del self.head[end:]
 
@@ -271,8 +266,8 @@ async def _asked(
         await known_file(deps, caller, asked.validation_file)
     try:
         settings, values = canonical_settings(asked.config.encode(), base.base_id)
-        header = head.header(values)
-        await asyncio.to_thread(_check_layers, header, base)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(HEADERS, _check_weights, head, values, base)
     except Unpublishable as error:
         raise invalid(str(error), "file", BAD_ADAPTER) from error
     return asked, settings, values
@@ -295,9 +290,7 @@ async def _resolved(
         suffix=asked.suffix,
         lora=settings_of(values),
     )
-    resolved = await submissions.resolve_as(
-        caller, body, job_id, has_file=asked.validation_file is not None
-    )
+    resolved = await submissions.resolve(caller, body, job_id)
     if asked.validation_file is not None:
         return resolved
     return Resolved(resolved.spec, without_rows(resolved.spec.base))
@@ -309,7 +302,11 @@ async def _erase(deps: JobDeps, files: Iterable[BlobFile]) -> None:
             await within(deps.blobs.delete(file.blob))
 
 
-def _check_layers(header: bytes, base: Base) -> None:
-    """Compare with the base model where its files are here; else the node that has them does."""
+def _check_weights(head: _WeightsHead, config: dict[str, Any], base: Base) -> None:
+    """Check the header, and its layers where the files of the base are here, else on the node.
+
+    Raises Unpublishable.
+    """
+    header = head.header(config)
     with suppress(OSError, ValueError):  # not here, or not read; the nodes compare their hash
         check_layers(header, base.base_id, layers_of(Path(base.path)))

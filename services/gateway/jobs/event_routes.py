@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Depends, Header, Query
 from starlette.responses import StreamingResponse
@@ -12,8 +12,7 @@ from starlette.responses import StreamingResponse
 from services.gateway.accounts.auth import is_valid
 from services.gateway.accounts.deps import limits_of
 from services.gateway.jobs.deps import JobDeps, WithJobDeps
-from services.gateway.jobs.event_ids import EVENT_ID
-from services.gateway.jobs.event_responses import (
+from services.gateway.jobs.domain.event_responses import (
     JobEventResponse,
     LogLineResponse,
     MetricsResponse,
@@ -26,12 +25,13 @@ from services.gateway.jobs.event_responses import (
 from services.gateway.jobs.feeds import FeedSource
 from services.gateway.jobs.routes import find
 from services.gateway.jobs.streams import event_stream, positions_of, streams
-from services.gateway.jobs.tables import JOB_EVENTS, LINES, STEPS, JobEventRow
-from services.gateway.ports import Cursor
+from services.gateway.views.event_ids import EVENT_ID
+from services.gateway.views.ports import Cursor
+from services.gateway.views.tables.jobs import JOB_EVENTS, LINES, STEPS, JobEventRow
 from services.gateway.web.deps import Caller, Principal
-from services.gateway.web.errors import not_found
+from services.gateway.web.domain.errors import not_found
+from services.gateway.web.domain.responses import ListItem, Page, listing
 from services.gateway.web.pages import After
-from services.gateway.web.responses import ListItem, Page, listing
 from services.gateway.web.routing import new_router
 
 LIMIT: Final = 20
@@ -69,14 +69,24 @@ Part = Annotated[ListQuery, Depends(_list_query)]
 
 @router.get(PREFIX + "/events", response_model=None, responses=streams(Page[JobEventResponse]))
 async def list_events(
-    job_id: str, deps: WithJobDeps, caller: Caller, asked: Part
+    job_id: str,
+    deps: WithJobDeps,
+    caller: Caller,
+    asked: Part,
+    kind: Annotated[
+        Literal["message", "metrics"] | None, Query(alias="type", description="only these")
+    ] = None,
 ) -> Page[Any] | StreamingResponse:
     """List a job's messages and steps, ordered by time."""
 
     def message(row: JobEventRow) -> JobEventResponse:
         return message_response(row, deps.unseal)
 
-    sources = (FeedSource(JOB_EVENTS, message), FeedSource(STEPS, step_response))
+    by_type = {
+        "message": FeedSource(JOB_EVENTS, message),
+        "metrics": FeedSource(STEPS, step_response),
+    }
+    sources = tuple(by_type.values()) if kind is None else (by_type[kind],)
     return await _answer(deps, caller, job_id, EVENT, sources, asked)
 
 

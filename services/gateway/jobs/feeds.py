@@ -14,11 +14,11 @@ from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from schemas.units import Ms
-from services.gateway.jobs.tables import JOBS
-from services.gateway.ports import Cursor, Views, Where
+from services.gateway.views.ports import Cursor, Views, Where
 from services.gateway.views.table import Table
-from services.gateway.web.errors import UNAVAILABLE, ApiError, above_limit
-from services.gateway.web.responses import ListItem
+from services.gateway.views.tables.jobs import JOBS
+from services.gateway.web.domain.errors import UNAVAILABLE, ApiError, above_limit
+from services.gateway.web.domain.responses import ListItem
 from tunery.runtime.clock import Clock
 from tunery.runtime.store.abstract import Store
 from tunery.runtime.watchdog import beat, watched_loop
@@ -45,11 +45,11 @@ class FeedSource:
 
 @dataclass(frozen=True)
 class FeedEvent:
-    """`positions`: of a follower that has this event and all before it."""
+    """An event as it is sent to followers."""
 
     id: str
     body: ListItem
-    positions: Positions
+    positions: Positions  # positions of a follower that has this event and all before it
 
 
 class Tail:
@@ -91,7 +91,7 @@ class Feed:
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     refreshing: asyncio.Lock = field(default_factory=asyncio.Lock)
     fresh: bool = False
-    ended_at: Ms | None = None  # of the job
+    ended_at: Ms | None = None  # when the job ended
     followers: int = 0
 
     def wake(self) -> None:

@@ -4,13 +4,13 @@ from starlette.responses import HTMLResponse
 
 from schemas import errors
 from services.gateway.jobs.deps import WithJobDeps
-from services.gateway.jobs.gate_report import report_page
-from services.gateway.jobs.gate_responses import gate_response
-from services.gateway.jobs.tables import JOBS
+from services.gateway.jobs.domain.gate_report import report_page
+from services.gateway.jobs.domain.gate_responses import gate_response
 from services.gateway.models.routes import find_version
+from services.gateway.views.tables.jobs import JOBS
 from services.gateway.web.deps import Caller
-from services.gateway.web.errors import ApiError
-from services.gateway.web.html import SECURITY
+from services.gateway.web.domain.errors import ApiError
+from services.gateway.web.domain.html import SECURITY
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
 from tunery.work.codec import decode_scores

@@ -6,10 +6,10 @@ from pydantic import Field
 
 from services.gateway.jobs.deps import WithJobDeps
 from services.gateway.jobs.score_endpoint import ScoreEndpoint
-from services.gateway.web.bodies import Body
 from services.gateway.web.deps import Caller
-from services.gateway.web.errors import UNSUPPORTED, ApiError, invalid
-from services.gateway.web.responses import Response
+from services.gateway.web.domain.bodies import Body
+from services.gateway.web.domain.errors import UNSUPPORTED, ApiError, invalid
+from services.gateway.web.domain.responses import Response
 from services.gateway.web.routing import new_router
 from tunery.graders.grader import Grader, GraderRefused, parse
 from tunery.graders.grading import (
@@ -65,7 +65,7 @@ class GraderErrors(Response):
 
 
 class GraderMetadata(Response):
-    """`details`: what happened, by the name of the error."""
+    """How a grader went. `details`: what happened, by the name of the error."""
 
     name: str
     type: str
@@ -95,7 +95,7 @@ async def validate_grader(body: GraderValidateRequest, deps: WithJobDeps) -> Gra
 async def run_grader(
     body: GraderRunRequest, deps: WithJobDeps, _caller: Caller
 ) -> GraderRunResponse:
-    """Grade one sample. What is wrong with the sample is told beside a reward of 0."""
+    """Grade one sample. Problems of the sample are returned with a reward of 0."""
     grader = parsed_grader(body.grader, deps.scores)
     began = deps.clock.monotonic_ms()
     result = await deps.scores.grade(grader, body.item, body.model_sample)

@@ -7,19 +7,19 @@ from schemas.node import CordonNode, DrainNode, ForgetNode, UncordonNode, Withdr
 from schemas.topics import POOL
 from schemas.training import Device
 from services.gateway.jobs.enrolment_routes import NodeInvitationResponse, invitation_response
-from services.gateway.jobs.tables import INVITATIONS, NODES, NodeRow, NodeStatus
+from services.gateway.views.tables.jobs import INVITATIONS, NODES, NodeRow, NodeStatus
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
-from services.gateway.web.errors import not_found
-from services.gateway.web.responses import (
+from services.gateway.web.domain.responses import (
     Deleted,
+    Items,
     ListItem,
-    Page,
     Response,
-    listing,
-    seconds_or_none,
+    Seconds,
+    TextOrNone,
 )
+from services.gateway.web.resources import Resource, all_rows, each
 from services.gateway.web.routing import new_router
-from services.gateway.web.wording import cordon_words, device_fault_words
+from services.gateway.wording import cordon_words, device_fault_words
 from tunery.plan.scheduling.requests import PriceClass, price_class_of
 
 NODES_MAX: Final = 10_000
@@ -27,7 +27,7 @@ router = new_router("nodes", "/v1/nodes")
 
 
 class DeviceFaultResponse(Response):
-    """What keeps a device, by its number, from new jobs."""
+    """Fault that excludes a device, by its number, from new jobs."""
 
     device: int
     code: str
@@ -56,33 +56,54 @@ class NodeResponse(ListItem):
     device: Device
     slots: int
     memory_bytes: int
-    accelerator: str | None
+    accelerator: TextOrNone
     price_class: PriceClass
     warned: bool
-    taints: list[str]
-    domain: str | None
-    interconnect: str | None
+    taints: Items[str]
+    domain: TextOrNone
+    interconnect: TextOrNone
     device_faults: list[DeviceFaultResponse]
-    registered_at: int | None
-    seen_at: int | None
+    registered_at: Seconds | None
+    seen_at: Seconds | None
     keys_withdrawn: int
 
 
-@router.get("")
-async def list_nodes(deps: WithDeps, admin: Admin) -> Page[NodeResponse]:
-    """List all nodes by name. There are no pages."""
-    rows = await deps.views.page(NODES, {}, limit=NODES_MAX, descending=False)
-    return listing(Page[NodeResponse], [_response(row) for row in rows], False)
+def node_response(row: NodeRow) -> NodeResponse:
+    """Build the response of a node, with its reasons in words."""
+    return NodeResponse.of(
+        row,
+        code=None if row.cordon is None else row.cordon.code,
+        reason=None if row.cordon is None else cordon_words(row.cordon),
+        price_class=price_class_of(spot=row.spot, reserved=row.reserved),
+        warned=bool(row.warned),
+        device_faults=[
+            DeviceFaultResponse(
+                device=fault.device, code=fault.reason.code, reason=device_fault_words(fault.reason)
+            )
+            for fault in row.faults
+        ],
+        keys_withdrawn=row.keys_withdrawn or 0,
+    )
 
 
-@router.get("/{node_id}")
-async def retrieve_node(node_id: str, deps: WithDeps, admin: Admin) -> NodeResponse:
-    return _response(await _row(deps, node_id))
+NODE: Final = Resource(
+    noun="node",
+    table=NODES,
+    response=NodeResponse,
+    respond=each(lambda _, row: node_response(row)),
+    rows=all_rows,
+    newest_first=False,
+    limit=NODES_MAX,
+    limit_max=NODES_MAX,
+    param="node_id",
+)
+NODE.add_list(router, "", "list_nodes", "List all nodes by name.")
+NODE.add_retrieve(router, "/{node_id}", "retrieve_node")
 
 
 @router.post("/{node_id}/cordon")
 async def cordon_node(node_id: str, deps: WithDeps, admin: Admin) -> NodeResponse:
-    """Give the node no new jobs, also not after a restart of its agent. What runs goes on."""
+    """Give the node no new jobs, also not after a restart of its agent. What runs continues."""
     return await _order(deps, admin, node_id, CordonNode(node_id=node_id))
 
 
@@ -119,52 +140,17 @@ async def withdraw_node_keys(
 @router.delete("/{node_id}")
 async def forget_node(node_id: str, deps: WithDeps, admin: Admin) -> Deleted:
     """Remove a node that is lost or retired, and will not come back. Its slots are gone."""
-    row = await _row(deps, node_id)
+    row = await NODE.find(deps, {}, node_id)
     await _decide(deps, admin, row.pool, ForgetNode(node_id=node_id))
     return Deleted(id=node_id, object="node")
 
 
 async def _order(deps: Deps, admin: Principal, node_id: str, order: Message) -> NodeResponse:
-    row = await _row(deps, node_id)
+    row = await NODE.find(deps, {}, node_id)
     await _decide(deps, admin, row.pool, order)
-    return _response(await _row(deps, node_id))
+    return await NODE.retrieve(deps, {}, node_id)
 
 
 async def _decide(deps: Deps, admin: Principal, pool: str, order: Message) -> None:
     actor = deps.seal.seal(admin.tenant, admin.key_id, "actor")
     await deps.commands.decide(POOL, pool, order, actor=actor)
-
-
-async def _row(deps: Deps, node_id: str) -> NodeRow:
-    row = await deps.views.first(NODES, {"id": node_id})
-    if row is None:
-        raise not_found("node", node_id, "node_id")
-    return row
-
-
-def _response(row: NodeRow) -> NodeResponse:
-    return NodeResponse(
-        id=row.id,
-        pool=row.pool,
-        status=row.status,
-        code=None if row.cordon is None else row.cordon.code,
-        reason=None if row.cordon is None else cordon_words(row.cordon),
-        device=row.device,
-        slots=row.slots,
-        memory_bytes=row.memory_bytes,
-        accelerator=row.accelerator or None,
-        price_class=price_class_of(spot=row.spot, reserved=row.reserved),
-        warned=bool(row.warned),
-        taints=list(row.taints),
-        domain=row.domain or None,
-        interconnect=row.interconnect or None,
-        device_faults=[
-            DeviceFaultResponse(
-                device=fault.device, code=fault.reason.code, reason=device_fault_words(fault.reason)
-            )
-            for fault in row.faults
-        ],
-        registered_at=seconds_or_none(row.registered_at),
-        seen_at=seconds_or_none(row.seen_at),
-        keys_withdrawn=row.keys_withdrawn or 0,
-    )

@@ -16,22 +16,22 @@ from schemas.dataset import BaseTokens
 from schemas.submission import JobSpec, Pace
 from schemas.training import Device
 from schemas.units import PPM, GpuMs, Ms
-from services.gateway.jobs.tables import JOBS, JobRow
-from services.gateway.ports import Views
+from services.gateway.views.ports import Views
+from services.gateway.views.tables.jobs import JOBS, JobRow
 from tunery.plan.durations import SAMPLES_MIN
 from tunery.plan.estimate import estimate
 from tunery.runtime.clock import Clock
 
 JOBS_MAX: Final = 200  # the newest that are read
 KEPT_MS: Final[Ms] = 10_000
-# Of jobs on the same base model three teach more than eight on others: of two bases in
+# Three jobs on the same base model teach more than eight on others: of two bases in
 # `bench.estimates` one trained at half of the formula's speed, the other at a fifth.
 SAME_BASE_MIN: Final = 3
 
 
 class PastJob(NamedTuple):
-    """What a job took, in millionths of what the formula of today expects of it: what was estimated
-    then may have come from another one.
+    """Durations of a past job, in millionths of what the current formula predicts; the estimate of
+    that time may come from an earlier formula.
     """
 
     base_id: str
@@ -43,7 +43,7 @@ class PastJob(NamedTuple):
 
 
 def past_jobs_of(rows: Iterable[JobRow]) -> tuple[PastJob, ...]:
-    """What jobs that have succeeded took; those that were stopped in between are left out."""
+    """Return the durations of jobs that succeeded without interruption."""
     return tuple(job for row in rows if (job := _past_job(row)) is not None)
 
 
@@ -73,7 +73,9 @@ class PastJobs:
         self._read_at: Ms | None = None
 
     async def pace(self, spec: JobSpec, tokens: BaseTokens | None) -> Pace | None:
-        """That of jobs like this one; None where there were too few. tokens: None: not known."""
+        """Return the pace of jobs like this one; None if too few have ended. tokens: None: not
+        known.
+        """
         now = self._clock.monotonic_ms()
         if self._read_at is None or now - self._read_at > KEPT_MS:
             self._read_at = now
@@ -85,8 +87,9 @@ class PastJobs:
 def pace_of(jobs: Iterable[PastJob], spec: JobSpec, tokens: BaseTokens | None) -> Pace | None:
     """The median ratios of the jobs most like this one; None where SAMPLES_MIN are not known.
 
-    tokens: of its file, None: not known, so all jobs are like it. Jobs on the same base model count
-    where there are SAME_BASE_MIN of them, else those on any, as all of them ran on the same pool.
+    tokens: tokens of its file; None: not known, so all jobs are like it. Jobs on the same base
+    model count where there are SAME_BASE_MIN of them, else jobs on any, as all of them ran on the
+    same pool.
     """
     known = [job for job in jobs if job.device == spec.device]
     if len(known) < SAMPLES_MIN:

@@ -6,22 +6,22 @@ from typing import Annotated, Any, Final
 from fastapi import Query, Response
 from starlette.responses import StreamingResponse
 
-from services.gateway.files.tables import FILES
 from services.gateway.jobs import event_routes as events
-from services.gateway.jobs import plain_bodies as plain
 from services.gateway.jobs import routes as jobs
-from services.gateway.jobs.bodies import FineTuningRequest, JobRequest, SimpleJobRequest
 from services.gateway.jobs.deps import JobDeps, WithJobDeps
-from services.gateway.jobs.event_responses import LogLineResponse
-from services.gateway.jobs.plain_responses import PlainJobResponse, plain_job_response
+from services.gateway.jobs.domain import plain_bodies as plain
+from services.gateway.jobs.domain.bodies import FineTuningRequest, JobRequest, SimpleJobRequest
+from services.gateway.jobs.domain.event_responses import LogLineResponse
+from services.gateway.jobs.domain.plain_responses import PlainJobResponse, plain_job_response
 from services.gateway.jobs.streams import streams
 from services.gateway.jobs.submission_routes import Submission, WithSubmission
-from services.gateway.jobs.tables import JOBS, JobRow
 from services.gateway.models import routes as models
+from services.gateway.views.tables.files import FILES
+from services.gateway.views.tables.jobs import JOBS, JobRow
 from services.gateway.web.deps import Caller
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
+from services.gateway.web.domain.responses import Page, listing
 from services.gateway.web.pages import After, page
-from services.gateway.web.responses import Page, listing
 from services.gateway.web.routing import new_router
 
 JOBS_ROOT: Final = "/v1/jobs"
@@ -80,7 +80,7 @@ async def retrieve_plain_job(job_id: str, deps: WithJobDeps, caller: Caller) -> 
 async def plain_job_logs(
     job_id: str, deps: WithJobDeps, caller: Caller, asked: events.Part
 ) -> Page[Any] | StreamingResponse:
-    """As `/v1/fine_tuning/jobs/{job_id}/logs`."""
+    """Serve the same as `/v1/fine_tuning/jobs/{job_id}/logs`."""
     return await events.list_logs(job_id, deps, caller, asked)
 
 

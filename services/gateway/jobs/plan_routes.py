@@ -3,20 +3,21 @@
 import asyncio
 from typing import Final
 
-from services.gateway.jobs.bodies import JobRequest
-from services.gateway.jobs.cost_responses import estimate_response, no_estimate_response
 from services.gateway.jobs.deps import WithJobDeps
-from services.gateway.jobs.integrations import shown_integrations
-from services.gateway.jobs.plan_responses import (
+from services.gateway.jobs.domain.bodies import JobRequest
+from services.gateway.jobs.domain.cost_responses import estimate_response, no_estimate_response
+from services.gateway.jobs.domain.integrations import shown_integrations
+from services.gateway.jobs.domain.plan_responses import (
     PlanResponse,
     nodes_of,
     refusal_responses,
     settings_of,
 )
-from services.gateway.jobs.queue_view import request_of_new
+from services.gateway.jobs.domain.queue_view import request_of_new
+from services.gateway.jobs.domain.requested import requested_settings
+from services.gateway.jobs.domain.responses import duplicate_response, queue_response_of_new
+from services.gateway.jobs.domain.texts import texts_of
 from services.gateway.jobs.recipes import recipe_of
-from services.gateway.jobs.requested import requested_settings
-from services.gateway.jobs.responses import duplicate_response, queue_response_of_new
 from services.gateway.jobs.standing import refusals, standing_of
 from services.gateway.jobs.submission_routes import NOT_VALIDATED, WithSubmission
 from services.gateway.web.routing import new_router
@@ -63,13 +64,5 @@ async def plan_job(body: JobRequest, deps: WithJobDeps, submission: WithSubmissi
         estimate=forecast,
         configuration=spec.configuration,
         duplicate_of=None if earlier is None else duplicate_response(earlier),
-        recipe=recipe_of(
-            spec,
-            body.suffix,
-            body.metadata,
-            list(settings.prompts) or None,
-            settings.grader,
-            list(settings.measures) or None,
-            shown_integrations(spec, deps.unseal),
-        ),
+        recipe=recipe_of(spec, texts_of(spec, deps.unseal), shown_integrations(spec, deps.unseal)),
     )

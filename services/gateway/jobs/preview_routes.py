@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Final
 
 from services.gateway.accounts.deps import limits_of
-from services.gateway.files.bodies import check_purpose
 from services.gateway.files.deps import WithFileDeps
-from services.gateway.files.preview_tasks import Preview
+from services.gateway.files.domain.bodies import check_purpose
+from services.gateway.files.domain.preview_tasks import Preview
 from services.gateway.files.routes import known_file
-from services.gateway.files.tables import FileRow
-from services.gateway.jobs.bodies import PreviewRequest
-from services.gateway.jobs.responses import PreviewResponse
+from services.gateway.jobs.domain.bodies import PreviewRequest
+from services.gateway.jobs.domain.responses import PreviewResponse
 from services.gateway.jobs.submission import find_start
-from services.gateway.models.names import unknown_model
+from services.gateway.models.domain.names import unknown_model
 from services.gateway.models.routes import find_base
+from services.gateway.views.tables.files import FileRow
 from services.gateway.web.deps import Caller, Deps
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within

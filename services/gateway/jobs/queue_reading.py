@@ -7,8 +7,7 @@ from typing import Final
 
 from schemas.job import Phase, Wanted
 from schemas.units import Ms
-from services.gateway.accounts.tables import LIMITS
-from services.gateway.jobs.queue_view import (
+from services.gateway.jobs.domain.queue_view import (
     COMING,
     Outlook,
     QueueRows,
@@ -18,16 +17,10 @@ from services.gateway.jobs.queue_view import (
     outlook_of,
     view_queue,
 )
-from services.gateway.jobs.statuses import PAUSED, RUNNING
-from services.gateway.jobs.tables import (
-    ATTEMPT_TIMES,
-    JOBS,
-    NODES,
-    PLACEMENTS,
-    SEATS,
-    JobRow,
-)
-from services.gateway.ports import Views
+from services.gateway.jobs.domain.statuses import PAUSED, RUNNING
+from services.gateway.views.ports import Views
+from services.gateway.views.tables.accounts import LIMITS
+from services.gateway.views.tables.jobs import ATTEMPT_TIMES, JOBS, NODES, PLACEMENTS, SEATS, JobRow
 from tunery.plan.scheduling.requests import Request
 from tunery.runtime.clock import Clock
 from tunery.runtime.tasks import result_of, retrieve
@@ -46,12 +39,12 @@ COUNTED: Final[Mapping[Wanted, tuple[Phase, ...]]] = {
 
 @dataclass(frozen=True)
 class KeptQueue:
-    """A queue as it was read. fresh_until: then it is read again. shown_until: meanwhile shown."""
+    """A queue as it was read."""
 
     rows: QueueRows
     view: QueueView
-    fresh_until: Ms
-    shown_until: Ms
+    fresh_until: Ms  # time from which it is read again
+    shown_until: Ms  # time until which it is shown meanwhile
 
 
 class Queues:
@@ -104,7 +97,7 @@ class Queues:
         return look_out(row, rows, view, self._clock.now_ms())
 
     async def eval_ms_of(self, row: JobRow) -> Ms | None:
-        """What a job's evaluation should take by what has ended; None: it is not evaluated."""
+        """Return the expected duration of a job's evaluation; None: it is not being evaluated."""
         if row.phase != "evaluating":
             return None
         rows, _ = await self.read(row.spec.pool)
@@ -132,7 +125,7 @@ class Queues:
         return look_out_full(row.tenant, limit, rows, view, self._clock.now_ms())
 
     async def outlook_of_new(self, request: Request, pool: str) -> Outlook | None:
-        """What a job would be told that would be submitted now; None: nothing is known of it."""
+        """Return the outlook of a job if it were submitted now; None: not known."""
         rows, _ = await self.read(pool)
         explanation = view_queue(rows, self._clock.now_ms(), request).explanation(request.job_id)
         return None if explanation is None else outlook_of(explanation, self._clock.now_ms())

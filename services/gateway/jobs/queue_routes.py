@@ -5,16 +5,16 @@ from typing import Annotated
 from fastapi import Query
 
 from services.gateway.jobs.deps import WithJobDeps
-from services.gateway.jobs.queue_responses import (
+from services.gateway.jobs.domain.queue_responses import (
     JobQueueResponse,
     PoolQueueResponse,
     pool_queue_response,
 )
-from services.gateway.jobs.responses import queue_response
+from services.gateway.jobs.domain.responses import queue_response
+from services.gateway.jobs.domain.statuses import job_status
 from services.gateway.jobs.routes import find
-from services.gateway.jobs.statuses import job_status
 from services.gateway.web.deps import Admin, Caller
-from services.gateway.web.responses import seconds
+from services.gateway.web.domain.responses import seconds
 from services.gateway.web.routing import new_router
 
 router = new_router("queue")

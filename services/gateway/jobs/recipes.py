@@ -10,9 +10,8 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 
 from schemas.submission import Budget, JobSpec
-from schemas.training import NodeConstraints
-from schemas.units import HOUR_MS, PPM
-from services.gateway.jobs.bodies import (
+from schemas.units import HOUR_MS
+from services.gateway.jobs.domain.bodies import (
     METHODS,
     BudgetBody,
     JobRequest,
@@ -21,10 +20,18 @@ from services.gateway.jobs.bodies import (
     PlacementBody,
     ReinforcementDetails,
 )
-from services.gateway.jobs.mixtures import as_requested
-from services.gateway.jobs.requested import GROUPS, OWN, RequestProblem, requested_settings
+from services.gateway.jobs.domain.mixtures import as_requested
+from services.gateway.jobs.domain.requested import (
+    GROUPS,
+    OWN,
+    RequestProblem,
+    requested_settings,
+    shown_placement,
+    shown_settings,
+)
+from services.gateway.jobs.domain.texts import put
 from services.gateway.web.problems import problem_words
-from services.gateway.web.wording import parameter_words
+from services.gateway.wording import parameter_words
 from tunery.plan import hyperparameters
 from tunery.plan.knobs import KNOBS
 
@@ -58,7 +65,7 @@ class Recipe(JobRequest):
 
 
 def nearest(name: str, known: tuple[str, ...]) -> str:
-    """What to say of a name that is not known."""
+    """Return a clause that says a name is not known, with the closest or the known names."""
     if close := get_close_matches(name, known, n=1):
         return f"is not known; did you mean {close[0]}?"
     more = ", …" if len(known) > NAMES_SAID_MAX else ""
@@ -127,68 +134,42 @@ def _without(recipe: Mapping[str, Any], unknown: set[str], group: str = "") -> d
 
 
 def recipe_of(
-    spec: JobSpec,
-    suffix: str | None,
-    metadata: Mapping[str, str] | None,
-    prompts: Sequence[str] | None = None,
-    grader: Mapping[str, Any] | None = None,
-    measures: Sequence[Any] | None = None,
-    integrations: Sequence[Mapping[str, Any]] = (),
-) -> Any:
+    spec: JobSpec, texts: Mapping[str, Any], integrations: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """The recipe of a job: submitted again, with the same files, it is resolved to the same."""
-    evaluation = {
-        "validation_fraction": None
-        if spec.validation_file is not None
-        else spec.validation_fraction_ppm / PPM,
-        "drop_max": None if spec.drop_max_ppm is None else spec.drop_max_ppm / PPM,
-        "prompts": prompts,
-        "measures": measures,
-        "measured_rows": spec.measured_rows or None,
-        "benchmarks": [benchmark.name for benchmark in spec.benchmarks] or None,
-        "benchmark_items": spec.benchmark_items or None,
-    }
+    evaluation = shown_settings(spec, "eval")
+    evaluation["benchmarks"] = [benchmark.name for benchmark in spec.benchmarks] or None
+    if spec.validation_file is not None:
+        evaluation["validation_fraction"] = None
     training = hyperparameters.request_of(spec.hyper)
     method = training.pop("method", None)
-    of_method = {} if grader is None else {method: {"grader": grader}}
     recipe: dict[str, Any] = {
         "version": RECIPE_VERSION,
         "model": spec.base.base_id if spec.start is None else spec.start.model_id,
         "training_file": spec.training_file,
         "validation_file": spec.validation_file,
-        "method": None if method is None else {"type": method, **of_method},
+        "method": None if method is None else {"type": method},
         "seed": spec.hyper.seed,
-        "suffix": suffix,
-        "metadata": metadata or None,
         "integrations": list(integrations) or None,
         "training": {
             **training,
+            "slots": spec.slots,
             "length_policy": spec.length_policy,
             **({"mixture": as_requested(spec.mixture)} if spec.mixture else {}),
         },
         "eval": _present(evaluation),
-        "placement": _placement(spec.constraints),
+        "placement": _present(shown_placement(spec.constraints)),
         "budget": _budget(spec.budget),
     }
-    return _present(recipe)
+    recipe = _present(recipe)
+    for name, value in texts.items():
+        if value:
+            put(recipe, name, value)
+    return recipe
 
 
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None and value != {}}
-
-
-def _placement(asked: NodeConstraints | None) -> dict[str, Any]:
-    if asked is None:
-        return {}
-    wait_ms = asked.domain_wait_ms
-    fields = {
-        "accelerator": asked.accelerator or None,
-        "spot": asked.spot,
-        "finish_by": None if asked.finish_by is None else asked.finish_by // 1_000,
-        "tolerations": list(asked.tolerations) or None,
-        "domain": asked.domain or None,
-        "domain_wait_minutes": None if wait_ms is None else wait_ms // 60_000,
-    }
-    return _present(fields)
+    return {name: value for name, value in fields.items() if value not in (None, {}, [])}
 
 
 def _budget(asked: Budget | None) -> dict[str, Any]:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from schemas.sealed import Sealed, SealedField
-from services.gateway.jobs.event_responses import metrics_response
-from services.gateway.jobs.integrations import WANDB, shown_integrations
-from services.gateway.jobs.responses import job_response
-from services.gateway.jobs.tables import JobRow, StepRow
+from services.gateway.jobs.domain.event_responses import metrics_response
+from services.gateway.jobs.domain.integrations import WANDB, shown_integrations
+from services.gateway.jobs.domain.responses import job_response
+from services.gateway.views.tables.jobs import JobRow, StepRow
 from tunery.mirrors.event_files import EventFile
 from tunery.mirrors.wandb_files import packed_run
 from tunery.mirrors.wandb_runs import RunRefused, is_installed
-from tunery.runtime.seal.model_names import with_shown_names
-from tunery.runtime.seal.sealer import Sealer
+from tunery.platform.seal.model_names import with_shown_names
+from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.gateway")

@@ -8,20 +8,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from schemas.dataset import (
-    FileContent,
-    RegisterFile,
-)
+from schemas.dataset import FileContent, RegisterFile
 from schemas.job import JobEnded
 from schemas.storage import FileTerms
-from services.gateway.files.tables import FILES
-from services.gateway.jobs.event_ids import finite
-from services.gateway.jobs.projection import RESULTS, result_file_id
 from services.gateway.jobs.result_contents import ResultContent, event_file, offline_run
-from services.gateway.jobs.tables import JOBS, STEPS, JobRow, StepRow
-from services.gateway.ports import Cursor, Views
+from services.gateway.views.event_ids import finite
+from services.gateway.views.ports import Cursor, Views
+from services.gateway.views.tables.files import FILES
+from services.gateway.views.tables.jobs import JOBS, STEPS, JobRow, StepRow
+from services.gateway.views.todos import RESULTS, result_file_id
+from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.blobs.abstract import Blobs, blob_key
-from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.verbs import Effect, Send
 
 NAME: Final = "step_metrics.csv"
@@ -85,7 +82,10 @@ def _writing(
         result = await content(job, tenant)
         if result is None:
             return None
-        stored = await blobs.put(content_key(tenant, result), result.data)
+        # below a folder of the file's own: equal results of another job do not go with this one
+        sha256 = hashlib.sha256(result.data).hexdigest()
+        key = blob_key(tenant, f"{RESULTS}/{file_id}", sha256, Path(result.name).suffix)
+        stored = await blobs.put(key, result.data)
         file = RegisterFile(
             file_id=file_id,
             terms=FileTerms(
@@ -96,15 +96,7 @@ def _writing(
         )
         return Send("dataset", tenant, tenant, file)
 
-    def exhausted(job: JobEnded, tenant: str, failure: str) -> None:
-        return None
-
-    return Effect(kind=kind, body=JobEnded, run=run, exhausted=exhausted)
-
-
-def content_key(tenant: str, result: ResultContent) -> str:
-    sha256 = hashlib.sha256(result.data).hexdigest()
-    return blob_key(tenant, RESULTS, sha256, Path(result.name).suffix)
+    return Effect(kind=kind, body=JobEnded, run=run, unrecorded=True)
 
 
 def table(steps: Sequence[StepRow]) -> bytes:

@@ -12,15 +12,25 @@ from schemas.job import CancelJob, PauseJob, ResumeJob
 from schemas.topics import JOB
 from schemas.units import Ms
 from services.gateway.accounts.deps import NamedTenant
-from services.gateway.jobs.checkpoint_responses import CheckpointResponse, checkpoint_response
-from services.gateway.jobs.cost_responses import JobCostResponse, cost_response
 from services.gateway.jobs.deps import JobDeps, WithJobDeps
-from services.gateway.jobs.event_ids import step_event_id
-from services.gateway.jobs.job_filter import JobFilter
-from services.gateway.jobs.responses import AnswersResponse, JobResponse, job_response, row_at
-from services.gateway.jobs.responses import Moment as JobMoment
-from services.gateway.jobs.statuses import JobStatus
-from services.gateway.jobs.tables import (
+from services.gateway.jobs.domain.checkpoint_responses import (
+    CheckpointResponse,
+    checkpoint_response,
+)
+from services.gateway.jobs.domain.cost_responses import JobCostResponse, cost_response
+from services.gateway.jobs.domain.job_filter import JobFilter
+from services.gateway.jobs.domain.responses import (
+    AnswersResponse,
+    JobResponse,
+    job_response,
+    row_at,
+)
+from services.gateway.jobs.domain.responses import Moment as JobMoment
+from services.gateway.jobs.domain.statuses import JobStatus
+from services.gateway.jobs.domain.texts import FILTERS
+from services.gateway.views.event_ids import step_event_id
+from services.gateway.views.ports import Cursor, Where
+from services.gateway.views.tables.jobs import (
     CHECKPOINTS,
     JOB_HISTORY,
     JOBS,
@@ -29,12 +39,11 @@ from services.gateway.jobs.tables import (
     JobRow,
     StepRow,
 )
-from services.gateway.ports import Cursor, Where
-from services.gateway.web.bodies import SECONDS_MAX
 from services.gateway.web.deps import Caller, Principal
-from services.gateway.web.errors import ApiError, invalid
+from services.gateway.web.domain.bodies import SECONDS_MAX
+from services.gateway.web.domain.errors import ApiError, invalid
+from services.gateway.web.domain.responses import Page, listing
 from services.gateway.web.pages import After, page
-from services.gateway.web.responses import Page, listing
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
 
@@ -48,6 +57,11 @@ METADATA: Final = {
     "style": "deepObject",
     "schema": {"type": "object", "additionalProperties": {"type": "string"}},
 }
+# texts of a job that are lists of words: `tags=a&tags=b`, jobs that have both
+WORDS: Final = [
+    {"name": name, "in": "query", "schema": {"type": "array", "items": {"type": "string"}}}
+    for name in FILTERS
+]
 LIMIT: Final = 20
 CHECKPOINTS_LIMIT: Final = 10
 LIMIT_MAX: Final = 1_000
@@ -57,7 +71,7 @@ SCANNED_MAX: Final = 5_000  # metadata is sealed, so a filter has to open that o
 router = new_router("fine-tuning")
 
 
-@router.get("/v1/fine_tuning/jobs", openapi_extra={"parameters": [METADATA]})
+@router.get("/v1/fine_tuning/jobs", openapi_extra={"parameters": [METADATA, *WORDS]})
 async def list_jobs(
     request: Request,
     deps: WithJobDeps,
@@ -69,7 +83,9 @@ async def list_jobs(
 ) -> Page[JobResponse]:
     """List jobs, newest first. Filters: `metadata[key]=value`, `metadata=null` (no metadata)."""
     where = {"tenant": tenant}
-    wanted = JobFilter(_metadata_filter(request), status, suffix)
+    query = request.query_params
+    words = {name: query.getlist(name) for name in FILTERS if name in query}
+    wanted = JobFilter(_metadata_filter(request), status, suffix, words)
     if wanted.is_empty:
         rows, more = await page(deps.views, JOBS, where, limit=limit, after=after)
     else:
@@ -220,7 +236,7 @@ async def _shown_at(deps: JobDeps, row: JobRow, at: Ms) -> JobResponse:
 
 
 def _has_steps(row: JobRow) -> bool:
-    """Whether a training of the job has begun: also of one that has ended or waits again."""
+    """Return whether a training of the job has ever begun, even if it ended or waits again."""
     return row.total_steps is not None
 
 
@@ -234,6 +250,5 @@ async def _newest_step(deps: JobDeps, row: JobRow, at: Ms | None = None) -> Step
 
 async def _change(deps: JobDeps, caller: Principal, job_id: str, command: Message) -> JobResponse:
     await find(deps, caller, job_id)
-    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
-    await deps.commands.decide(JOB, caller.tenant, command, actor=actor)
+    await deps.decide(caller, JOB, command)
     return await current_job(deps, await find(deps, caller, job_id))

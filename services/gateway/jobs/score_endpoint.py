@@ -9,17 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from services.gateway.settings import GatewaySettings
-from tunery.graders.grader import (
-    Grader,
-    GraderRefused,
-    ScoreMessage,
-    ScoreModel,
-    parse,
-    parts_of,
-)
+from tunery.graders.grader import Grader, GraderRefused, ScoreMessage, ScoreModel, parse, parts_of
 from tunery.graders.grading import Grade, ScoreUnavailable, grade, questions_of
 from tunery.graders.model_scores import request_body, score_of
-from tunery.runtime.chat_endpoint import ChatEndpoint, EndpointError
+from tunery.platform.chat_endpoint import ChatEndpoint, EndpointError
 
 TIMEOUT_S: Final = 30.0  # of one try
 TRIES_MAX: Final = 3
@@ -42,7 +35,7 @@ class ScoreEndpoint:
         self._models = settings.score_models
         self._endpoint = ChatEndpoint(
             settings.score_url or "",
-            settings.score_key,
+            None if settings.score_key is None else settings.score_key.get_secret_value(),
             timeout_s=TIMEOUT_S,
             tries_max=TRIES_MAX,
             pause_s=pause_s,
@@ -61,7 +54,7 @@ class ScoreEndpoint:
         return None
 
     def problem_of(self, declaration: Mapping[str, Any] | None) -> str | None:
-        """As `problem`, of a declaration that may be wrong in itself: others say that."""
+        """Return the `problem` of a declaration; None if it is malformed (reported elsewhere)."""
         try:
             return None if declaration is None else self.problem(parse(declaration))
         except GraderRefused:

@@ -15,10 +15,10 @@ from schemas.envelope import Rejected
 from schemas.reasons import refusing
 from schemas.submission import Estimate, JobSpec
 from schemas.units import HOUR_MS, GpuMs, Ms, hour_of, month_of
-from services.gateway.accounts.tables import BUDGETS, LIMITS, BudgetRow, LimitsRow
 from services.gateway.jobs.queue_reading import COUNTED
-from services.gateway.jobs.tables import JOBS, USAGE
-from services.gateway.ports import Buckets, IntRange, Views
+from services.gateway.views.ports import Buckets, IntRange, Views
+from services.gateway.views.tables.accounts import BUDGETS, LIMITS, BudgetRow, LimitsRow
+from services.gateway.views.tables.jobs import JOBS, USAGE
 from tunery.plan.estimate import over_budget
 from tunery.plan.limits import over_hard_limit, over_month
 
@@ -30,17 +30,13 @@ OPEN: Final = ("validating", "queued", "provisioning", "running", "checkpointing
 
 @dataclass(frozen=True)
 class Standing:
-    """limits: None: no tenant. running: jobs that count against the limit of jobs at once.
+    """Use and limits of a tenant at a moment."""
 
-    used_gpu_ms: of this month. held_gpu_ms: what open jobs may still use.
-    budgets: of the tenant, and of the API key.
-    """
-
-    limits: LimitsRow | None
-    running: int
-    used_gpu_ms: GpuMs
-    held_gpu_ms: GpuMs
-    budgets: Sequence[BudgetRow]
+    limits: LimitsRow | None  # None: there is no such tenant
+    running: int  # jobs that count against the concurrency limit
+    used_gpu_ms: GpuMs  # used in this month
+    held_gpu_ms: GpuMs  # use that open jobs may add
+    budgets: Sequence[BudgetRow]  # budgets of the tenant, and of the API key
     at: Ms
 
 
@@ -84,7 +80,7 @@ def _first_hour(at: Ms) -> int:
 
 
 async def _held_gpu_ms(views: Views, tenant: str) -> GpuMs:
-    """What open jobs may still use: their holds, less what they have used."""
+    """Return the GPU time that open jobs may still use: their holds less their use."""
     rows = await views.page(JOBS, {"tenant": tenant, "phase": OPEN}, limit=OPEN_JOBS_MAX)
     held = {row.id: row.hold.estimate.hold_gpu_ms for row in rows if row.hold is not None}
     if not held:

@@ -12,10 +12,10 @@ from starlette.responses import StreamingResponse
 
 from schemas.units import Ms
 from services.gateway.jobs.deps import JobDeps
-from services.gateway.jobs.event_ids import EVENT_ID
 from services.gateway.jobs.feeds import FeedSource, JobKey, Positions
-from services.gateway.web.errors import ApiError, invalid
-from services.gateway.web.responses import Response
+from services.gateway.views.event_ids import EVENT_ID
+from services.gateway.web.domain.errors import ApiError, invalid
+from services.gateway.web.domain.responses import Response
 from services.gateway.web.streams import DONE, stream_description, stream_response
 from tunery.runtime.store.abstract import StoreUnavailable
 from tunery.runtime.telemetry.logs import log_event
@@ -85,7 +85,7 @@ async def _frames(
             async for batch in deps.feeds.follow(job, name, sources, positions, of_tenant_max):
                 if deps.clock.monotonic_ms() - checked_ms >= KEY_MS:
                     if not await still_valid():
-                        return  # who connects again is told why
+                        return  # a client that reconnects gets the reason
                     checked_ms = deps.clock.monotonic_ms()
                 if batch:
                     positions = batch[-1].positions

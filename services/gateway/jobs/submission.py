@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final
+from functools import partial
+from typing import Annotated, Final
 
-import msgspec
 from fastapi import Header
 from msgspec import structs
 
@@ -19,31 +19,31 @@ from schemas.ids import MODEL as MODEL_PREFIX
 from schemas.integrations import Integration
 from schemas.job import SubmitJob
 from schemas.model import Base
-from schemas.sealed import Sealed, SealedField
 from schemas.submission import JobSpec
 from schemas.topics import JOB
-from services.gateway.accounts.tables import MLFLOW, TENANTS, TRACKING_SERVERS
 from services.gateway.files.routes import find_file
-from services.gateway.files.tables import FileRow
-from services.gateway.jobs.bodies import SEED_MAX, JobRequest
 from services.gateway.jobs.checkpoint_routes import find_checkpoint
 from services.gateway.jobs.configuration import earlier_job
 from services.gateway.jobs.deps import JobDeps
-from services.gateway.jobs.mixtures import references_of
-from services.gateway.jobs.node_choice import NodeKind
-from services.gateway.jobs.resolve import POOL, Facts, Resolved, canonical, resolve
-from services.gateway.jobs.starts import WEIGHTS, KnownStart, adapter_start
-from services.gateway.jobs.tables import JOBS, NODES, JobRow
+from services.gateway.jobs.domain.bodies import SEED_MAX, JobRequest
+from services.gateway.jobs.domain.mixtures import references_of
+from services.gateway.jobs.domain.node_choice import NodeKind
+from services.gateway.jobs.domain.resolve import POOL, Facts, Resolved, canonical, resolve
+from services.gateway.jobs.domain.starts import WEIGHTS, KnownStart, adapter_start
+from services.gateway.jobs.domain.texts import as_text, sealed_texts, value_of
 from services.gateway.models.benchmark_routes import BENCHMARKS_MAX
-from services.gateway.models.names import checkpoint_name, slug
+from services.gateway.models.domain.names import checkpoint_name, slug
 from services.gateway.models.routes import find_base, version_of_id
-from services.gateway.models.tables import BENCHMARKS, POLICIES
-from services.gateway.ports import Buckets
-from services.gateway.web.bodies import Body
+from services.gateway.views.ports import Buckets
+from services.gateway.views.tables.accounts import MLFLOW, TENANTS, TRACKING_SERVERS
+from services.gateway.views.tables.files import FileRow
+from services.gateway.views.tables.jobs import JOBS, NODES, JobRow
+from services.gateway.views.tables.models import BENCHMARKS, POLICIES
 from services.gateway.web.deps import Deps, Principal
-from services.gateway.web.errors import ApiError, invalid
+from services.gateway.web.domain.bodies import Body
+from services.gateway.web.domain.errors import ApiError, invalid
 from tunery.mirrors.wandb_runs import is_installed as wandb_is_installed
-from tunery.runtime.seal.model_names import sealed_suffix
+from tunery.platform.seal.model_names import sealed_suffix
 
 SUBMITTING_MAX: Final = 16
 IDEMPOTENCY_KEY_MAX: Final = 255
@@ -74,10 +74,10 @@ async def intent_of(
 
 @dataclass(frozen=True)
 class Submitted:
-    """A submitted job. `replayed`: an earlier request with the same key had submitted it."""
+    """A submitted job."""
 
     row: JobRow
-    replayed: bool
+    replayed: bool  # an earlier request with the same key had submitted it
 
 
 class Submissions:
@@ -96,19 +96,14 @@ class Submissions:
         async with self._turns:
             return await self._submit(caller, body, intent)
 
-    async def resolve(self, caller: Principal, body: JobRequest) -> Resolved:
-        """Resolve a request without recording anything. Raises ApiError."""
-        return await self._resolve(caller, body, self._deps.fresh(JOB_PREFIX))
-
-    async def resolve_without_file(self, caller: Principal, body: JobRequest) -> Resolved:
-        """Resolve a request whose training file is not uploaded yet. Raises ApiError."""
-        return await self._resolve(caller, body, self._deps.fresh(JOB_PREFIX), has_file=False)
-
-    async def resolve_as(
-        self, caller: Principal, body: JobRequest, job_id: str, *, has_file: bool
+    async def resolve(
+        self, caller: Principal, body: JobRequest, job_id: str | None = None
     ) -> Resolved:
-        """Resolve a request for the job of this id, with or without a file. Raises ApiError."""
-        return await self._resolve(caller, body, job_id, has_file=has_file)
+        """Resolve a request without recording anything. Raises ApiError."""
+        facts = await self.gather(caller, body, job_id or self._deps.fresh(JOB_PREFIX))
+        resolved = resolve(body, facts)
+        pace = await self._deps.past_jobs.pace(resolved.spec, resolved.tokens)
+        return replace(resolved, spec=structs.replace(resolved.spec, pace=pace))
 
     async def refusal(self, caller: Principal, resolved: Resolved) -> ApiError | None:
         """Why a submission would be refused now, by the decider of submissions; None: it would not.
@@ -139,7 +134,7 @@ class Submissions:
 
     async def _submit(self, caller: Principal, body: JobRequest, intent: Intent) -> Submitted:
         job_id = self._deps.fresh(JOB_PREFIX)
-        resolved = await self._resolve(caller, body, job_id)
+        resolved = await self.resolve(caller, body, job_id)
         earlier = await self.earlier(caller, resolved.spec)
         if earlier is not None:
             resolved = replace(
@@ -155,12 +150,11 @@ class Submissions:
         body: what a repeated request is known by
         """
         deps = self._deps
-        outcome = await deps.commands.decide(
+        outcome = await deps.decide(
+            caller,
             JOB,
-            caller.tenant,
             self._command(caller, job_id, resolved),
             idempotency=self.idempotency(caller, body, intent),
-            actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
         )
         if outcome.repeated_of is not None:
             return Submitted(await self._first(caller, outcome.repeated_of), replayed=True)
@@ -168,14 +162,6 @@ class Submissions:
         if row is None:
             raise ApiError(404, errors.NOT_FOUND, f"Could not find fine tune: {job_id}", "id")
         return Submitted(row, replayed=False)
-
-    async def _resolve(
-        self, caller: Principal, body: JobRequest, job_id: str, *, has_file: bool = True
-    ) -> Resolved:
-        facts = await self.gather(caller, body, job_id)
-        resolved = resolve(body, facts, has_file=has_file)
-        pace = await self._deps.past_jobs.pace(resolved.spec, resolved.tokens)
-        return replace(resolved, spec=structs.replace(resolved.spec, pace=pace))
 
     async def earlier(self, caller: Principal, spec: JobSpec) -> JobRow | None:
         """An earlier job with the same configuration, best one that has succeeded.
@@ -209,20 +195,12 @@ class Submissions:
             book=None if tenant is None else await deps.prices.book(tenant.price_version),
             job_id=job_id,
             seed=int.from_bytes(deps.draw(4), "big") % (SEED_MAX + 1),
-            suffix=self._seal(caller, body.suffix, "suffix"),
-            metadata=self._seal(caller, _text_of(body.metadata), "metadata"),
             suffix_hmac=deps.seal.hmac(tenant_id, f"line:{line}")[:LINE_CHARACTERS],
             sealed_suffix=sealed_suffix(deps.seal, tenant_id, line),
             start=start,
-            prompts=self._seal(caller, _text_of(body.eval and body.eval.get("prompts")), "prompts"),
-            grader=self._seal(caller, _text_of(body.method and body.method.grader()), "grader"),
-            measures=self._seal(
-                caller, _text_of(body.eval and body.eval.get("measures")), "measures"
-            ),
+            texts=sealed_texts(body, partial(deps.seal.seal, tenant_id)),
             mixture=mixture,
-            score_problem=deps.scores.problem_of(
-                None if body.method is None else body.method.grader()
-            ),
+            score_problem=deps.scores.problem_of(value_of(body, "grader")),
             benchmarks=benchmarks,
             policy=policy,
             integrations=self._integrations(caller, body),
@@ -235,7 +213,7 @@ class Submissions:
         return tuple(
             Integration(
                 kind=asked.type,
-                settings=seal.seal(caller.tenant, _text_of(asked.settings()) or "", "integration"),
+                settings=seal.seal(caller.tenant, as_text(asked.settings()), "integration"),
             )
             for asked in body.integrations or ()
         )
@@ -259,7 +237,7 @@ class Submissions:
         return {row.id: row.benchmark for row in rows}, policy
 
     async def _policy(self, tenant_id: str, base: Base | None) -> GatePolicy:
-        """What the gate of a tenant allows for a base model."""
+        """Return the gate policy of a tenant for a base model."""
         for base_id in (EVERY_BASE,) if base is None else (base.base_id, EVERY_BASE):
             where = {"tenant": tenant_id, "id": base_id}
             if (row := await self._deps.views.first(POLICIES, where)) is not None:
@@ -279,7 +257,7 @@ class Submissions:
     async def nodes(self) -> Sequence[NodeKind]:
         """Kinds of the pool's nodes: of a large pool there are many nodes and few kinds."""
         of_machine = ("state", "device", "accelerator", "memory_bytes", "spot")
-        by = (*of_machine, "taints", "domain", "scores")
+        by = (*of_machine, "taints", "domain", "scores", "fabric")
         kinds = await self._deps.views.sums(
             NODES, {"pool": POOL}, BY_SLOTS, by=by, of=("slots",), limit=KINDS_MAX
         )
@@ -294,13 +272,11 @@ class Submissions:
                 taints=tuple(kind["taints"]),
                 domain=kind["domain"],
                 scores=kind["scores"],
+                fabric=kind["fabric"],
                 nodes=kind["slots"] // max(1, kind["bucket"]),
             )
             for kind in kinds
         ]
-
-    def _seal(self, caller: Principal, text: str | None, field: SealedField) -> Sealed | None:
-        return None if text is None else self._deps.seal.seal(caller.tenant, text, field)
 
     def idempotency(self, caller: Principal, body: Body, intent: Intent) -> Idempotency:
         """Key and body as HMACs with the tenant's key, so that the log reveals neither of them."""
@@ -321,11 +297,6 @@ class Submissions:
             )
             raise ApiError(409, errors.IDEMPOTENCY_CONFLICT, message, "Idempotency-Key")
         return row
-
-
-def _text_of(value: Any) -> str | None:
-    """A value of a request as canonical JSON."""
-    return None if value is None else msgspec.json.encode(value, order="sorted").decode()
 
 
 async def find_start(deps: Deps, tenant: str, name: str) -> KnownStart | None:

@@ -7,21 +7,21 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, Request, Response
 from pydantic import ValidationError
 
-from services.gateway.jobs.bodies import EstimateRequest, JobRequest
-from services.gateway.jobs.cost_responses import (
+from services.gateway.jobs.deps import JobDeps, WithJobDeps
+from services.gateway.jobs.domain.bodies import EstimateRequest, JobRequest
+from services.gateway.jobs.domain.cost_responses import (
     EstimateResponse,
     NoEstimateResponse,
     estimate_response,
     no_estimate_response,
 )
-from services.gateway.jobs.deps import JobDeps, WithJobDeps
-from services.gateway.jobs.queue_view import request_of_new
-from services.gateway.jobs.resolve import Resolved, checked_settings
-from services.gateway.jobs.responses import JobResponse
+from services.gateway.jobs.domain.queue_view import request_of_new
+from services.gateway.jobs.domain.resolve import Resolved, checked_settings
+from services.gateway.jobs.domain.responses import JobResponse
 from services.gateway.jobs.routes import current_job
 from services.gateway.jobs.submission import Intent, Submissions, intent_of
-from services.gateway.jobs.tables import JobRow
 from services.gateway.models.routes import find_base
+from services.gateway.views.tables.jobs import JobRow
 from services.gateway.web.deps import Caller, Principal
 from services.gateway.web.problems import MoreProblems
 from services.gateway.web.routing import new_router
@@ -50,9 +50,6 @@ class Submission:
     async def resolve(self, body: JobRequest) -> Resolved:
         return await self.submissions.resolve(self.caller, body)
 
-    async def resolve_without_file(self, body: JobRequest) -> Resolved:
-        return await self.submissions.resolve_without_file(self.caller, body)
-
 
 async def _submission(
     request: Request, caller: Caller, intent: Annotated[Intent, Depends(intent_of)]
@@ -66,7 +63,7 @@ WithSubmission = Annotated[Submission, Depends(_submission)]
 async def _more_problems(
     request: Request, body: dict[str, Any], wrong: set[str]
 ) -> Sequence[tuple[str, str]]:
-    """What is wrong with the settings of a body, of which other fields have a wrong form."""
+    """Return (field, problem) pairs of the settings in a body whose other fields are malformed."""
     stand_ins = {"model": "unknown", "training_file": "unknown"}
     fields = {name: value for name, value in body.items() if name not in wrong}
     try:
@@ -94,9 +91,6 @@ async def estimate_job(
 
     Without `training_file` all else is checked: so a file is not uploaded for a wrong request.
     """
-    if body.training_file is None:
-        resolved = await submission.resolve_without_file(body)
-        return no_estimate_response(resolved.spec, NOT_UPLOADED)
     return await _estimate(body, deps, submission)
 
 
@@ -106,7 +100,8 @@ async def _estimate(
     resolved = await submission.resolve(body)
     spec, tokens = resolved.spec, resolved.tokens
     if tokens is None:
-        return no_estimate_response(spec, NOT_VALIDATED)
+        reason = NOT_UPLOADED if body.training_file is None else NOT_VALIDATED
+        return no_estimate_response(spec, reason)
     needed = corrected(spec, estimate(spec, tokens))
     new = request_of_new(submission.caller.tenant, spec, needed, deps.clock.now_ms())
     starts_at = await deps.queues.start_of_new(new, spec.pool)

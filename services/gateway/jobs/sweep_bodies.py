@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StrictFloat, StrictInt, StrictStr
 
 from schemas.sweep import SweepMethod
-from services.gateway.jobs.bodies import SEED_MAX, BudgetBody, JobRequest
+from services.gateway.jobs.domain.bodies import SEED_MAX, BudgetBody, JobRequest
 from services.gateway.jobs.recipes import nearest
-from services.gateway.web.bodies import Body
-from services.gateway.web.errors import invalid
+from services.gateway.web.domain.bodies import Body
+from services.gateway.web.domain.errors import invalid
 from tunery.plan.knobs import KNOBS
 from tunery.plan.sweeps import COLOCATE_MAX, TRIALS_MAX, Values, draws, grid, grid_size, rung_steps
 
@@ -30,7 +30,9 @@ class RangeBody(Body):
 
 
 class SweepRequest(Body):
-    """`job`: the body of a submission, which all jobs of the sweep have in common."""
+    """Request for a sweep. `job`: the body of a submission, which all jobs of the sweep have in
+    common.
+    """
 
     job: JobRequest
     method: SweepMethod = "grid"

@@ -1,31 +1,27 @@
 """`/v1/sweeps`: many configurations under one budget. The stream `job` decides what runs when."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
-from fastapi import Depends, Query, Request, Response
+from fastapi import Depends, Request, Response
 
-from schemas import errors
+from schemas import errors, ids
 from schemas.ids import JOB as JOB_PREFIX
-from schemas.ids import SWEEP, derived_id
+from schemas.ids import derived_id
 from schemas.sweep import CancelSweep, SubmitSweep, SweepRun, SweepTerms
 from schemas.topics import JOB
-from services.gateway.jobs.deps import JobDeps, WithJobDeps
-from services.gateway.jobs.resolve import Facts, Resolved, budget_of, resolve
+from services.gateway.jobs.deps import WithJobDeps
+from services.gateway.jobs.domain.requested import budget_of
+from services.gateway.jobs.domain.resolve import Facts, Resolved, resolve
+from services.gateway.jobs.domain.sweep_responses import SweepResponse, sweep_response
+from services.gateway.jobs.domain.sweep_turns import check_turns
 from services.gateway.jobs.submission import Intent, Submissions, intent_of
-from services.gateway.jobs.sweep_bodies import (
-    SweepRequest,
-    configurations,
-    rungs_of,
-    with_values,
-)
-from services.gateway.jobs.sweep_responses import SweepResponse, sweep_response
-from services.gateway.jobs.sweep_tables import SKIPPED_RUNS, SWEEPS, SweepRow
-from services.gateway.jobs.sweep_turns import check_turns
-from services.gateway.jobs.tables import JOBS
-from services.gateway.web.deps import Caller, Principal
-from services.gateway.web.errors import ApiError, invalid, not_found
-from services.gateway.web.pages import After, page
-from services.gateway.web.responses import Page, listing
+from services.gateway.jobs.sweep_bodies import SweepRequest, configurations, rungs_of, with_values
+from services.gateway.views.tables.jobs import JOBS
+from services.gateway.views.tables.sweeps import SKIPPED_RUNS, SWEEPS, SweepRow
+from services.gateway.web.deps import Caller, Deps, Principal
+from services.gateway.web.domain.errors import ApiError, invalid
+from services.gateway.web.resources import Resource
 from services.gateway.web.routing import new_router
 from tunery.plan.sweeps import Values, survivors
 
@@ -33,6 +29,33 @@ LIMIT: Final = 20
 LIMIT_MAX: Final = 100
 RUNS_MAX: Final = 512
 router = new_router("sweeps", "/v1/sweeps")
+
+
+async def _respond(deps: Deps, row: SweepRow) -> SweepResponse:
+    """A sweep with its jobs as they are now."""
+    ids = tuple(run.job_id for runs in row.terms.trials for run in runs)
+    jobs = await deps.views.page(JOBS, {"tenant": row.tenant, "id": ids}, limit=RUNS_MAX)
+    where = {"tenant": row.tenant, "sweep_id": row.id}
+    skipped = await deps.views.page(SKIPPED_RUNS, where, limit=RUNS_MAX)
+    return sweep_response(
+        row, {job.id: job for job in jobs}, {run.id: run.reason for run in skipped}
+    )
+
+
+async def _respond_all(deps: Deps, rows: Sequence[SweepRow]) -> list[SweepResponse]:
+    return [await _respond(deps, row) for row in rows]
+
+
+SWEEP: Final = Resource(
+    noun="sweep",
+    table=SWEEPS,
+    response=SweepResponse,
+    respond=_respond_all,
+    limit=LIMIT,
+    limit_max=LIMIT_MAX,
+)
+SWEEP.add_list(router, "", "list_sweeps", "List sweeps, newest first.")
+SWEEP.add_retrieve(router, "/{sweep_id}", "retrieve_sweep")
 
 
 @router.post("")
@@ -48,58 +71,38 @@ async def create_sweep(
     limits allow. It is refused where its first job would be.
     """
     submissions: Submissions = request.app.state.submissions
-    sweep_id = deps.fresh(SWEEP)
+    sweep_id = deps.fresh(ids.SWEEP)
     facts = await submissions.gather(caller, body.job, sweep_id)
     command = SubmitSweep(terms=sweep_terms(caller, body, facts))
-    outcome = await deps.commands.decide(
+    outcome = await deps.decide(
+        caller,
         JOB,
-        caller.tenant,
         command,
         idempotency=submissions.idempotency(caller, body, intent),
-        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     if outcome.repeated_of is None:
-        return await _shown(deps, await _find(deps, caller, sweep_id))
+        return await SWEEP.retrieve(deps, caller.rows, sweep_id)
     response.headers["idempotent-replayed"] = "true"
     where = {"tenant": caller.tenant, "command_id": outcome.repeated_of}
     row = await deps.views.first(SWEEPS, where)
     if row is None:
         text = "The first request with this Idempotency-Key was refused. Send it with a new key."
         raise ApiError(409, errors.IDEMPOTENCY_CONFLICT, text, "Idempotency-Key")
-    return await _shown(deps, row)
-
-
-@router.get("")
-async def list_sweeps(
-    deps: WithJobDeps,
-    caller: Caller,
-    after: After = None,
-    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
-) -> Page[SweepResponse]:
-    """List sweeps, newest first."""
-    where = {"tenant": caller.tenant}
-    rows, more = await page(deps.views, SWEEPS, where, limit=limit, after=after)
-    return listing(Page[SweepResponse], [await _shown(deps, row) for row in rows], more)
-
-
-@router.get("/{sweep_id}")
-async def retrieve_sweep(sweep_id: str, deps: WithJobDeps, caller: Caller) -> SweepResponse:
-    return await _shown(deps, await _find(deps, caller, sweep_id))
+    return await _respond(deps, row)
 
 
 @router.post("/{sweep_id}/cancel")
 async def cancel_sweep(sweep_id: str, deps: WithJobDeps, caller: Caller) -> SweepResponse:
     """Submit no more jobs of a sweep, and cancel those that are open. It can be repeated."""
-    row = await _find(deps, caller, sweep_id)
+    row = await SWEEP.find(deps, caller.rows, sweep_id)
     if row.status in ("running", "cancelling"):
-        actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
         command = CancelSweep(sweep_id=sweep_id)
-        await deps.commands.decide(JOB, caller.tenant, command, actor=actor)
-    return await _shown(deps, await _find(deps, caller, sweep_id))
+        await deps.decide(caller, JOB, command)
+    return await SWEEP.retrieve(deps, caller.rows, sweep_id)
 
 
 def sweep_terms(caller: Principal, body: SweepRequest, facts: Facts) -> SweepTerms:
-    """What a sweep tries, each job resolved. Raises ApiError. `facts.job_id`: the sweep's id."""
+    """Resolve each job of a sweep. Raises ApiError. `facts.job_id`: the sweep's id."""
     sweep_id, rungs, configured = facts.job_id, rungs_of(body), configurations(body)
     trials: list[tuple[SweepRun, ...]] = []
     every: list[Resolved] = []
@@ -155,23 +158,4 @@ def _run(job_id: str, resolved: Resolved) -> SweepRun:
         hyper=spec.hyper,
         auto=spec.auto,
         configuration=spec.configuration,
-    )
-
-
-async def _find(deps: JobDeps, caller: Principal, sweep_id: str) -> SweepRow:
-    """Raises ApiError 404."""
-    row = await deps.views.first(SWEEPS, {"tenant": caller.tenant, "id": sweep_id})
-    if row is None:
-        raise not_found("sweep", sweep_id, "id")
-    return row
-
-
-async def _shown(deps: JobDeps, row: SweepRow) -> SweepResponse:
-    """A sweep with its jobs as they are now."""
-    ids = tuple(run.job_id for runs in row.terms.trials for run in runs)
-    jobs = await deps.views.page(JOBS, {"tenant": row.tenant, "id": ids}, limit=RUNS_MAX)
-    where = {"tenant": row.tenant, "sweep_id": row.id}
-    skipped = await deps.views.page(SKIPPED_RUNS, where, limit=RUNS_MAX)
-    return sweep_response(
-        row, {job.id: job for job in jobs}, {run.id: run.reason for run in skipped}
     )

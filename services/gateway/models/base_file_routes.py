@@ -10,10 +10,10 @@ from schemas import errors
 from schemas.model import Base
 from services.gateway.models.routes import find_base
 from services.gateway.web.deps import Caller, Deps, WithDeps
-from services.gateway.web.errors import FORBIDDEN, ApiError
-from services.gateway.web.responses import ListItem, Page, listing
+from services.gateway.web.domain.errors import FORBIDDEN, ApiError
+from services.gateway.web.domain.responses import ListItem, Page, listing
 from services.gateway.web.routing import new_router
-from tunery.runtime.blobs.base_files import base_files
+from tunery.platform.blobs.base_files import base_files
 
 ROOT: Final = "/v1/models/{model_id:path}/files"
 router = new_router("models")

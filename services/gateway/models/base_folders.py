@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from schemas.model import Base
-from services.gateway.web.errors import invalid
-from tunery.runtime.blobs.base_files import hash_base, text_config, weight_files
+from services.gateway.web.domain.errors import invalid
+from tunery.platform.blobs.base_files import hash_base, text_config, weight_files
 
 HEADER_BYTES_MAX: Final = 100 * 1024 * 1024  # the safetensors format's own limit
 FILES_MAX: Final = 10_000

@@ -1,4 +1,4 @@
-"""`/v1/gate/benchmarks`: what the gate may ask beside its bundled questions."""
+"""`/v1/gate/benchmarks`: what the gate may ask besides its bundled questions."""
 
 import asyncio
 from hashlib import sha256
@@ -9,16 +9,17 @@ from fastapi import Path, Request
 from schemas import errors
 from schemas.benchmark import Benchmark, BenchmarkKind
 from schemas.gate import EVERY_BASE, AddBenchmark, RemoveBenchmark
-from schemas.model import GLOBAL
 from schemas.reasons import refusing
-from schemas.topics import MODEL, PARTITIONS
-from services.gateway.models.tables import BENCHMARKS, POLICIES, BenchmarkRow
-from services.gateway.web.deps import Admin, Caller, Deps, Principal, WithDeps
-from services.gateway.web.errors import BODY_TOO_LARGE, ApiError, invalid, not_found, refused
-from services.gateway.web.responses import Deleted, ListItem, Page, listing, seconds
+from schemas.streams import GLOBAL, PARTITIONS
+from schemas.topics import MODEL
+from services.gateway.views.tables.models import BENCHMARKS, POLICIES
+from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
+from services.gateway.web.domain.errors import BODY_TOO_LARGE, ApiError, invalid, refused
+from services.gateway.web.domain.responses import Deleted, ListItem, Seconds
+from services.gateway.web.resources import Resource, each, shared_rows
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
-from services.gateway.web.wording import refusal_words
+from services.gateway.wording import refusal_words
 from tunery.benchmarks.task import BYTES_MAX, Task, TaskUnusable, read_task
 
 BENCHMARKS_MAX: Final = 1_000
@@ -37,12 +38,12 @@ router = new_router("models")
 class BenchmarkResponse(ListItem):
     """A benchmark; `id` is its name. sha256: of its file, in which all is that is asked.
 
-    task: as what it was imported. shots: examples before each item
+    task: name of the task that it was imported as. shots: number of examples before each item
     """
 
     id: str
     object: Literal["gate.benchmark"] = "gate.benchmark"
-    created_at: int
+    created_at: Seconds
     task: str
     kind: BenchmarkKind
     sha256: str
@@ -51,11 +52,23 @@ class BenchmarkResponse(ListItem):
     shots: int
 
 
-@router.get("/v1/gate/benchmarks")
-async def list_benchmarks(deps: WithDeps, caller: Caller) -> Page[BenchmarkResponse]:
-    """List the benchmarks that jobs and policies may name."""
-    rows = await deps.views.page(BENCHMARKS, {}, limit=BENCHMARKS_MAX, descending=False)
-    return listing(Page[BenchmarkResponse], [_response(row) for row in rows], False)
+BENCHMARK: Final = Resource(
+    noun="Benchmark",
+    table=BENCHMARKS,
+    response=BenchmarkResponse,
+    respond=each(lambda _, row: BenchmarkResponse.of(row, row.benchmark)),
+    rows=shared_rows,
+    newest_first=False,
+    limit=BENCHMARKS_MAX,
+    limit_max=BENCHMARKS_MAX,
+    param="name",
+)
+BENCHMARK.add_list(
+    router,
+    "/v1/gate/benchmarks",
+    "list_benchmarks",
+    "List the benchmarks that jobs and policies may name.",
+)
 
 
 @router.put("/v1/gate/benchmarks/{name}", status_code=201, openapi_extra=BODY)
@@ -75,10 +88,7 @@ async def add_benchmark(
     key = f"benchmarks/{digest}.jsonl"
     await within(deps.blobs.put(key, content, sha256=digest), len(content))
     await _announce(deps, admin, AddBenchmark(benchmark=benchmark_of(name, task, content, key)))
-    row = await deps.views.first(BENCHMARKS, {"id": name})
-    if row is None:
-        raise not_found("Benchmark", name, "name")
-    return _response(row)
+    return await BENCHMARK.retrieve(deps, {}, name)
 
 
 @router.delete("/v1/gate/benchmarks/{name}")
@@ -88,8 +98,7 @@ async def remove_benchmark(name: Name, deps: WithDeps, admin: Admin) -> Deleted:
     Jobs that were submitted still ask it, and verdicts keep its hash. A benchmark that a policy
     names is not removed: 409 says which.
     """
-    if await deps.views.first(BENCHMARKS, {"id": name}) is None:
-        raise not_found("Benchmark", name, "name")
+    await BENCHMARK.find(deps, {}, name)
     for policy in await deps.views.page(POLICIES, {}, limit=POLICIES_MAX, descending=False):
         if name in policy.policy.benchmarks:
             base_id = "default" if policy.id == EVERY_BASE else policy.id
@@ -134,17 +143,3 @@ async def _body(request: Request) -> bytes:
             text = f"A benchmark has at most {BYTES_MAX} bytes."
             raise ApiError(413, BODY_TOO_LARGE, text, "body")
     return bytes(content)
-
-
-def _response(row: BenchmarkRow) -> BenchmarkResponse:
-    benchmark = row.benchmark
-    return BenchmarkResponse(
-        id=row.id,
-        created_at=seconds(row.created_at),
-        task=benchmark.task,
-        kind=benchmark.kind,
-        sha256=benchmark.sha256,
-        bytes=benchmark.bytes,
-        items=benchmark.items,
-        shots=benchmark.shots,
-    )

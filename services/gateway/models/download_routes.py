@@ -16,7 +16,7 @@ from schemas import errors
 from schemas.training import BlobFile
 from schemas.units import HOUR_MS, Ms
 from services.gateway.web.deps import Deps, WithDeps
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import chain, within
 from tunery.runtime.blobs.abstract import BlobMissing
@@ -27,7 +27,7 @@ router = new_router("models", needs_key=False)
 
 
 class Ticket(Struct, frozen=True, array_like=True):
-    """What a URL gives: a file of this tenant, until a time."""
+    """Content of a download URL: access to a file of this tenant until a time."""
 
     tenant: str
     file: BlobFile

@@ -13,13 +13,13 @@ from schemas.gate import (
 from schemas.topics import MODEL
 from schemas.units import PPM
 from services.gateway.models.benchmark_routes import BENCHMARKS_MAX
-from services.gateway.models.bodies import GatePolicyRequest, QuarantineRequest
-from services.gateway.models.responses import FineTunedModelResponse, model_response
+from services.gateway.models.domain.bodies import GatePolicyRequest, QuarantineRequest
+from services.gateway.models.domain.responses import FineTunedModelResponse, model_response
 from services.gateway.models.routes import find_base, find_version, unknown_base
-from services.gateway.models.tables import BENCHMARKS, POLICIES
+from services.gateway.views.tables.models import BENCHMARKS, POLICIES
 from services.gateway.web.deps import Caller, Deps, WithDeps
-from services.gateway.web.errors import not_found
-from services.gateway.web.responses import Deleted, ListItem, Page, listing
+from services.gateway.web.domain.errors import not_found
+from services.gateway.web.domain.responses import Deleted, ListItem, Page, listing
 from services.gateway.web.routing import new_router
 
 POLICIES_MAX = 100
@@ -28,7 +28,7 @@ router = new_router("models")
 
 
 class GatePolicyResponse(ListItem):
-    """What the gate allows; `id` is a base model, or `default` for those without their own."""
+    """Gate policy; `id` is a base model, or `default` for base models without a policy."""
 
     id: str
     object: Literal["gate.policy"] = "gate.policy"
@@ -57,7 +57,7 @@ async def list_gate_policies(deps: WithDeps, caller: Caller) -> Page[GatePolicyR
 async def set_gate_policy(
     body: GatePolicyRequest, deps: WithDeps, caller: Caller
 ) -> GatePolicyResponse:
-    """Set what the gate allows, for one base model or for all without a policy of their own."""
+    """Set what the gate allows, for one base model or for all without their own policy."""
     base_id = EVERY_BASE if body.base_model is None else await _base_id(deps, body.base_model)
     policy = GatePolicy(
         blocking=tuple(dict.fromkeys(body.blocking)),
@@ -72,12 +72,7 @@ async def set_gate_policy(
     for name in policy.benchmarks:
         if name not in known:
             raise not_found("Benchmark", name, "benchmarks")
-    await deps.commands.decide(
-        MODEL,
-        caller.tenant,
-        SetGatePolicy(base_id=base_id, policy=policy),
-        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
-    )
+    await deps.decide(caller, MODEL, SetGatePolicy(base_id=base_id, policy=policy))
     return _response(base_id, policy)
 
 
@@ -88,12 +83,7 @@ async def delete_gate_policy(base_id: str, deps: WithDeps, caller: Caller) -> De
     where = {"tenant": caller.tenant, "id": known}
     if await deps.views.first(POLICIES, where) is None:
         raise unknown_base(base_id)
-    await deps.commands.decide(
-        MODEL,
-        caller.tenant,
-        SetGatePolicy(base_id=known, policy=None),
-        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
-    )
+    await deps.decide(caller, MODEL, SetGatePolicy(base_id=known, policy=None))
     return Deleted(id=base_id, object="gate.policy")
 
 
@@ -113,12 +103,7 @@ async def quarantine_model(
         cause=deps.seal.seal(caller.tenant, body.reason, "cause"),
         by=deps.seal.seal(caller.tenant, body.name, "by"),
     )
-    await deps.commands.decide(
-        MODEL,
-        caller.tenant,
-        SetQuarantine(decision=decision),
-        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
-    )
+    await deps.decide(caller, MODEL, SetQuarantine(decision=decision))
     return model_response(await find_version(deps, caller, row.id), deps.unseal)
 
 

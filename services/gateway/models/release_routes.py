@@ -2,16 +2,10 @@
 
 from typing import Final
 
-from schemas.model import (
-    Approval,
-    ApprovalRule,
-    ApproveVersion,
-    RecordBaseBytes,
-    SetApprovalRule,
-)
+from schemas.model import Approval, ApprovalRule, ApproveVersion, RecordBaseBytes, SetApprovalRule
 from schemas.topics import MODEL
-from services.gateway.models.bodies import ApprovalRequest, ApprovalRuleRequest
-from services.gateway.models.responses import (
+from services.gateway.models.domain.bodies import ApprovalRequest, ApprovalRuleRequest
+from services.gateway.models.domain.responses import (
     ApprovalRuleResponse,
     BaseModelResponse,
     FineTunedModelResponse,
@@ -21,10 +15,11 @@ from services.gateway.models.responses import (
     rule_response,
 )
 from services.gateway.models.routes import decide_for_base, find_version, hash_now, unknown_base
-from services.gateway.models.tables import APPROVAL_RULES, BASES, MODEL_CHANGES
+from services.gateway.views.tables.models import APPROVAL_RULES, BASES, MODEL_CHANGES
 from services.gateway.web.deps import Admin, Caller, WithDeps
-from services.gateway.web.errors import invalid
-from services.gateway.web.responses import Page, listing
+from services.gateway.web.domain.errors import invalid
+from services.gateway.web.domain.responses import Page, listing
+from services.gateway.web.resources import Resource, each
 from services.gateway.web.routing import new_router
 
 CHANGES_MAX: Final = 1_000
@@ -39,18 +34,15 @@ async def approve_model(
     """Agree that a version is promoted to a stage. The key of its author cannot."""
     row = await find_version(deps, caller, model_id)
     approval = Approval(stage=body.stage, key_id=caller.key_id)
-    await deps.commands.decide(
-        MODEL,
-        caller.tenant,
-        ApproveVersion(model_id=row.id, approval=approval),
-        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
-    )
+    await deps.decide(caller, MODEL, ApproveVersion(model_id=row.id, approval=approval))
     return model_response(row)
 
 
 @router.get("/v1/models/{model_id:path}/history")
 async def model_history(model_id: str, deps: WithDeps, caller: Caller) -> Page[ModelChangeResponse]:
-    """What happened to a version, the oldest first: its stages and approvals, and who asked."""
+    """List the changes of a version, the oldest first: stages and approvals, and who asked for
+    them.
+    """
     row = await find_version(deps, caller, model_id)
     where = {"tenant": caller.tenant, "model_id": row.id}
     rows = await deps.views.page(MODEL_CHANGES, where, limit=CHANGES_MAX, descending=False)
@@ -58,12 +50,21 @@ async def model_history(model_id: str, deps: WithDeps, caller: Caller) -> Page[M
     return listing(Page[ModelChangeResponse], changes, False)
 
 
-@router.get("/v1/approval_rules")
-async def list_approval_rules(deps: WithDeps, caller: Caller) -> Page[ApprovalRuleResponse]:
-    """What promotions need, by stage. A stage without a rule needs no approvals."""
-    where = {"tenant": caller.tenant}
-    rows = await deps.views.page(APPROVAL_RULES, where, limit=RULES_MAX, descending=False)
-    return listing(Page[ApprovalRuleResponse], [rule_response(row.rule) for row in rows], False)
+APPROVAL_RULE: Final = Resource(
+    noun="approval rule",
+    table=APPROVAL_RULES,
+    response=ApprovalRuleResponse,
+    respond=each(lambda _, row: rule_response(row.rule)),
+    newest_first=False,
+    limit=RULES_MAX,
+    limit_max=RULES_MAX,
+)
+APPROVAL_RULE.add_list(
+    router,
+    "/v1/approval_rules",
+    "list_approval_rules",
+    "List the approvals that promotions need, by stage. A stage without a rule needs none.",
+)
 
 
 @router.post("/v1/approval_rules")
@@ -74,12 +75,7 @@ async def set_approval_rule(
     rule = ApprovalRule(
         stage=body.stage, required=body.required, approvers=tuple(dict.fromkeys(body.approvers))
     )
-    await deps.commands.decide(
-        MODEL,
-        caller.tenant,
-        SetApprovalRule(rule=rule),
-        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
-    )
+    await deps.decide(caller, MODEL, SetApprovalRule(rule=rule))
     return rule_response(rule)
 
 

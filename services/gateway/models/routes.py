@@ -10,25 +10,17 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.ids import MODEL as MODEL_PREFIX
 from schemas.lifetime import RestoreVersion
-from schemas.model import (
-    GLOBAL,
-    AddBase,
-    Base,
-    DeleteVersion,
-    Promote,
-    RecordBaseBytes,
-    RollBack,
-)
-from schemas.topics import MODEL, PARTITIONS
-from services.gateway.models.bodies import (
+from schemas.model import AddBase, Base, DeleteVersion, Promote, RecordBaseBytes, RollBack
+from schemas.streams import GLOBAL, PARTITIONS
+from schemas.topics import MODEL
+from services.gateway.models.domain.bodies import (
     AliasRequest,
     BaseRequest,
     PromoteRequest,
     RollbackRequest,
 )
-from services.gateway.models.download_routes import URL_MS, download_url
-from services.gateway.models.names import is_of_line, named_stage
-from services.gateway.models.responses import (
+from services.gateway.models.domain.names import is_of_line, named_stage
+from services.gateway.models.domain.responses import (
     AdapterResponse,
     BaseModelResponse,
     FineTunedModelResponse,
@@ -36,13 +28,15 @@ from services.gateway.models.responses import (
     base_response,
     model_response,
 )
-from services.gateway.models.tables import BASES, MODELS, BaseRow, ModelRow
+from services.gateway.models.download_routes import URL_MS, download_url
+from services.gateway.views.tables.models import BASES, MODELS, BaseRow, ModelRow
 from services.gateway.web.deps import Admin, Caller, Deps, Principal, WithDeps
-from services.gateway.web.errors import ApiError, invalid
-from services.gateway.web.responses import Deleted, Page, listing
+from services.gateway.web.domain.errors import ApiError, invalid
+from services.gateway.web.domain.responses import Deleted, Page, listing
+from services.gateway.web.resources import Resource, each, shared_rows
 from services.gateway.web.routing import new_router
-from tunery.runtime.blobs.base_files import default_cache, matches
-from tunery.runtime.seal.model_names import logged_name
+from tunery.platform.blobs.base_files import default_cache, matches
+from tunery.platform.seal.model_names import logged_name
 
 MODELS_MAX: Final = 10_000
 BASES_MAX: Final = 1_000
@@ -99,12 +93,7 @@ async def promote_model(
     if body.stage in ("staging", "production"):
         await look_at_base(deps, caller, row.lineage.base_id)
     expected = await expected_holder(deps, caller, body.expected)
-    await deps.commands.decide(
-        MODEL,
-        caller.tenant,
-        Promote(model_id=row.id, stage=body.stage, expected=expected),
-        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
-    )
+    await deps.decide(caller, MODEL, Promote(model_id=row.id, stage=body.stage, expected=expected))
     return model_response(await find_version(deps, caller, row.id))
 
 
@@ -114,12 +103,7 @@ async def roll_back_model(
 ) -> FineTunedModelResponse:
     """Return a stage from this version to the one before it; the response is that version."""
     row = await find_version(deps, caller, model_id)
-    await deps.commands.decide(
-        MODEL,
-        caller.tenant,
-        RollBack(series=row.series, stage=body.stage, expected=row.id),
-        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
-    )
+    await deps.decide(caller, MODEL, RollBack(series=row.series, stage=body.stage, expected=row.id))
     where = {"tenant": caller.tenant, "series": row.series, "stage": body.stage, "deleted": False}
     holder = await deps.views.first(MODELS, where)
     return model_response(holder if holder is not None else row)
@@ -139,9 +123,8 @@ async def restore_model(model_id: str, deps: WithDeps, caller: Caller) -> FineTu
     row = await version_of_id(deps, caller.tenant, model_id, ANY)
     if row is None:
         raise unknown_base(model_id)
-    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     restore = RestoreVersion(model_id=row.id)
-    await deps.commands.decide(MODEL, caller.tenant, restore, actor=actor)
+    await deps.decide(caller, MODEL, restore)
     return model_response(await find_version(deps, caller, row.id), deps.unseal)
 
 
@@ -151,25 +134,30 @@ async def delete_model(
 ) -> Deleted:
     """Delete a fine-tuned version. Base models cannot be deleted.
 
-    It can be restored for 30 days. `erase=true` erases its files at once, also those of a version
-    that was deleted before.
+    It can be restored for 30 days, and is billed until its files are erased then. `erase=true`
+    erases them at once, also those of a version that was deleted before.
     """
     if await deps.views.first(BASES, {"id": model_id}) is not None:
         raise invalid("Base models cannot be deleted; only your fine-tuned versions can.", "id")
     row = await version_of_id(deps, caller.tenant, model_id, ANY) if erase else None
     if row is None:
         row = await find_version(deps, caller, model_id)
-    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     delete = DeleteVersion(model_id=row.id, erase=erase)
-    await deps.commands.decide(MODEL, caller.tenant, delete, actor=actor)
+    await deps.decide(caller, MODEL, delete)
     return Deleted(id=model_id, object="model")
 
 
-@router.get("/v1/bases")
-async def list_bases(deps: WithDeps, caller: Caller) -> Page[BaseModelResponse]:
-    return listing(
-        Page[BaseModelResponse], [base_response(row) for row in await _bases(deps)], False
-    )
+BASE: Final = Resource(
+    noun="base model",
+    table=BASES,
+    response=BaseModelResponse,
+    respond=each(lambda _, row: base_response(row)),
+    rows=shared_rows,
+    newest_first=False,
+    limit=BASES_MAX,
+    limit_max=BASES_MAX,
+)
+BASE.add_list(router, "/v1/bases", "list_bases", "List base models.")
 
 
 @router.post("/v1/bases", status_code=201)

@@ -8,10 +8,10 @@ from typing import Final
 from msgspec import MsgspecError
 
 from schemas.units import Ms
-from services.gateway.web.errors import unavailable
+from services.gateway.web.domain.errors import unavailable
 from tunery.work.engine import Question, Reply, TextAdded, decode_reply, encode_line
 
-SILENT_MS_MAX: Final[Ms] = 50_000  # loading takes a while; it goes on when a client is told to wait
+SILENT_MS_MAX: Final[Ms] = 50_000  # loading takes a while
 ENGINE: Final = "The engine that answers questions"
 LOADING_RETRY_S: Final = 15
 
@@ -40,7 +40,7 @@ async def ask_over(
 
 @contextlib.asynccontextmanager
 async def closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
-    """Close a connection at the end, whatever has become of it."""
+    """Close a connection at the end, even a broken one."""
     try:
         yield
     finally:

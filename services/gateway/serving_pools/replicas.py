@@ -12,11 +12,11 @@ from typing import Final
 from msgspec import MsgspecError
 
 from schemas.units import Ms
-from services.gateway.ports import Views
 from services.gateway.serving_pools.engine_connection import ask_over
-from services.gateway.serving_pools.tables import REPLICAS, ReplicaRow
-from services.gateway.web.errors import UNAVAILABLE, ApiError
-from tunery.runtime.seal.sealer import Sealer
+from services.gateway.views.ports import Views
+from services.gateway.views.tables.serving_pools import REPLICAS, ReplicaRow
+from services.gateway.web.domain.errors import UNAVAILABLE, ApiError
+from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.telemetry.logs import log_event
 from tunery.work.engine import BUSY, LINE_BYTES_MAX, Question, QuestionRefused, Reply
 from tunery.work.replica import ReplicaEndpoint, decode_endpoint
@@ -29,13 +29,13 @@ RETRY_S: Final = 5
 
 @dataclass(frozen=True)
 class ReplicaEngine:
-    """Implements `Engine`. caller: the same one is asked the same replica while that is there."""
+    """Implements `ChatEngine`."""
 
     views: Views
     seal: Sealer
     tenant: str
     serving_pool_id: str
-    caller: str
+    caller: str  # identifies the caller, who keeps a replica while it is there
 
     async def ask(self, question: Question) -> AsyncGenerator[Reply, None]:
         """The parts of one answer; the last one ends or refuses it. Raises ApiError 503.

@@ -3,28 +3,28 @@
 Their removal is in `deployments.routes`, for it looks at these first.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
-from schemas import errors
-from schemas.ids import SERVING_POOL
+from schemas import errors, ids
 from schemas.model import Base
 from schemas.serving import ReplicaTerms, ServingPoolTerms, SetServingPool
 from schemas.submission import Price
 from schemas.topics import JOB
-from services.gateway.accounts.tables import TENANTS
 from services.gateway.models.routes import find_base, look_at_base
-from services.gateway.serving_pools.bodies import ReplicasRequest, ServingPoolRequest
-from services.gateway.serving_pools.responses import (
+from services.gateway.serving_pools.domain.bodies import ReplicasRequest, ServingPoolRequest
+from services.gateway.serving_pools.domain.responses import (
     MINUTE_MS,
     ServingPoolResponse,
     serving_pool_response,
 )
-from services.gateway.serving_pools.tables import REPLICAS, SERVING_POOLS, ServingPoolRow
+from services.gateway.views.tables.accounts import TENANTS
+from services.gateway.views.tables.serving_pools import REPLICAS, SERVING_POOLS, ServingPoolRow
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.errors import ApiError, not_found
-from services.gateway.web.responses import Page, listing
+from services.gateway.web.domain.errors import ApiError
+from services.gateway.web.resources import Resource
 from services.gateway.web.routing import new_router
 from tunery.plan.memory import replica_bytes
 from tunery.plan.price import lane_price
@@ -33,6 +33,39 @@ POOL: Final = "default"
 POOLS_READ_MAX: Final = 100
 TERMS_READ_MAX: Final = 200
 router = new_router("models")
+
+
+async def _respond(deps: Deps, rows: Sequence[ServingPoolRow]) -> list[ServingPoolResponse]:
+    """Serving pools with what each of their replicas is doing."""
+    where = {
+        "tenant": tuple({row.tenant for row in rows}),
+        "serving_pool_id": tuple(row.id for row in rows),
+    }
+    terms = await deps.views.page(REPLICAS, where, limit=TERMS_READ_MAX, descending=False)
+    return [serving_pool_response(row, terms) for row in rows]
+
+
+SERVING_POOL: Final = Resource(
+    noun="serving pool",
+    table=SERVING_POOLS,
+    response=ServingPoolResponse,
+    respond=_respond,
+    limit=POOLS_READ_MAX,
+    limit_max=POOLS_READ_MAX,
+    param="serving_pool_id",
+)
+SERVING_POOL.add_list(
+    router,
+    "/v1/serving_pools",
+    "list_serving_pools",
+    "List serving pools, the one that was set last first.",
+)
+SERVING_POOL.add_retrieve(
+    router,
+    "/v1/serving_pools/{serving_pool_id}",
+    "retrieve_serving_pool",
+    "A serving pool, and what each of its replicas is doing.",
+)
 
 
 @router.post("/v1/serving_pools")
@@ -53,7 +86,7 @@ async def create_serving_pool(
         raise ApiError(403, errors.FORBIDDEN, message, "model")
     await look_at_base(deps, caller, base.base_id)
     terms = ServingPoolTerms(
-        serving_pool_id=deps.fresh(SERVING_POOL),
+        serving_pool_id=deps.fresh(ids.SERVING_POOL),
         replicas=body.replicas,
         replica=_replica(base, body),
         price=await _price(deps, caller),
@@ -61,24 +94,6 @@ async def create_serving_pool(
         cap=caller.cap,
     )
     return await _set(deps, caller, terms)
-
-
-@router.get("/v1/serving_pools")
-async def list_serving_pools(deps: WithDeps, caller: Caller) -> Page[ServingPoolResponse]:
-    """List serving pools, the one that was set last first."""
-    mine = {"tenant": caller.tenant}
-    rows = await deps.views.page(SERVING_POOLS, mine, limit=POOLS_READ_MAX)
-    terms = await deps.views.page(REPLICAS, mine, limit=TERMS_READ_MAX, descending=False)
-    shown = [serving_pool_response(row, terms) for row in rows]
-    return listing(Page[ServingPoolResponse], shown, False)
-
-
-@router.get("/v1/serving_pools/{serving_pool_id}")
-async def retrieve_serving_pool(
-    serving_pool_id: str, deps: WithDeps, caller: Caller
-) -> ServingPoolResponse:
-    """A serving pool, and what each of its replicas is doing."""
-    return await _shown(deps, caller, serving_pool_id)
 
 
 @router.post("/v1/serving_pools/{serving_pool_id}")
@@ -89,7 +104,7 @@ async def change_serving_pool(
 
     A serving pool that is stalled is tried again.
     """
-    row = await find_serving_pool(deps, caller, serving_pool_id, "serving_pool_id")
+    row = await SERVING_POOL.find(deps, caller.rows, serving_pool_id)
     terms = replace(
         row.terms,
         replicas=body.replicas,
@@ -100,32 +115,9 @@ async def change_serving_pool(
     return await _set(deps, caller, terms)
 
 
-async def find_serving_pool(
-    deps: Deps, caller: Principal, serving_pool_id: str, param: str
-) -> ServingPoolRow:
-    """A serving pool of the caller's tenant. Raises ApiError 404."""
-    where = {"tenant": caller.tenant, "id": serving_pool_id}
-    row = await deps.views.first(SERVING_POOLS, where)
-    if row is None:
-        raise not_found("serving pool", serving_pool_id, param)
-    return row
-
-
 async def _set(deps: Deps, caller: Principal, terms: ServingPoolTerms) -> ServingPoolResponse:
-    await deps.commands.decide(
-        JOB,
-        caller.tenant,
-        SetServingPool(terms=terms),
-        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
-    )
-    return await _shown(deps, caller, terms.serving_pool_id)
-
-
-async def _shown(deps: Deps, caller: Principal, serving_pool_id: str) -> ServingPoolResponse:
-    row = await find_serving_pool(deps, caller, serving_pool_id, "serving_pool_id")
-    where = {"tenant": caller.tenant, "serving_pool_id": serving_pool_id}
-    terms = await deps.views.page(REPLICAS, where, limit=TERMS_READ_MAX, descending=False)
-    return serving_pool_response(row, terms)
+    await deps.decide(caller, JOB, SetServingPool(terms=terms))
+    return await SERVING_POOL.retrieve(deps, caller.rows, terms.serving_pool_id)
 
 
 def _replica(base: Base, body: ServingPoolRequest) -> ReplicaTerms:
@@ -139,7 +131,7 @@ def _replica(base: Base, body: ServingPoolRequest) -> ReplicaTerms:
 
 
 async def _price(deps: Deps, caller: Principal) -> Price:
-    """What the tenant's plan says today. Raises ApiError 503 where that is not known."""
+    """Return the current price of the tenant's plan. Raises ApiError 503 if its book is unknown."""
     tenant = await deps.views.first(TENANTS, {"id": caller.tenant})
     book = None if tenant is None else await deps.prices.book(tenant.price_version)
     if tenant is None or book is None:

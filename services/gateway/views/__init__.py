@@ -1,5 +1,1 @@
-"""Read models.
-
-* `table`: a table declared once, by the fields of its row
-* `reading`: queries, as typed rows
-"""
+"""Read models: tables, and what fills and reads them. Nothing here knows HTTP."""

@@ -6,12 +6,12 @@ from typing import Any, Final
 import asyncpg
 
 from schemas.units import Ms
-from services.gateway.ports import Buckets, Cursor, IntRange, Views, Where
+from services.gateway.timeouts import in_time
+from services.gateway.views.ports import Buckets, Cursor, IntRange, Views, Where
 from services.gateway.views.table import R, Table
-from services.gateway.web.timeouts import in_time
+from tunery.platform.store.postgres import PostgresStore, named_errors
+from tunery.platform.store.rows import name
 from tunery.runtime.store.abstract import Store, StoreUnavailable
-from tunery.runtime.store.postgres import PostgresStore, named_errors
-from tunery.runtime.store.rows import name
 
 QUERY_MS_MAX: Final[Ms] = 2_500
 
@@ -111,7 +111,7 @@ def _condition(table: Table[R], where: Where) -> tuple[str, list[Any]]:
 
 
 def _impossible(arguments: Sequence[Any]) -> bool:
-    """Whether a value has a NUL: PostgreSQL cannot store one and would refuse the query."""
+    """Return whether a value has a NUL, which PostgreSQL cannot store and would refuse."""
     texts = (
         text for value in arguments for text in (value if isinstance(value, list) else [value])
     )

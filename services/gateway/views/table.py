@@ -15,12 +15,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import NoneType, UnionType
-from typing import Any, Generic, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    Self,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 from typing import get_type_hints as hints_of
 
 import msgspec
 from msgspec import Struct, field
 
+from schemas.records import build_from, shared_fields
 from tunery.runtime.verbs import Delete, Upsert
 
 SQL_TYPES: Mapping[type, str] = {
@@ -37,6 +48,11 @@ class TableRow(Struct, frozen=True, kw_only=True):
 
     id: str
 
+    @classmethod
+    def of(cls, /, *sources: object, **values: Any) -> Self:
+        """Build a row: a column comes from `values`, or else from the first source that has it."""
+        return build_from(cls, *sources, **values)
+
 
 R = TypeVar("R", bound=TableRow)
 Key = Mapping[str, Any]
@@ -44,23 +60,22 @@ Key = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TableIndex:
-    """`columns` in their order; `where`: the rows it covers, all of them unless given."""
+    """Index of a table."""
 
-    columns: tuple[str, ...]
-    where: str = ""
+    columns: tuple[str, ...]  # columns in their order
+    where: str = ""  # condition for the rows that it covers; empty: all rows
 
 
 @dataclass(frozen=True)
 class Table(Generic[R]):
-    """`order`: the column that lists are sorted by, then by `id`. `bytewise`: a text column that is
-    compared byte by byte, whatever the collation of the database.
-    """
+    """Table of the read model."""
 
     name: str
     row: type[R]
     key: tuple[str, ...]
-    order: str
+    order: str  # column that lists are sorted by, then by `id`
     indexes: tuple[TableIndex, ...] = ()
+    # text column that is compared byte by byte, regardless of the collation of the database
     bytewise: str = "id"
 
     @cached_property
@@ -116,6 +131,11 @@ class Table(Generic[R]):
         if unknown or tuple(key) != self.key:
             raise TypeError(f"{self.name} has no column {unknown}, or its key is not {self.key}")
         return Upsert(self.name, key, msgspec.to_builtins(values))
+
+    def shared(self, *sources: object) -> dict[str, Any]:
+        """Columns besides the key that sources have by the same names; the first source wins."""
+        names = (name for name in self._fields if name not in self.key)
+        return shared_fields(names, sources, {})
 
     def delete(self, key: Key, /) -> Delete:
         return Delete(self.name, key)

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from schemas.units import Ms
-from services.gateway.web.timeouts import in_time
+from services.gateway.timeouts import in_time
 from tunery.runtime.store.abstract import (
     COMMAND_RESULTS_CHANNEL,
     CommandResult,

@@ -8,11 +8,11 @@ from typing import Final
 
 from schemas.envelope import Idempotency, Message
 from schemas.sealed import Sealed
-from schemas.topics import Stream
+from schemas.streams import Stream
 from schemas.units import Ms
 from services.gateway.web.command_results import CommandResults, TooManyWaiting
-from services.gateway.web.errors import not_decided, refused, unavailable
-from services.gateway.web.wording import refusal_words
+from services.gateway.web.domain.errors import not_decided, refused, unavailable
+from services.gateway.wording import refusal_words
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.ids import NewId, new_id

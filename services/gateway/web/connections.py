@@ -10,7 +10,7 @@ NETWORK_BITS: Final = 64  # of IPv6: a subscriber has at least that many address
 
 
 class Connection(Protocol):
-    """What is kept here."""
+    """Connection that can be closed."""
 
     def cut(self, why: str) -> None:
         """Close at once."""
@@ -36,7 +36,9 @@ class Connections:
         return len(self._open)
 
     def opened(self, connection: Connection, address: str) -> bool:
-        """Whether the new connection may stay; it waits for a request."""
+        """Register a new connection; return False if it must be closed. Idle ones are closed to
+        make room.
+        """
         network = network_of(address)
         only = None
         if address not in self._trusted and self._counts[network] >= self._of_address:
@@ -70,13 +72,12 @@ class Connections:
         self._waiting.pop(connection, None)
 
     def _longest(self, network: str | None) -> Connection | None:
-        """The connection that has waited longest, of this network or of all."""
         waiting = (c for c in self._waiting if network is None or self._open[c] == network)
         return next(waiting, None)
 
 
 def network_of(address: str) -> str:
-    """What is counted as one sender: an IPv4 address, or the first 64 bits of an IPv6 address."""
+    """Return the network that counts as one sender: an IPv4 address, or an IPv6 /64 prefix."""
     try:
         ip = ip_address(address.partition("%")[0])
     except ValueError:

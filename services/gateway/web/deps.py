@@ -3,33 +3,32 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
 from schemas.account import ADMIN_SCOPE
+from schemas.envelope import Idempotency, Message
 from schemas.sealed import Sealed, SealedField
+from schemas.streams import Stream
 from schemas.submission import KeyCap
-from services.gateway.ports import AuditNotes, BaseFolders, Engine, Prices, Rates, Traffic, Views
+from services.gateway.ports import AuditNotes, BaseFolders, ChatEngine, Prices, Rates, Traffic
 from services.gateway.settings import GatewaySettings
+from services.gateway.views.ports import Views
 from services.gateway.web.commands import CommandSender
-from services.gateway.web.errors import FORBIDDEN, ApiError
-from services.gateway.web.scopes import allows
+from services.gateway.web.domain.errors import FORBIDDEN, ApiError
+from services.gateway.web.domain.scopes import allows
+from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.clock import Clock
 from tunery.runtime.health import Health
-from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.store.abstract import CommandResult
 
 
 @dataclass(frozen=True)
 class Deps:
-    """Dependencies of every route.
-
-    engine: answers questions. traffic: counts answers of deployments. audit: keeps who did what.
-    health: of the hosts of this process. draw: random bytes for identifiers, keys and seeds.
-    bases_dir: folders of base models that were uploaded; nodes must be able to read them.
-    """
+    """Dependencies of every route."""
 
     settings: GatewaySettings
     views: Views
@@ -39,14 +38,14 @@ class Deps:
     prices: Prices
     bases: BaseFolders
     rates: Rates
-    engine: Engine
-    traffic: Traffic
-    audit: AuditNotes
+    engine: ChatEngine  # answers questions
+    traffic: Traffic  # counts answers of deployments
+    audit: AuditNotes  # keeps who did what
     log: Log
     clock: Clock
-    health: Health
-    draw: Callable[[int], bytes]
-    bases_dir: Path
+    health: Health  # health of the hosts of this process
+    draw: Callable[[int], bytes]  # random bytes for identifiers, keys and seeds
+    bases_dir: Path  # folders of base models that were uploaded; nodes must be able to read them
 
     def fresh(self, prefix: str) -> str:
         """An identifier that cannot be guessed."""
@@ -56,22 +55,48 @@ class Deps:
         """A sealed column of a read model as text."""
         return None if sealed is None else self.seal.open(sealed, field)
 
+    async def decide(
+        self,
+        caller: "Principal",
+        stream: Stream,
+        command: Message,
+        *,
+        tenant: str | None = None,
+        partition: int | None = None,
+        idempotency: Idempotency | None = None,
+    ) -> CommandResult:
+        """Send a command with the caller as its actor, and return its result.
+
+        tenant: whose journal gets it, None: the caller's. Raises ApiError as `CommandSender.decide`
+        does.
+        """
+        tenant = caller.tenant if tenant is None else tenant
+        return await self.commands.decide(
+            stream,
+            tenant,
+            command,
+            partition=partition,
+            idempotency=idempotency,
+            actor=self.seal.seal(tenant, caller.key_id, "actor"),
+        )
+
 
 @dataclass(frozen=True)
 class Principal:
-    """The caller: an API key of a tenant. `key_id` is written on the log as the actor.
-
-    models: the base models it may train, None: all. cap: what its jobs may cost in a month.
-    per_minute: requests; None: the default. sha256: of the secret that was sent.
-    """
+    """The caller: an API key of a tenant. `key_id` is written on the log as the actor."""
 
     tenant: str
     key_id: str
     scopes: frozenset[str]
-    models: frozenset[str] | None = None
-    cap: KeyCap | None = None
-    per_minute: int | None = None
-    sha256: str = ""
+    models: frozenset[str] | None = None  # the base models it may train, None: all
+    cap: KeyCap | None = None  # what its jobs may cost in a month
+    per_minute: int | None = None  # its limit of requests per minute; None: the default
+    sha256: str = ""  # hash of the secret that was sent
+
+    @property
+    def rows(self) -> dict[str, Any]:
+        """The columns by which the rows of its tenant are found."""
+        return {"tenant": self.tenant}
 
 
 async def _deps(request: Request) -> Deps:

@@ -13,20 +13,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.gateway.web.commands import count_early
 from services.gateway.web.deps import Deps, Principal, require
-from services.gateway.web.errors import (
+from services.gateway.web.domain.errors import (
     BODY_TOO_LARGE,
     ApiError,
     KeyRefused,
     invalid,
     too_many_requests,
 )
+from services.gateway.web.domain.scopes import scope_of
+from services.gateway.web.domain.token_bucket import Allowance, duration
 from services.gateway.web.lingering import BODY, linger
 from services.gateway.web.metrics import REQUEST_SECONDS, REQUESTS
 from services.gateway.web.problems import error_of, error_response, fault
-from services.gateway.web.scopes import scope_of
-from services.gateway.web.token_bucket import Allowance, duration
 from services.gateway.web.wrong_keys import WrongKeys
-from tunery.runtime.fair_places import FairPlaces
+from tunery.platform.fair_places import FairPlaces
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.telemetry.traces import traced
 from tunery.runtime.telemetry.trail import Trail, readable_traceparent
@@ -35,7 +35,7 @@ LOG: Final = logging.getLogger("tunery.gateway")
 BODY_BYTES_MAX: Final = 1024 * 1024
 OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json"})
 METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
-#: of every answer that has no other of its own: nothing of it is a page that may load something
+#: headers of every answer that sets no others: none of them is a page that may load something
 SAFE_HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -44,7 +44,7 @@ SAFE_HEADERS: Final = {
 STREAMED: Final = re.compile(
     "/v1/files|/v1/uploads/[^/]+/parts|/v1/models/import|/v1/gate/benchmarks/[^/]+"
 )  # their routes measure the body
-#: who asks shows a token in the place of a key: a node that joins, a URL of a file
+#: the caller sends a token instead of a key: a node that joins, a URL of a file
 BY_TOKEN: Final = (
     ("POST", re.compile("/v1/nodes/[^/]+/enrol")),
     ("GET", re.compile("/v1/downloads/[^/]+")),
@@ -136,7 +136,8 @@ class Edge:
         try:
             await self._admit(scope, request_id)
             async with self._turn(scope):
-                await self._app(scope, _limit_body(scope, receive), noting)
+                limited = receive if _is_upload(scope) else limit_body(scope, receive)
+                await self._app(scope, limited, noting)
         except Exception as error:
             failure = error_of(error)
             if failure is None:
@@ -149,7 +150,7 @@ class Edge:
 
     def _turn(self, scope: Scope) -> AbstractAsyncContextManager[None]:
         """Wait for a place where bytes are received, so that uploads of one tenant do not take the
-        time of all; any other request goes on at once.
+        time of all; any other request continues at once.
         """
         if not _is_upload(scope):
             return nullcontext()
@@ -219,10 +220,8 @@ def rate_headers(allowance: Allowance) -> dict[str, str]:
     }
 
 
-def _limit_body(scope: Scope, receive: Receive) -> Receive:
+def limit_body(scope: Scope, receive: Receive) -> Receive:
     """Raises ApiError 413 as soon as a body is above BODY_BYTES_MAX."""
-    if _is_upload(scope):
-        return receive
     allowance = 0
     too_large = ApiError(
         413, BODY_TOO_LARGE, f"The request body exceeds the limit of {BODY_BYTES_MAX} bytes."

@@ -15,8 +15,10 @@ REQUEST_SECONDS: Final = histogram(
     ("method", "route"),
     (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
 )
-RATES_LOCAL: Final = counter(
-    "tunery_rates_local_total", "Requests whose rate limit was counted by this process alone"
+RATES: Final = counter(
+    "tunery_rates_total",
+    "Requests whose rate limit was counted in Valkey (shared), or by this process (alone)",
+    ("result",),
 )
 AUDIT_LOST: Final = counter(
     "tunery_audit_lost_total",

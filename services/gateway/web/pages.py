@@ -5,9 +5,9 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
-from services.gateway.ports import Cursor, Views, Where
+from services.gateway.views.ports import Cursor, Views, Where
 from services.gateway.views.table import R, Table
-from services.gateway.web.errors import not_found
+from services.gateway.web.domain.errors import not_found
 
 ID_CHARACTERS_MAX: Final = 256
 After = Annotated[

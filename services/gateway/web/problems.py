@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from schemas import errors
-from services.gateway.web.errors import (
+from services.gateway.web.domain.errors import (
     INVALID,
     METHOD_NOT_ALLOWED,
     ApiError,
@@ -19,9 +19,9 @@ from services.gateway.web.errors import (
     invalid,
     unavailable,
 )
+from tunery.platform.seal.abstract import KeyDestroyed, KeyUnavailable, RootRefused
 from tunery.runtime.blobs.abstract import BlobError, BlobsUnavailable
 from tunery.runtime.bus.abstract import BusError, TooLarge
-from tunery.runtime.seal.abstract import KeyDestroyed, KeyUnavailable, RootRefused
 from tunery.runtime.store.abstract import StoreUnavailable
 
 LOCATIONS: Final = ("body", "query", "path", "header")
@@ -178,7 +178,7 @@ def _invalid(
 
 
 def problem_words(problem: Mapping[str, Any]) -> str:
-    """What is wrong with the form of a field, as a clause."""
+    """Describe a validation error of a field as a clause."""
     match problem["type"]:
         case "missing":
             return "is required"

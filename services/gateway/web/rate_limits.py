@@ -11,17 +11,18 @@ import redis.asyncio
 
 from schemas.units import Ms
 from services.gateway.ports import Rates
-from services.gateway.web.metrics import RATES_LOCAL
-from services.gateway.web.timeouts import in_time
-from services.gateway.web.token_bucket import MINUTE_US, Allowance, answer, take
+from services.gateway.timeouts import in_time
+from services.gateway.web.domain.token_bucket import MINUTE_US, Allowance, answer, take
+from services.gateway.web.metrics import RATES
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.gateway")
 BUCKETS_MAX: Final = 10_000  # in this process; the least recently used is dropped
 ANSWER_MS_MAX: Final[Ms] = 100  # the limiter must not delay requests
-AWAY_MS: Final[Ms] = 2_000  # pause after a failure before Valkey is tried again
+MISSES_MAX: Final = 3  # answers in a row that fail or are late; one may be late on a busy machine
+AWAY_MS: Final[Ms] = 2_000  # pause after so many before Valkey is tried again
 PREFIX: Final = "rate:"
-# services.gateway.web.token_bucket.take in Lua, on Valkey's clock
+# services.gateway.web.domain.token_bucket.take in Lua, on Valkey's clock
 SCRIPT: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -79,6 +80,7 @@ class FallbackRates:
 
     def __init__(self, shared: Rates, local: Rates) -> None:
         self._shared, self._local = shared, local
+        self._misses = 0
         self._away_until = 0.0
 
     async def take(self, name: str, limit: int, window_us: int = MINUTE_US) -> Allowance:
@@ -88,14 +90,18 @@ class FallbackRates:
             try:
                 allowance = await self._shared.take(name, limit, window_us)
             except Exception as error:  # a connection that breaks in an answer gives any kind
-                self._mark_unavailable(now, error)
+                self._note_miss(now, error)
             else:
                 self._mark_available()
+                RATES.labels("shared").inc()
                 return allowance
-        RATES_LOCAL.inc()
+        RATES.labels("alone").inc()
         return await self._local.take(name, limit, window_us)
 
-    def _mark_unavailable(self, now: float, error: Exception) -> None:
+    def _note_miss(self, now: float, error: Exception) -> None:
+        self._misses += 1
+        if self._misses < MISSES_MAX:
+            return
         if not self._away_until:
             why = f"{type(error).__name__}: rate limits are counted by each gateway alone"
             log_event(LOG, logging.WARNING, "valkey.unavailable", why=why)
@@ -104,7 +110,7 @@ class FallbackRates:
     def _mark_available(self) -> None:
         if self._away_until:
             log_event(LOG, logging.INFO, "valkey.available")
-        self._away_until = 0.0
+        self._misses, self._away_until = 0, 0.0
 
     async def close(self) -> None:
         await self._shared.close()

@@ -26,7 +26,7 @@ STALLED_MS_MAX: Final[Ms] = 60_000
 HEAD_MS_MAX: Final[Ms] = 10_000  # for a request's head, from the connection or its first byte on
 BODY_MS: Final[Ms] = 20_000  # in which a body must bring BODY_BYTES_MIN
 BODY_BYTES_MIN: Final = 20_480
-OPEN_FILES: Final = 1_024  # of this process, beside connections
+OPEN_FILES: Final = 1_024  # of this process, besides connections
 BACKLOG_MAX: Final = 1_024
 STOP_S_MAX: Final = 3
 KEEP_ALIVE_S: Final = 30
@@ -160,8 +160,9 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def close(self) -> None:
-        """What `shutdown` closes. A cancelled server has not done it: its sockets would stay with
-        the event loop, which would then take the next server's, under the same number, for them.
+        """Close what `shutdown` closes, which a cancelled server has not done. Its sockets would
+        stay with the event loop, which would mistake the next server's, under the same number, for
+        them.
         """
         for listening in self.servers:
             listening.close()
@@ -174,7 +175,7 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Implements `Host`. `port` 0 takes a free one; `address` tells which, once it is ready.
+    """Implements `Host`. `port` 0 takes a free one; `address` has it once the server is ready.
 
     proxies: addresses whose `X-Forwarded-For` is believed, because a proxy of the operator sends
     from there.

@@ -9,10 +9,10 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from schemas.account import ADMIN_SCOPE
+from services.gateway.web.domain.scopes import allows
 from services.gateway.web.lingering import BODY
-from services.gateway.web.scopes import allows
-from tunery.runtime.seal.model_names import shown_names
-from tunery.runtime.seal.sealer import Sealer
+from tunery.platform.seal.model_names import shown_names
+from tunery.platform.seal.sealer import Sealer
 
 #: what routes write; files of tenants have other types and are left as they are
 WRITTEN: Final = ("application/json", "text/event-stream", "text/html")

@@ -22,6 +22,14 @@ def frame(data: Any) -> bytes:
     return b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
+def event_frame(name: str | None, data: Any, position: str | None = None) -> bytes:
+    """One event for a page: its name and id where it has them, and a text or a value."""
+    text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
+    fields = [(key, value) for key, value in (("event", name), ("id", position)) if value]
+    fields += [("data", line) for line in text.splitlines()]
+    return "".join(f"{key}: {value}\n" for key, value in fields).encode() + b"\n"
+
+
 def stream_response(frames: AsyncIterator[bytes]) -> StreamingResponse:
     """The response that sends each frame as it comes."""
     return StreamingResponse(frames, media_type=MEDIA_TYPE, headers=HEADERS)

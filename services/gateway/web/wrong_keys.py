@@ -8,7 +8,7 @@ from typing import Final
 
 from schemas.units import Ms
 from services.gateway.web.connections import network_of
-from services.gateway.web.token_bucket import Allowance, answer, take
+from services.gateway.web.domain.token_bucket import Allowance, answer, take
 
 PER_MINUTE: Final = 300  # refused requests of one address
 REMEMBERED_MAX: Final = 10_000  # addresses, and keys; the least recently used is forgotten

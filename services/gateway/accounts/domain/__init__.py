@@ -1,0 +1,1 @@
+"""Pure code of `accounts`: no I/O, no HTTP, no clock."""

@@ -1,0 +1,1 @@
+"""Pure code of `audit`: no I/O, no HTTP, no clock."""

@@ -1,0 +1,1 @@
+"""Pure code of `billing`: no I/O, no HTTP, no clock."""

@@ -1,0 +1,1 @@
+"""Pure code of `chat`: no I/O, no HTTP, no clock."""

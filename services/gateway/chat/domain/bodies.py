@@ -1,0 +1,304 @@
+"""Bodies of questions. What is not supported is refused by its name, unless it asks for nothing."""
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal, Self
+
+from msgspec.structs import replace
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictInt,
+    StringConstraints,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from services.gateway.web.domain.bodies import Body, Id, Metadata
+from services.gateway.web.domain.errors import invalid
+from tunery.work.engine import Sampling
+
+MESSAGES_MAX: Final = 2_048
+CHOICES_MAX: Final = 8
+STOPS_MAX: Final = 4  # as OpenAI
+STOP_CHARACTERS_MAX: Final = 256
+TOKENS_MAX: Final = 1_000_000
+SEED_MAX: Final = 2**63 - 1
+LOGPROBS_MAX: Final = 20  # as OpenAI
+SCHEMA_DEPTH_MAX: Final = 64  # levels of JSON: the engine reads a schema by recursion
+SCHEMA_BYTES_MAX: Final = 32 * 1024
+TOOLS_MAX: Final = 128  # as OpenAI
+FUNCTION_NAME: Final = "^[A-Za-z0-9_-]{1,64}$"  # as OpenAI
+
+StopText = Annotated[
+    str, StringConstraints(strict=True, min_length=1, max_length=STOP_CHARACTERS_MAX)
+]
+Text = Annotated[str, StringConstraints(strict=True)]
+Tokens = Annotated[StrictInt, Field(ge=1, le=TOKENS_MAX)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _joined(value: Any) -> Any:
+    """The text of a content in parts. Raises PydanticCustomError for a part that is no text."""
+    if not isinstance(value, list):
+        return value
+    for part in value:
+        is_text = isinstance(part, dict) and part.get("type") == "text"
+        if not is_text or not isinstance(part.get("text"), str):
+            raise PydanticCustomError("text_only", "must be text, or parts of type text")
+    return "".join(part["text"] for part in value)
+
+
+def only(*values: Any) -> Callable[[Any], Any]:
+    """Return a validator that accepts null and `values`, which have no effect, and refuses all
+    else.
+    """
+
+    def check(value: Any) -> Any:
+        if value is None or value in values:
+            return None
+        raise PydanticCustomError("unsupported", "is not supported; leave it out")
+
+    return check
+
+
+def small_schema(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Raises PydanticCustomError for a schema that is too large or too deep."""
+    if value is None:
+        return None
+    if _depth(value) > SCHEMA_DEPTH_MAX or len(json.dumps(value)) > SCHEMA_BYTES_MAX:
+        raise PydanticCustomError(
+            "schema_too_large", f"may have {SCHEMA_DEPTH_MAX} levels and {SCHEMA_BYTES_MAX} bytes"
+        )
+    return value
+
+
+def answer_format(value: Any) -> Any:
+    """A form of answers, None for text. Raises PydanticCustomError."""
+    match value:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return {"type": "json_object"}
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            return {"type": "json_schema", "json_schema": {"schema": small_schema(schema)}}
+        case _:
+            raise PydanticCustomError(
+                "response_format",
+                "must have the type text, json_object, or json_schema with its schema",
+            )
+
+
+def unforced(value: Any) -> Any:
+    """A choice of tools. Raises PydanticCustomError for one that forces a call."""
+    if value == "required" or isinstance(value, dict):
+        raise PydanticCustomError(
+            "tool_choice",
+            "no engine can force a call of a tool; use auto, and say so in the prompt",
+        )
+    return value
+
+
+def _depth(value: Any) -> int:
+    """Levels of a JSON value, as far as more than SCHEMA_DEPTH_MAX of them."""
+    levels, level = 0, [value]
+    while level and levels <= SCHEMA_DEPTH_MAX:
+        levels += 1
+        nested = [part for part in level if isinstance(part, dict | list)]
+        level = [
+            inner
+            for part in nested
+            for inner in (part.values() if isinstance(part, dict) else part)
+        ]
+    return levels
+
+
+class TextPart(Body):
+    type: Literal["text"]
+    text: str
+
+
+Content = Annotated[Text, BeforeValidator(_joined, json_schema_input_type=str | list[TextPart])]
+Unsupported = Annotated[None, BeforeValidator(only(False, [], {}), json_schema_input_type=Any)]
+Ignored = Annotated[str | None, Field(max_length=512)]
+
+
+class CalledFunctionBody(Body):
+    name: Annotated[str, StringConstraints(strict=True, pattern=FUNCTION_NAME)]
+    arguments: Text
+
+
+class MessageToolCallBody(Body):
+    id: Annotated[str, Field(max_length=128)]
+    type: Literal["function"] = "function"
+    function: CalledFunctionBody
+
+
+class FunctionBody(Body):
+    """A function that an answer may call. `strict`: what a model writes is not held to a schema."""
+
+    name: Annotated[str, StringConstraints(strict=True, pattern=FUNCTION_NAME)]
+    description: Text | None = None
+    parameters: Annotated[dict[str, Any] | None, AfterValidator(small_schema)] = None
+    strict: Annotated[None, BeforeValidator(only(False), json_schema_input_type=bool)] = None
+
+
+class ToolBody(Body):
+    type: Literal["function"]
+    function: FunctionBody
+
+
+class ChatMessage(Body):
+    """One message. The fields after `tool_calls` are null in answers that are sent back.
+
+    content: null only beside `tool_calls`. tool_call_id: the call that a message of the role `tool`
+    is the result of.
+    """
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None
+    name: Ignored = None
+    tool_call_id: Ignored = None
+    # each of 2,048 messages names one bad call: all of them take seconds to describe
+    tool_calls: (
+        Annotated[list[MessageToolCallBody], Field(max_length=TOOLS_MAX, fail_fast=True)] | None
+    ) = None
+    refusal: Unsupported = None
+    annotations: Unsupported = None
+    audio: Unsupported = None
+    function_call: Unsupported = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.content is None and not (self.role == "assistant" and self.tool_calls):
+            raise PydanticCustomError("content", "content must be text, or parts of type text")
+        if self.tool_calls and self.role != "assistant":
+            raise PydanticCustomError("tool_calls", "only the assistant calls tools")
+        if (self.role == "tool") != (self.tool_call_id is not None):
+            raise PydanticCustomError("tool_call_id", "a message of a tool has its tool_call_id")
+        return self
+
+
+class StreamOptions(Body):
+    include_usage: StrictBool = False
+    include_obfuscation: StrictBool = False
+
+
+class SamplingFields(Body):
+    """Fields that all questions share, except for the question itself."""
+
+    model: Id
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    n: Annotated[StrictInt, Field(ge=1, le=CHOICES_MAX)] | None = None
+    stop: (
+        Annotated[
+            list[StopText],
+            Field(max_length=STOPS_MAX),
+            BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+        ]
+        | None
+    ) = None
+    seed: Annotated[StrictInt, Field(ge=-SEED_MAX, le=SEED_MAX)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    stream: StrictBool | None = None
+    stream_options: StreamOptions | None = None
+    user: Ignored = None
+
+    @property
+    def with_usage(self) -> bool:
+        """Return whether the stream ends with a frame of its usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+
+class ChatRequest(SamplingFields):
+    """A question. `safety_identifier` up to `service_tier` change nothing."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MESSAGES_MAX)]
+    max_completion_tokens: Tokens | None = None
+    max_tokens: Tokens | None = None
+    safety_identifier: Ignored = None
+    prompt_cache_key: Ignored = None
+    metadata: Metadata | None = None
+    store: Annotated[None, BeforeValidator(only(False), json_schema_input_type=bool)] = None
+    service_tier: Literal["auto", "default"] | None = None
+    response_format: Annotated[
+        dict[str, Any] | None,
+        BeforeValidator(answer_format, json_schema_input_type=dict[str, Any]),
+    ] = None
+    logprobs: StrictBool | None = None
+    top_logprobs: Annotated[StrictInt, Field(ge=0, le=LOGPROBS_MAX)] | None = None
+    modalities: Annotated[
+        None, BeforeValidator(only(["text"]), json_schema_input_type=list[str])
+    ] = None
+    audio: Unsupported = None
+    function_call: Unsupported = None
+    functions: Unsupported = None
+    logit_bias: Unsupported = None
+    parallel_tool_calls: Annotated[
+        None, BeforeValidator(only(True), json_schema_input_type=bool)
+    ] = None
+    prediction: Unsupported = None
+    reasoning_effort: Unsupported = None
+    tool_choice: Annotated[
+        Literal["none", "auto"] | None,
+        BeforeValidator(unforced, json_schema_input_type=Literal["none", "auto"] | None),
+    ] = None
+    tools: Annotated[list[ToolBody], Field(max_length=TOOLS_MAX)] | None = None
+    verbosity: Unsupported = None
+    web_search_options: Unsupported = None
+
+
+def sampling(body: SamplingFields) -> Sampling:
+    """How tokens are chosen; what the request leaves out is as in OpenAI's API."""
+    return Sampling(
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+        seed=body.seed,
+        stop=tuple(body.stop or ()),
+    )
+
+
+def chat_sampling(body: ChatRequest) -> Sampling:
+    """Raises ApiError 400 for `top_logprobs` without `logprobs`."""
+    if body.top_logprobs is not None and not body.logprobs:
+        raise invalid("top_logprobs: needs logprobs to be true", "top_logprobs")
+    return replace(
+        sampling(body),
+        tokens_max=body.max_completion_tokens or body.max_tokens,
+        top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+    )
+
+
+def messages(body: ChatRequest) -> tuple[dict[str, Any], ...]:
+    """The conversation as chat templates know it."""
+    return tuple(_message(message) for message in body.messages)
+
+
+def _message(message: ChatMessage) -> dict[str, Any]:
+    role = "system" if message.role == "developer" else message.role
+    known: dict[str, Any] = {"role": role, "content": message.content or ""}
+    if message.tool_calls:
+        known["tool_calls"] = [call.model_dump() for call in message.tool_calls]
+    if message.role == "tool":
+        known["tool_call_id"] = message.tool_call_id
+        known |= {} if message.name is None else {"name": message.name}
+    return known
+
+
+def tools(body: ChatRequest) -> tuple[dict[str, Any], ...]:
+    """The tools that an answer may call. Raises ApiError 400 where a format is asked for, too."""
+    if not body.tools or body.tool_choice == "none":
+        return ()
+    if body.response_format is not None:
+        raise invalid("response_format: is not supported together with tools", "response_format")
+    return tuple(tool.model_dump(exclude_none=True) for tool in body.tools)

@@ -1,0 +1,4 @@
+"""All jobs: filter, search, cancel many.
+
+page: the table; cancels marked jobs.
+"""

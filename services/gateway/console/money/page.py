@@ -1,0 +1,102 @@
+"""What was used and what it costs: from a month to the event that a line comes from."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from services.gateway.console.calls import JOBS, CallRefused, refusal_of
+from services.gateway.console.visits import Visit, route
+
+INVOICES: Final = "/v1/invoices"
+DAYS: Final = "bucket_width=1d&limit=31"
+LINES: Final = 100
+GROUPS: Final = ("job", "model", "key", "suffix")
+#: group → its field in a sum of an invoice
+FIELDS: Final = {"job": "job_id", "model": "model", "key": "api_key_id", "suffix": "suffix"}
+
+
+@route("/money")
+async def show(visit: Visit) -> Response:
+    """Show this month: GPU time by day, tokens of answers, budgets, credit, invoices."""
+    lists = await visit.api.get_all(
+        days=f"/v1/usage?{DAYS}",
+        answers=f"/v1/usage/completions?group_by=model,key&{DAYS}",
+        invoices=INVOICES,
+        prepaid="/v1/billing/prepaid",
+        budgets="/v1/budgets",
+        keys="/v1/keys?limit=1000",
+    )
+    values = {
+        **lists,
+        "days": daily(lists["days"] or ()),
+        "answers": summed(lists["answers"] or ()),
+    }
+    return visit.page("money/money.html", key_names=names(lists["keys"]), **values)
+
+
+@route("/money/invoices/{invoice_id}")
+async def invoice(visit: Visit) -> Response:
+    """Show an invoice with its sums by job, model, key or suffix, and its lines."""
+    path, query = visit.named(INVOICES), visit.request.query_params
+    group = query.get("group_by", "job")
+    group = group if group in GROUPS else "job"
+    bill = await visit.api.get(path)
+    sums = await visit.api.get(f"{path}/sums", group_by=group)
+    lines = await visit.api.get(f"{path}/lines", limit=LINES, after=query.get("after"))
+    keys = await visit.api.get_all(keys="/v1/keys?limit=1000")
+    values = {"sums": sums["data"], "lines": lines["data"], "has_more": lines["has_more"]}
+    values |= {"group": group, "groups": GROUPS, "field": FIELDS[group]}
+    return visit.page("money/invoice.html", invoice=bill, key_names=names(keys["keys"]), **values)
+
+
+@route("/money/invoices/{invoice_id}/pdf")
+async def printed(visit: Visit) -> Response:
+    """Pass the API's own PDF on."""
+    response = await visit.api.send("GET", f"{visit.named(INVOICES)}/pdf")
+    if not response.is_success:
+        raise refusal_of(response)
+    kept = ("content-type", "content-disposition")
+    return Response(response.content, headers={name: response.headers[name] for name in kept})
+
+
+@route("/money/jobs/{job_id}")
+async def statement(visit: Visit) -> Response:
+    """Show each line of a job's usage with the place of its event in the log."""
+    path, after = f"{visit.named(JOBS)}/statement", visit.request.query_params.get("after")
+    lines = await visit.api.get(path, limit=LINES, after=after)
+    if not lines["data"] and after:
+        raise CallRefused(404, "not_found", "There are no more lines.")
+    job_id = visit.request.path_params["job_id"]
+    values = {"lines": lines["data"], "has_more": lines["has_more"]}
+    return visit.page("money/statement.html", job_id=job_id, **values)
+
+
+def daily(buckets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the days with their GPU time, and the height of a bar for it, at most 100."""
+    days = [
+        {"at": each["start_time"], "gpu_ms": sum(r["net_gpu_ms"] for r in each["results"])}
+        for each in buckets
+    ]
+    most = max((day["gpu_ms"] for day in days), default=0) or 1
+    return [{**day, "height": round(100 * day["gpu_ms"] / most, 1)} for day in days]
+
+
+def summed(buckets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the use of each model by each key, of all days; the most written first."""
+    counts: dict[tuple[Any, Any], Counter[str]] = {}
+    for result in (result for bucket in buckets for result in bucket["results"]):
+        counted = counts.setdefault((result["model"], result["api_key_id"]), Counter())
+        counted.update({n: v for n, v in result.items() if isinstance(v, int)})
+    rows = [{"model": model, "key": key, **sums} for (model, key), sums in counts.items()]
+    return sorted(rows, key=lambda row: -row["output_tokens"])
+
+
+def names(keys: Sequence[Mapping[str, Any]] | None) -> dict[str, str]:
+    """Return the keys' names by their ids, where the reader may see them."""
+    return {key["id"]: key["name"] or key["id"] for key in keys or ()}
+
+
+ROUTES: Final[tuple[Route, ...]] = (show, invoice, printed, statement)

@@ -1,0 +1,4 @@
+"""A new job: upload, the report on the file, settings with their estimate.
+
+page: each step of the form as a call.
+"""

@@ -1,0 +1,117 @@
+"""From a file to a job: each step is a call that can be repeated with curl."""
+
+import json
+from secrets import token_hex
+from typing import Any, Final
+from urllib.parse import quote
+
+from starlette.datastructures import FormData
+from starlette.responses import Response
+from starlette.routing import Route
+
+from services.gateway.console.calls import FILES, JOBS, CallRefused, path_to, refusal_of
+from services.gateway.console.visits import ROOT, Visit, form_of, route
+from services.gateway.console.words import number
+
+FINDINGS_MAX: Final = 100
+FILES_SHOWN: Final = 50
+#: settings of the form: name → where it is in the body of a submission, and its type
+HYPERPARAMETERS: Final[dict[str, type[int] | type[float]]] = {
+    "n_epochs": int,
+    "batch_size": int,
+    "learning_rate_multiplier": float,
+}
+
+
+@route("/new")
+async def show(visit: Visit) -> Response:
+    file_id = visit.request.query_params.get("file", "")
+    files = await visit.api.get(FILES, purpose="fine-tune", limit=FILES_SHOWN)
+    values: dict[str, Any] = {"files": files["data"], "file": None, "bases": [], "once": ""}
+    if file_id:
+        bases = await visit.api.get("/v1/models", type="base")
+        values |= await _file(visit, file_id) | {"bases": bases["data"], "once": token_hex(16)}
+    return visit.page("new_job/new_job.html", **values)
+
+
+@route("/new/report")
+async def report(visit: Visit) -> Response:
+    """Show the report on a file; the page repeats the call while the file is being validated."""
+    file_id = visit.request.query_params.get("file", "")
+    values = await _file(visit, file_id)
+    shown = visit.page("new_job/report.html", **values)
+    if values["checked"]["status"] != "pending":
+        shown.headers["hx-trigger"] = "checked"  # the estimate is updated
+    return shown
+
+
+async def _file(visit: Visit, file_id: str) -> dict[str, Any]:
+    path = path_to(FILES, file_id)
+    file = await visit.api.get(path)
+    checked = await visit.api.get(f"{path}/validation")
+    report = checked.get("report") or {}
+    errors = report.get("errors", [])
+    findings = errors + report.get("warnings", [])
+    return {
+        "file": file,
+        "checked": checked,
+        "findings": findings[:FINDINGS_MAX],
+        "found": len(findings),
+        "errors": min(len(errors), FINDINGS_MAX),
+    }
+
+
+@route("/new/file", "POST")
+async def upload(visit: Visit) -> Response:
+    """Pass the form on to the API as its bytes arrive."""
+    names = ("content-type", "content-length")
+    headers = {n: visit.request.headers[n] for n in names if n in visit.request.headers}
+    stream = visit.request.stream()
+    response = await visit.api.send("POST", FILES, content=stream, headers=headers)
+    if not response.is_success:
+        raise refusal_of(response)
+    return visit.go(f"{ROOT}/new?file={quote(response.json()['id'], safe='')}")
+
+
+@route("/new/estimate", "POST")
+async def estimate(visit: Visit) -> Response:
+    """Estimate time, memory and price of the form's settings; nothing is recorded."""
+    body = body_of(await form_of(visit.request))
+    values: dict[str, Any] = {"estimate": None, "refusal": None, "body": json.dumps(body, indent=2)}
+    try:
+        values["estimate"] = await visit.api.post(f"{JOBS}/estimate", body)
+    except CallRefused as refusal:
+        if refusal.status in (401, 403):
+            raise
+        values["refusal"] = refusal.message
+    return visit.page("new_job/estimate.html", **values)
+
+
+@route("/new", "POST")
+async def submit(visit: Visit) -> Response:
+    """Submit the job once, however often the button is pressed."""
+    form = await form_of(visit.request)
+    once = {"Idempotency-Key": str(form.get("once", ""))}
+    job = await visit.api.post(JOBS, body_of(form), **once)
+    return visit.go(path_to(f"{ROOT}/jobs", job["id"]))
+
+
+def body_of(form: FormData) -> dict[str, Any]:
+    """Return the body of a submission. The service chooses what is left empty."""
+    texts = {name: str(value).strip() for name, value in form.items() if str(value).strip()}
+    hyper = {
+        name: number(texts[name], kind) for name, kind in HYPERPARAMETERS.items() if name in texts
+    }
+    body: dict[str, Any] = {
+        "model": texts.get("model", ""),
+        "training_file": texts.get("training_file", ""),
+        "method": {"type": "supervised", "supervised": {"hyperparameters": hyper}},
+    }
+    if "suffix" in texts:
+        body["suffix"] = texts["suffix"]
+    if "rank" in texts:
+        body["lora"] = {"rank": number(texts["rank"], int)}
+    return body
+
+
+ROUTES: Final[tuple[Route, ...]] = (show, report, upload, estimate, submit)

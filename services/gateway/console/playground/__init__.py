@@ -1,0 +1,4 @@
+"""The playground: one question, two models, both answers as they are written.
+
+page: the form, and both answers as one stream.
+"""

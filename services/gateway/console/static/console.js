@@ -1,0 +1,175 @@
+// What a page cannot do without a script: times in the reader's zone, curves, progress of an upload.
+"use strict";
+
+const FORMS = {
+  full: { dateStyle: "medium", timeStyle: "medium" },
+  short: { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" },
+  time: { timeStyle: "medium" },
+  day: { dateStyle: "medium", timeZone: "UTC" },  // bills have days of UTC
+};
+
+function localTimes(root) {
+  for (const time of root.querySelectorAll("time[datetime]")) {
+    const at = new Date(time.dateTime);
+    const text = new Intl.DateTimeFormat(undefined, FORMS[time.dataset.form]).format(at);
+    if (time.textContent !== text) time.textContent = text;
+    time.title = at.toLocaleString(undefined, { timeZoneName: "long" });
+  }
+}
+
+// Curves: one column of numbers for each series, all over the same steps.
+const PANELS = [
+  { height: 250, series: [["train_loss", "Training loss", "--accent"], ["valid_loss", "Validation loss", "--second"]] },
+  { height: 120, series: [["learning_rate", "Learning rate", "--accent"]] },
+  { height: 120, series: [["tokens_per_second", "Tokens/s", "--accent"]] },
+];
+let curve = null;
+let plots = [];
+let isDue = false;
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
+const short = (value) =>
+  value == null ? "–" : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString()
+    : value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(1) : String(+value.toPrecision(4));
+
+function resolved(name) {  // light-dark() is resolved by a property that takes a colour
+  const probe = document.body.appendChild(document.createElement("i"));
+  probe.style.color = `var(${name})`;
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+function draw() {
+  isDue = false;
+  const place = document.getElementById("chart");
+  if (!place || !curve || !curve.step.length || !window.uPlot) return;
+  document.getElementById("chart-empty").hidden = true;
+  const gaps = curve.step.filter((_, at) => curve.train_loss[at] == null);
+  const notice = document.getElementById("chart-gaps");
+  notice.hidden = !gaps.length;
+  notice.textContent = `The training loss is not a finite number at ${gaps.length === 1 ? "step" : `${gaps.length} of these steps, first at step`} ${gaps[0]}: the curve has a gap there. A lower learning rate is the usual remedy.`;
+  const data = (panel) => [curve.step, ...panel.series.map(([name]) => curve[name])];
+  if (plots.length) return plots.forEach((plot, at) => plot.setData(data(PANELS[at])));
+  const [text, line] = [resolved("--quiet"), resolved("--line")];
+  const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "12px system-ui" };
+  plots = PANELS.map((panel) => new uPlot({
+    width: place.clientWidth,
+    height: panel.height,
+    cursor: { sync: { key: "steps" } },
+    scales: { x: { time: false } },
+    axes: [{ ...axis, size: 28 }, { ...axis, size: 64, values: (_, ticks) => ticks.map(short) }],
+    series: [{ label: "Step" }, ...panel.series.map(([, label, name]) => ({
+      label, stroke: resolved(name), width: 2, spanGaps: label.startsWith("Validation"),
+      value: (_, value) => short(value), points: { show: label.startsWith("Validation"), size: 5 },
+    }))],
+  }, data(panel), place));
+}
+
+// A comparison: the training loss of several jobs over the steps of all.
+const COLOURS = ["--accent", "--second", "--third", "--fourth", "--fifth", "--sixth"];
+let compared = null;
+
+function compare() {
+  const place = document.getElementById("compared");
+  if (!place || !window.uPlot) return;
+  compared?.destroy();
+  const jobs = JSON.parse(place.dataset.curves);
+  const [text, line] = [resolved("--quiet"), resolved("--line")];
+  const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "12px system-ui" };
+  compared = new uPlot({
+    width: place.clientWidth,
+    height: 280,
+    scales: { x: { time: false } },
+    axes: [{ ...axis, size: 28 }, { ...axis, size: 64, values: (_, ticks) => ticks.map(short) }],
+    series: [{ label: "Step" }, ...jobs.map((job, at) => ({
+      label: job.name, stroke: resolved(COLOURS[at]), width: 2, spanGaps: false,
+      value: (_, value) => short(value), points: { show: false },
+    }))],
+  }, uPlot.join(jobs.map((job) => [job.step, job.train_loss])), place);
+}
+
+function redraw() {
+  plots.forEach((plot) => plot.destroy());
+  plots = [];
+  draw();
+  compare();
+}
+
+// A blind vote: names are shown when one has voted; the count stays in this tab.
+document.addEventListener("click", (event) => {
+  const vote = event.target.closest("[data-vote]");
+  if (!vote) return;
+  for (const name of document.querySelectorAll("#answers [data-name]")) name.textContent = name.dataset.name;
+  for (const button of document.querySelectorAll("#answers [data-vote]")) button.disabled = true;
+  const key = vote.dataset.pair;
+  const votes = JSON.parse(sessionStorage.getItem(key) ?? "{}");
+  votes[vote.dataset.vote] = (votes[vote.dataset.vote] ?? 0) + 1;
+  sessionStorage.setItem(key, JSON.stringify(votes));
+  const said = Object.entries(votes).map(([model, count]) => `${model}: ${count}`).join(" · ");
+  document.getElementById("votes").textContent = `Votes in this tab: ${said}`;
+});
+
+function later() {  // not more than once a frame
+  if (!isDue) requestAnimationFrame(draw);
+  isDue = true;
+}
+
+document.addEventListener("curve", (event) => {
+  curve = JSON.parse(event.detail.data);
+  later();
+});
+
+document.addEventListener("points", (event) => {
+  const added = JSON.parse(event.detail.data);
+  curve ??= Object.fromEntries(Object.keys(added).map((name) => [name, []]));
+  added.step.forEach((step, at) => {
+    let keep = curve.step.length;  // a resumed attempt repeats steps: its own replace the old ones
+    while (keep && curve.step[keep - 1] >= step) keep -= 1;
+    for (const name of Object.keys(curve)) {
+      curve[name].length = keep;
+      curve[name].push(added[name][at]);
+    }
+  });
+  later();
+});
+
+const offline = (isLost) => { document.getElementById("offline").hidden = !isLost; };
+document.addEventListener("htmx:sse:error", (event) => {
+  if (event.detail.status === 401) location.reload();  // the key or the session has ended
+  offline(true);
+});
+document.addEventListener("refused", () => offline(true));
+document.addEventListener("htmx:sse:after:connection", () => offline(false));
+document.addEventListener("htmx:after:swap", () => localTimes(document));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+let width = innerWidth;
+addEventListener("resize", () => { if (width !== innerWidth) { width = innerWidth; redraw(); } });
+
+// An upload shows how far it is; without this script it is an ordinary form.
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (!form.matches("form[data-upload]")) return;
+  event.preventDefault();
+  const bar = form.querySelector("progress");
+  const request = new XMLHttpRequest();
+  request.open("POST", form.action);
+  request.upload.addEventListener("progress", (part) => {
+    bar.hidden = false;
+    bar.value = part.loaded / part.total;
+  });
+  request.addEventListener("load", () => {
+    if (request.status < 400) location.assign(request.responseURL);
+    else {
+      const answer = new DOMParser().parseFromString(request.responseText, "text/html");
+      const said = answer.querySelector("main p")?.textContent ?? `HTTP ${request.status}`;
+      document.getElementById("problem").replaceChildren(Object.assign(document.createElement("p"), { className: "notice bad", textContent: said }));
+      bar.hidden = true;
+    }
+  });
+  request.addEventListener("error", () => offline(true));
+  request.send(new FormData(form));
+});
+
+localTimes(document);
+compare();

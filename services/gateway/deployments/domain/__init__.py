@@ -1,0 +1,1 @@
+"""Pure code of `deployments`: no I/O, no HTTP, no clock."""

@@ -1,0 +1,1 @@
+"""Pure code of `files`: no I/O, no HTTP, no clock."""

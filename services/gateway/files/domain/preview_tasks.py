@@ -1,0 +1,73 @@
+"""Tasks of the preview process and its answers: rows as tokens, or a comparison of two files."""
+
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from schemas.dataset import LengthPolicy
+
+MEMORY_BYTES_MAX: Final = 2 * 1024**3  # of the process of one task
+COMPARE_LOCALLY: Final = "Download both and use `tunery data diff`."
+
+
+class Preview(Struct, frozen=True, kw_only=True, tag="preview"):
+    path: str
+    base_path: str
+    rows: int
+    max_length: int | None
+    length_policy: LengthPolicy
+
+
+class Comparison(Struct, frozen=True, kw_only=True, tag="comparison"):
+    before: str
+    after: str
+
+
+class Segment(Struct, frozen=True, kw_only=True):
+    """Neighbouring tokens of one kind."""
+
+    text: str
+    learnt: bool  # whether they are labels of the loss
+    tokens: int
+
+
+class RowShown(Struct, frozen=True, kw_only=True):
+    """A row as tokens; a row that was split is shown as several, `part` of `parts`."""
+
+    row: int
+    part: int
+    parts: int
+    tokens: int  # number of tokens before truncation
+    trainable_tokens: int
+    truncated: bool
+    token_ids: list[int]
+    loss_mask: list[int]  # 0 or 1 for each token
+    segments: list[Segment]
+
+
+class PreviewProblem(Struct, frozen=True, kw_only=True):
+    row: int | None
+    pointer: str
+    code: str
+    message: str
+    hint: str
+
+
+class PreviewAnswer(Struct, frozen=True, kw_only=True, tag="shown"):
+    data: list[RowShown]
+    problems: list[PreviewProblem]
+
+
+class ComparisonAnswer(Struct, frozen=True, kw_only=True, tag="compared"):
+    """Result of a comparison of two versions."""
+
+    difference: dict[str, Any]  # fields of `tunery.data.versions.Difference`
+
+
+class RefusedTask(Struct, frozen=True, kw_only=True, tag="refused"):
+    message: str
+    param: str
+
+
+Task: TypeAlias = Preview | Comparison
+Answer: TypeAlias = PreviewAnswer | ComparisonAnswer | RefusedTask

@@ -1,0 +1,1 @@
+"""Pure code of `jobs`: no I/O, no HTTP, no clock."""

@@ -1,0 +1,104 @@
+"""How far a job is and when it ends: its training by its steps, its evaluation by its time.
+
+Both count: a job has not ended before its adapter was compared with the base model.
+"""
+
+from typing import Final
+
+from schemas.units import Ms
+from services.gateway.views.event_ids import finite
+from services.gateway.views.tables.jobs import JobRow, StepRow
+from services.gateway.web.domain.responses import Response
+from tunery.plan.estimate import EVAL_SLOTS
+
+PERCENT_MAX: Final = 99.9  # of a job that has not succeeded
+# An evaluation that takes longer than expected is expected to take so much of its time still.
+LATE_SHARE: Final = 10
+
+
+class ProgressResponse(Response):
+    """Progress of a job. `percent`: share of the whole job, by the expected times of training and
+    evaluation. `seconds_remaining`: time until the job ends; null: not known yet.
+    """
+
+    step: int
+    resumed_from_step: int | None
+    total_steps: int
+    percent: float
+    train_loss: float | None
+    seconds_remaining: int | None
+
+
+def progress_of(
+    row: JobRow, step: StepRow | None, at: Ms, eval_ms: Ms | None = None
+) -> ProgressResponse | None:
+    """A job's progress; None before its first start.
+
+    step: the newest one. at: now. eval_ms: what its evaluation is expected to take, None: as its
+    estimate says.
+    """
+    total = row.total_steps
+    if total is None:
+        return None
+    train_ms, eval_ms = _weights(row, eval_ms)
+    trained = row.role == "eval" or row.outcome == "succeeded"
+    done = total if trained else row.loaded_step or 0
+    if step is not None:
+        done = step.step
+    left_ms = None
+    if row.phase != "done":
+        left_ms = _eval_left_ms(row, at, eval_ms) if trained else _left_ms(row, step, at, eval_ms)
+    return ProgressResponse(
+        step=done,
+        resumed_from_step=row.loaded_step,
+        total_steps=total,
+        percent=_percent(row, done / total if total else 1.0, train_ms, eval_ms, at),
+        train_loss=None if step is None else finite(step.loss),
+        seconds_remaining=None if left_ms is None else left_ms // 1_000,
+    )
+
+
+def _weights(row: JobRow, eval_ms: Ms | None) -> tuple[Ms, Ms]:
+    """Expected times of training and evaluation; those of the estimate where nothing is known."""
+    estimate = None if row.hold is None else row.hold.estimate
+    if estimate is None:
+        return 1, eval_ms or 0
+    expected_ms = estimate.eval_gpu_ms // EVAL_SLOTS if eval_ms is None else eval_ms
+    return max(1, estimate.train_gpu_ms // row.spec.slots), expected_ms
+
+
+def _percent(row: JobRow, trained: float, train_ms: Ms, eval_ms: Ms, at: Ms) -> float:
+    if row.outcome == "succeeded":
+        return 100.0
+    scored_ms = 0
+    if row.phase == "registering":
+        scored_ms = eval_ms
+    elif row.role == "eval" and row.phase != "done":
+        scored_ms = eval_ms - _eval_left_ms(row, at, eval_ms)
+    share = (train_ms * trained + scored_ms) / (train_ms + eval_ms)
+    return min(PERCENT_MAX, round(100 * share, 1))
+
+
+def _left_ms(row: JobRow, step: StepRow | None, at: Ms, eval_ms: Ms) -> Ms | None:
+    """Time of a training at the pace of this attempt, and of the evaluation after it.
+
+    The pace is that of its steps: what came before the first one is not done again.
+    """
+    if step is None or step.attempt != row.attempt or row.total_steps is None:
+        return None
+    paced = step.step - (row.loaded_step or 0)
+    if paced < 1:
+        return None
+    spent_ms = step.elapsed_ms
+    if row.started_at is not None:
+        spent_ms = min(spent_ms, max(1, step.at - row.started_at))
+    train_ms = (row.total_steps - step.step) * spent_ms // paced
+    return max(0, train_ms - max(0, at - step.at)) + eval_ms
+
+
+def _eval_left_ms(row: JobRow, at: Ms, eval_ms: Ms) -> Ms:
+    if row.phase == "registering":
+        return 0
+    if row.eval_started_at is None:
+        return eval_ms
+    return max(eval_ms - max(0, at - row.eval_started_at), eval_ms // LATE_SHARE)

@@ -1,0 +1,1 @@
+"""Pure code of `models`: no I/O, no HTTP, no clock."""

@@ -1,0 +1,1 @@
+"""Pure code of `serving_pools`: no I/O, no HTTP, no clock."""

@@ -1,0 +1,35 @@
+"""The hosts that fill the read models. They know nothing of HTTP, and need no other part of it."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
+from services.gateway.views.audit import AUDIT_ROWS
+from services.gateway.views.ports import Views
+from services.gateway.views.projections.journals import DDL, TABLES, VERSION, notify, project
+from services.gateway.views.reports import VIEWS
+from services.gateway.views.telemetry import telemetry_reader
+from tunery.platform.ports import Runtime
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.projector import Projection, Projector
+from tunery.runtime.hosts.topic_reader import TopicReader
+
+VIEWS_PROJECTION: Final = Projection(
+    name="views",
+    version=VERSION,
+    streams=(ACCOUNT, DATASET, JOB, POOL, MODEL),
+    project=project,
+    ddl=DDL + VIEWS,
+    tables=tuple(table.name for table in TABLES),
+    command_results=True,
+    notify=notify,
+)
+
+
+def view_hosts(runtime: Runtime, views: Views) -> Sequence[Host]:
+    """Return the hosts that project five journals and read the topics of telemetry and audit."""
+    return (
+        Projector(runtime, VIEWS_PROJECTION),
+        telemetry_reader(runtime, views),
+        TopicReader(runtime, AUDIT_ROWS),
+    )

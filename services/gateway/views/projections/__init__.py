@@ -1,0 +1,1 @@
+"""Events → rows. Pure; the API does not import them."""

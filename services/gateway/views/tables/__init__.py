@@ -1,0 +1,1 @@
+"""Tables of the read models, each with the row that it holds."""

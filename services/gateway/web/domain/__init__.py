@@ -1,0 +1,1 @@
+"""Pure code of `web`: no I/O, no HTTP, no clock."""
