@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from functools import partial
 
-from schemas.topics import ACCOUNT, DATASET, MODEL, POOL
+from schemas.topics import ACCOUNT, DATASET, MODEL, POOL, STREAMS
+from schemas.units import Ms
 from services.billing.adapters.ledger import PostgresBooks
 from services.billing.adapters.prices import PriceImport, read_imports
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
 from services.billing.domain.state import INITIAL, Accounts
-from services.billing.domain.statements import earliest
+from services.billing.domain.statements import deadline_of
 from services.billing.effect import close, destroy_key
 from services.billing.figures import account_figures
 from services.billing.giving import give_keys, project_lease_keys
@@ -25,31 +26,31 @@ from services.billing.project import (
 from services.billing.react import react_account
 from services.billing.reports import LEDGER_VIEWS, STORAGE_VIEWS, TENANTS_VIEWS
 from services.billing.settings import BillingSettings
+from tunery.platform.ports import Runtime
+from tunery.platform.settings import load
+from tunery.platform.store.postgres import pool_of
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.digests import Digests
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.hosts.reactor import Reactor
-from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import load
-from tunery.runtime.store.postgres import pool_of
-from tunery.runtime.verbs import Aggregate, Deadline
+from tunery.runtime.verbs import Aggregate, deadlines_by_key
 
 
-def _deadline(state: Accounts) -> Deadline | None:
-    due = earliest(state.tenants)
-    return None if due is None else Deadline(*due)
+def _deadline_of(state: Accounts, tenant: str) -> Ms | None:
+    account = state.tenants.get(tenant)
+    return None if account is None else deadline_of(account)
 
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=16,  # 16: confirmed addresses; 15: withdrawn keys of nodes
+    fold_version=19,  # 19: plans that are written late; 18: prices of plans
     initial=INITIAL,
     state_type=Accounts,
     decide=decide,
     evolve=evolve,
-    deadline=_deadline,
+    deadlines=deadlines_by_key(lambda state: state.tenants, _deadline_of),
 )
 LEDGER = Projection(
     name="ledger",
@@ -70,13 +71,13 @@ STORAGE = Projection(
 )
 TENANTS = Projection(
     name="tenants",
-    version=6,  # 6: tokens from memory that are known later; 5: tokens of answers
+    version=8,  # 8: price books of answers and storage; 7: months from which terms hold
     streams=(ACCOUNT,),
     project=project_tenants,
     ddl=TENANTS_DDL + ANSWERS_DDL + TENANTS_VIEWS,
     tables=(
         *("tenants", "statements", "adjustments", "billing_terms", "credit_notes", "prices"),
-        "answers",
+        *("answers", "held_books"),
     ),
 )
 LEASE_KEYS = Projection(name="lease_keys", version=1, streams=(POOL,), project=project_lease_keys)
@@ -92,7 +93,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     return (
         owner,
         Digests(runtime, (owner,)),
-        Reactor(runtime, ACCOUNT, react_account),
+        Reactor(runtime, ACCOUNT, react_account, streams=STREAMS),
         Projector(runtime, LEDGER),
         Projector(runtime, STORAGE),
         Projector(runtime, LEASE_KEYS),

@@ -12,42 +12,81 @@ from typing import Final
 
 from schemas.account import CloseInvoice, PeriodEnded
 from schemas.erasure import RecordErasedPart
-from schemas.topics import DATASET, MODEL, PARTITIONS, POOL, Stream
+from schemas.streams import PARTITIONS, Stream
+from schemas.topics import DATASET, MODEL, POOL
+from schemas.units import Ms
 from services.billing.ports import Books
 from services.billing.project import CLOSE, DESTROY_KEY, DestroyKey
 from tunery.billing.periods import BillShare, Cut, cut_of, later_cut, period
+from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.bus.abstract import Log
-from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.verbs import Effect, Send
+from tunery.runtime.verbs import Effect, RetryLater, Send
 
 TRIES_MAX: Final = 1_000_000  # at most one a minute: a partition that stopped waits for an operator
+CLOSINGS_AT_ONCE: Final = 256  # what they read is read together, and so is sent what they send
+CLOSING_LEASE_MS: Final[Ms] = 60_000
+COMPLETE_S: Final = 1.0
 
 
-class Behind(Exception):
+class Behind(RetryLater):
     """The ledger has not read everything that was written before the month was to be closed."""
 
 
 def close(log: Log, books: Books) -> Effect[PeriodEnded]:
     """The effect that bills a month; it is retried until the ledger has read all of the month."""
+    complete = _Complete(log, books)
 
     async def run(ended: PeriodEnded, tenant: str, _: int = 1) -> Send:
-        journal = POOL.journal.name
-        ends = await _ends(log, POOL)
-        reached = await books.reached()
-        behind = [at for at in range(PARTITIONS) if reached.offsets[at] < ends[at]]
-        if behind:
-            raise Behind(f"partitions {behind} of {journal} are not in the ledger up to {ends}")
-        await _expect_storage(log, books)
+        now = await complete.cut(ended.period)
         before = cut_of(ended.before) if ended.before else Cut(offsets=(0,) * PARTITIONS)
-        now = Cut(offsets=tuple(ends), incarnations=reached.incarnations)
         share = BillShare(month=period(ended.period), late=before, cut=later_cut(before, now))
         statement = await books.statement(tenant, ended, share)
         return Send("account", tenant, tenant, CloseInvoice(statement=statement))
 
-    def exhausted(ended: PeriodEnded, tenant: str, failure: str) -> None:
-        return None
+    return Effect(
+        kind=CLOSE,
+        body=PeriodEnded,
+        run=run,
+        tries_max=TRIES_MAX,
+        concurrency=CLOSINGS_AT_ONCE,
+        row_lease_ms=CLOSING_LEASE_MS,
+    )
 
-    return Effect(kind=CLOSE, body=PeriodEnded, run=run, exhausted=exhausted, tries_max=TRIES_MAX)
+
+class _Complete:
+    """How far everything is read, asked once for all tenants whose month is closed at a time.
+
+    What a closing of a month has found holds for the others of this month: it was over by then. So
+    do the ends of a journal that goes on all the time: the ledger reaches those of an earlier try.
+    """
+
+    def __init__(self, log: Log, books: Books) -> None:
+        self._log, self._books = log, books
+        self._asking = asyncio.Lock()
+        self._month, self._until_s = "", 0.0
+        self._ends: list[int] | None = None  # of the pool's journal, not reached yet
+        self._cut = Cut(offsets=())
+
+    async def cut(self, month: str) -> Cut:
+        """Up to where the pool's journal is in the ledger, after the month. Raises Behind."""
+        async with self._asking:
+            now_s = asyncio.get_running_loop().time()
+            if self._month != month:
+                self._month, self._until_s, self._ends = month, 0.0, None
+            if self._until_s <= now_s:
+                self._cut = await self._read()
+                self._until_s, self._ends = now_s + COMPLETE_S, None
+            return self._cut
+
+    async def _read(self) -> Cut:
+        ends = self._ends = self._ends or await _ends(self._log, POOL)
+        reached = await self._books.reached()
+        behind = [at for at in range(PARTITIONS) if reached.offsets[at] < ends[at]]
+        if behind:
+            journal = POOL.journal.name
+            raise Behind(f"partitions {behind} of {journal} are not in the ledger up to {ends}")
+        await _expect_storage(self._log, self._books)
+        return Cut(offsets=tuple(ends), incarnations=reached.incarnations)
 
 
 def destroy_key(seal: Sealer) -> Effect[DestroyKey]:
@@ -59,12 +98,7 @@ def destroy_key(seal: Sealer) -> Effect[DestroyKey]:
         await asyncio.to_thread(seal.destroy, tenant)
         return Send("account", tenant, tenant, RecordErasedPart(part="key"))
 
-    def exhausted(_: DestroyKey, tenant: str, failure: str) -> None:
-        return None
-
-    return Effect(
-        kind=DESTROY_KEY, body=DestroyKey, run=run, exhausted=exhausted, tries_max=TRIES_MAX
-    )
+    return Effect(kind=DESTROY_KEY, body=DestroyKey, run=run, tries_max=TRIES_MAX)
 
 
 async def _expect_storage(log: Log, books: Books) -> None:
@@ -78,5 +112,5 @@ async def _expect_storage(log: Log, books: Books) -> None:
 
 async def _ends(log: Log, stream: Stream) -> list[int]:
     """Up to which offset each partition of a journal is written."""
-    bounds = [await log.bounds(stream.journal.name, number) for number in range(PARTITIONS)]
-    return [end for _, end in bounds]
+    ends = await log.ends(stream.journal.name, range(PARTITIONS))
+    return [ends[number] for number in range(PARTITIONS)]

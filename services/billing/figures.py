@@ -17,7 +17,7 @@ CLOSINGS: Final = computed(
 
 
 def account_figures(host: AggregateHost[Accounts]) -> Iterator[StateValue]:
-    """What the partitions of `account` say that this process owns."""
+    """Yield the metrics of the `account` partitions that this process owns."""
     for state in host.settled_states():
         yield from figures_of_accounts(state)
 

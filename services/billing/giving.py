@@ -12,10 +12,10 @@ from typing import Final
 from schemas.envelope import Header, Message
 from schemas.lease_keys import LeaseHolder, LeaseKeysRequested, LeaseKeysSealed, RecordLeaseKeys
 from schemas.pool import PlacementClosed
-from tunery.runtime.seal.abstract import KeyDestroyed, RootRefused
-from tunery.runtime.seal.boxes import KEY_BYTES, seal_to
-from tunery.runtime.seal.handed import HandedKeys, HandedPath, HandedText, encode_keys
-from tunery.runtime.seal.sealer import Sealer
+from tunery.platform.seal.abstract import KeyDestroyed, RootRefused
+from tunery.platform.seal.boxes import KEY_BYTES, seal_to
+from tunery.platform.seal.handed import HandedKeys, HandedPath, HandedText, encode_keys
+from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.verbs import Change, Done, Effect, Send, Todo
 
 GIVE: Final = "lease_keys"
@@ -24,9 +24,9 @@ OF_TENANT_MAX: Final = 2  # a root key of a tenant may take seconds to answer
 
 
 class GiveKeys(Message):
-    """A lease waits for its keys. pool: of the lease."""
+    """A lease waits for its keys."""
 
-    pool: str
+    pool: str  # pool of the lease
     request: LeaseKeysRequested
 
 
@@ -76,7 +76,7 @@ def give_keys(seal: Sealer) -> Effect[GiveKeys]:
 
 
 def keys_of(seal: Sealer, request: LeaseKeysRequested) -> HandedKeys:
-    """What a lease is given; nothing where its tenant's keys are not to be used any more.
+    """Return the keys for a lease; none if the keys of its tenant were closed.
 
     Raises KeyUnavailable, KeyStoreBroken.
     """

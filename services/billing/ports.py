@@ -3,12 +3,8 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from schemas.account import (
-    PeriodEnded,
-)
-from schemas.billing import (
-    Statement,
-)
+from schemas.account import PeriodEnded
+from schemas.billing import Statement
 from tunery.billing.periods import BillShare, Cut
 
 
@@ -16,10 +12,10 @@ class Books(Protocol):
     """The ledger of usage, and the bills made of it."""
 
     async def reached(self) -> Cut:
-        """Up to where the ledger has the pool's journal."""
+        """Return the positions in the pool's journal up to which the ledger is complete."""
 
     async def stored(self) -> Mapping[tuple[str, int], int]:
-        """Up to which offset it is known what tenants keep, by stream and partition."""
+        """Return the offsets up to which stored bytes are known, by stream and partition."""
 
     async def statement(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
-        """The bills of the month that `share` is of. Raises PriceMissing."""
+        """Make the bills of the month of `share`. Raises PriceMissing."""

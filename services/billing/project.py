@@ -25,7 +25,7 @@ from schemas.envelope import Header, Message
 from schemas.erasure import ErasurePartDone, TenantErased
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.training import LeaseHardware
-from schemas.units import HOUR_MS
+from schemas.units import HOUR_MS, Ms
 from tunery.billing.storage import FOREVER, StorageFact, storage_facts
 from tunery.plan.price import billed_lease
 from tunery.runtime.verbs import Change, Done, Todo, Upsert
@@ -71,6 +71,12 @@ CREATE TABLE IF NOT EXISTS tenants (
     concurrency integer NOT NULL,
     price_version text NOT NULL
 );
+CREATE TABLE IF NOT EXISTS held_books (
+    tenant text NOT NULL,
+    since bigint NOT NULL,
+    price_version text NOT NULL,
+    PRIMARY KEY (tenant, since)
+);
 CREATE TABLE IF NOT EXISTS statements (
     tenant text NOT NULL,
     period text NOT NULL,
@@ -90,8 +96,10 @@ CREATE TABLE IF NOT EXISTS adjustments (
     PRIMARY KEY (tenant, period, reference)
 );
 CREATE TABLE IF NOT EXISTS billing_terms (
-    tenant text PRIMARY KEY,
-    terms jsonb NOT NULL
+    tenant text NOT NULL,
+    from_month text NOT NULL,
+    terms jsonb NOT NULL,
+    PRIMARY KEY (tenant, from_month)
 );
 CREATE TABLE IF NOT EXISTS prices (
     version text PRIMARY KEY,
@@ -116,6 +124,7 @@ CREATE TABLE IF NOT EXISTS answers (
     prompt_tokens bigint NOT NULL CHECK (prompt_tokens >= 0),
     cached_tokens bigint NOT NULL CHECK (cached_tokens >= 0),
     completion_tokens bigint NOT NULL CHECK (completion_tokens >= 0),
+    price_version text NOT NULL DEFAULT '',
     PRIMARY KEY (tenant, hour_utc, journal_partition, incarnation, journal_offset)
 );
 """
@@ -229,9 +238,13 @@ def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
             values = {"book": event.book, "sha256": event.sha256}
             return (Upsert("prices", {"version": event.book.version}, values),)
         case BillingTermsSet():
-            return (Upsert("billing_terms", {"tenant": tenant}, {"terms": event.terms}),)
-        case TenantCreated() | PlanSet():
-            return (_tenant(header.key, event.terms),)
+            key = {"tenant": tenant, "from_month": event.from_month}
+            return (Upsert("billing_terms", key, {"terms": event.terms}),)
+        case TenantCreated():
+            return (_tenant(tenant, event.terms), _held_book(tenant, header.at, event.terms))
+        case PlanSet():
+            since = header.at if event.effective_at is None else event.effective_at
+            return (_tenant(tenant, event.terms), _held_book(tenant, since, event.terms))
         case AnswersCounted():
             return (_answers(header, event),)
         case ErasurePartDone(begins=("key",)):
@@ -277,6 +290,7 @@ def _answers(header: Header, event: AnswersCounted) -> Upsert:
             "prompt_tokens": sum(use.prompt_tokens for use in event.uses),
             "cached_tokens": sum(use.cached_tokens for use in event.uses),
             "completion_tokens": sum(use.completion_tokens for use in event.uses),
+            "price_version": event.price_version,
         },
     )
 
@@ -293,3 +307,9 @@ def _tenant(tenant: str, terms: PlanTerms) -> Upsert:
             "price_version": terms.price_version,
         },
     )
+
+
+def _held_book(tenant: str, since: Ms, terms: PlanTerms) -> Upsert:
+    """From when on the tenant has a price book; of two at one moment the last one counts."""
+    key = {"tenant": tenant, "since": since}
+    return Upsert("held_books", key, {"price_version": terms.price_version})

@@ -24,11 +24,8 @@ from schemas.erasure import (
     ErasurePartDone,
     TenantErasureBegun,
 )
-from schemas.job import (
-    SetLimits,
-)
-from schemas.model import GLOBAL
-from schemas.topics import PARTITIONS
+from schemas.job import SetLimits
+from schemas.streams import GLOBAL, PARTITIONS
 from schemas.units import hour_of
 from tunery.runtime.verbs import Send
 
@@ -40,7 +37,9 @@ ERASING: Final[dict[ErasurePart, tuple[str, Message]]] = {  # the key is an effe
 
 
 def react_account(header: Header, event: Event) -> tuple[Send, ...]:
-    """What binds a tenant's admissions, for `job`, whenever it changes; books for everybody."""
+    """Send changes of a tenant's plan, suspension and answer costs to `job`, and price books to
+    all.
+    """
     match event:
         case TenantCreated() | PlanSet():
             return (Send("job", header.key, header.tenant, SetLimits(terms=event.terms)),)

@@ -6,7 +6,7 @@ of closed months alone, since lines are made of prices by code and not by SQL.
 
 from typing import Final
 
-from tunery.runtime.store.reports import views_ddl
+from tunery.platform.store.reports import views_ddl
 
 LEDGER_VIEWS: Final = views_ddl(
     {

@@ -1,4 +1,4 @@
 from services.engine.app import build
-from tunery.runtime.hosts.process import main
+from tunery.platform.process import main
 
 main("engine", build)

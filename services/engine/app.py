@@ -18,12 +18,12 @@ from services.engine.meter import AnswerMeter
 from services.engine.ports import ModelLoader, Weights
 from services.engine.reconciling import EngineReconciliation
 from services.engine.settings import EngineSettings
+from tunery.platform.blobs.encrypted import EncryptedBlobs
+from tunery.platform.blobs.path_keys import HandedPathKeys
+from tunery.platform.ports import Runtime
+from tunery.platform.settings import load
 from tunery.runtime.blobs.abstract import Blobs
-from tunery.runtime.blobs.encrypted import EncryptedBlobs
-from tunery.runtime.blobs.path_keys import HandedPathKeys
 from tunery.runtime.hosts.abstract import Host
-from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import load
 from tunery.work.engine import SOCKET
 
 #: options of PEFT that servers refuse late, or compute otherwise than PEFT
@@ -55,7 +55,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
 
 
 def driver_of(settings: EngineSettings, blobs: Blobs, folder: Path) -> tuple[Weights, ModelLoader]:
-    """What answers, and the files that it reads, by the settings."""
+    """Return the engine of the configured driver, and the files that it reads."""
     match settings.driver:
         case "llama":
             return ConvertedWeights(blobs, folder, settings.converted_max), LlamaEngine(

@@ -6,7 +6,7 @@ from typing import Final
 
 from schemas.units import Ms
 from services.engine.meter import AnswerMeter
-from tunery.runtime.answer_files import send_closed
+from tunery.platform.answer_files import send_closed
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock

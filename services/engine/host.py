@@ -13,10 +13,10 @@ from msgspec import MsgspecError
 from services.engine.loaded_models import LoadedModels
 from services.engine.meter import AnswerMeter
 from services.engine.ports import LoadedModel, Refusal
+from tunery.platform.blobs.frames import PathKey
+from tunery.platform.blobs.path_keys import HandedPathKeys
+from tunery.platform.local_socket import listen_at
 from tunery.runtime.blobs.abstract import BlobError
-from tunery.runtime.blobs.frames import PathKey
-from tunery.runtime.blobs.path_keys import HandedPathKeys
-from tunery.runtime.local_socket import listen_at
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import wait_forever
 from tunery.work.engine import (
@@ -87,7 +87,7 @@ class EngineHost:
         try:
             await self._reply(reader, writer)
         except (ConnectionError, ValueError, asyncio.IncompleteReadError):
-            pass  # the client is gone, or sent no line: nobody is left to be told
+            pass  # the client is gone, or sent no line: there is no client to answer
         finally:
             writer.close()
             with contextlib.suppress(ConnectionError):
@@ -152,7 +152,7 @@ class EngineHost:
 
         def say(reply: Reply) -> bool:
             if tally is not None and not isinstance(reply, QuestionRefused):
-                tally.note(reply.spent)  # first of all: what was told is counted, whatever comes
+                tally.note(reply.spent)  # first of all: sent tokens count, even if the rest fails
             if not isinstance(reply, TextAdded) or reply.text or reply.logprobs:
                 loop.call_soon_threadsafe(said.put_nowait, reply)
             return not gone.done()
@@ -165,7 +165,7 @@ class EngineHost:
                     writer.write(encode_line(reply))
                     await writer.drain()
         finally:
-            gone.cancel()  # the thread must not go on with a model that is given back
+            gone.cancel()  # the thread must not continue with a model that is given back
             await asyncio.wait((answering,))
             if tally is not None:
                 tally.end()

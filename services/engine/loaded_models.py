@@ -9,7 +9,7 @@ from typing import Final
 
 from schemas.units import Ms
 from services.engine.ports import LoadedModel, ModelLoader, Refusal, Weights
-from tunery.runtime.fair_places import FairPlaces
+from tunery.platform.fair_places import FairPlaces
 from tunery.work.engine import BUSY, EngineModel
 
 WAIT_MS_MAX: Final[Ms] = 10_000  # how long a question waits for a place in memory
@@ -17,11 +17,11 @@ WAIT_MS_MAX: Final[Ms] = 10_000  # how long a question waits for a place in memo
 
 @dataclass
 class MemoryEntry:
-    """A model that is in memory, or on the way. users: questions that it answers, or that wait."""
+    """A model that is in memory, or on the way."""
 
     loading: "asyncio.Task[LoadedModel]"
     fair_places: FairPlaces
-    users: int = 0
+    users: int = 0  # questions that it answers, or that wait for it
 
 
 class LoadedModels:
@@ -43,7 +43,7 @@ class LoadedModels:
     async def borrow(self, model: EngineModel, tenant: str) -> AsyncIterator[LoadedModel]:
         """The model, with a place at it, which stays in memory until the end of the context.
 
-        Tenants that wait for places get them in turn. Loading goes on when a caller is cancelled.
+        Tenants that wait for places get them in turn. Loading continues when a caller is cancelled.
         Raises Refusal; BlobError.
         """
         entry = await self._entry_of(model)
@@ -89,7 +89,9 @@ class LoadedModels:
         return entry
 
     def _drop_idle(self) -> bool:
-        """Whether there is room for one more model, now or after an idle one was dropped."""
+        """Make room for one more model, by dropping an idle one if needed; return False if all are
+        in use.
+        """
         if len(self._entries) < self._models_max:
             return True
         for model, entry in self._entries.items():
@@ -112,6 +114,6 @@ class LoadedModels:
 
 
 async def _drop(entry: MemoryEntry) -> None:
-    with contextlib.suppress(Exception):  # loading failed, and who waited for it was told
+    with contextlib.suppress(Exception):  # loading failed, and those who waited got the error
         loaded = await entry.loading
         await asyncio.to_thread(loaded.close)

@@ -1,4 +1,4 @@
-"""Counts tokens of answers on disk, before anybody is told: what a killed engine had said counts.
+"""Counts tokens of answers on disk, before they are sent: tokens of a killed engine count.
 
 A file holds a few seconds. Each line is all that an answer has spent in these seconds so far, so
 its newest line counts. A file that is closed never changes, and its number never comes back: the
@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from schemas.answers import AnswerUse
-from tunery.runtime.answer_files import (
+from tunery.platform.answer_files import (
     METER,
     SpoolLine,
     counts_of,

@@ -22,17 +22,12 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class WeightFiles:
-    """The files of a model in the engine's format.
+    """The files of a model in the engine's format."""
 
-    folder: of the base model, with its tokenizer and chat template.
-    adapter: None: the base model itself.
-    context_length: tokens of the longest sequence.
-    """
-
-    folder: Path
+    folder: Path  # folder of the base model, with its tokenizer and chat template
     base: Path
-    adapter: Path | None
-    context_length: int
+    adapter: Path | None  # None: the base model itself
+    context_length: int  # tokens of the longest sequence
 
 
 class AdapterFiles(Protocol):
@@ -52,7 +47,7 @@ class LoadedModel(Protocol):
     def answer(self, question: Question, say: Say) -> None:
         """Say the answer in parts, the last of which ends or refuses it; blocks until then.
 
-        Each part tells what was spent so far: it is counted, also where the client leaves early.
+        Each part has the tokens spent so far: they are counted, also where the client leaves early.
         When `say` returns False the answer stops without an end.
         """
 

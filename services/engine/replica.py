@@ -23,7 +23,7 @@ from services.engine.loaded_models import LoadedModels
 from services.engine.meter import AnswerMeter
 from services.engine.ports import Refusal
 from services.engine.settings import EngineSettings
-from tunery.runtime.settings import load
+from tunery.platform.settings import load
 from tunery.work.codec import encode_event
 from tunery.work.engine import STALE_BASE
 from tunery.work.events import AnyWorkEvent, Failed, Preempted, ReplicaAlive, ReplicaReady
@@ -127,7 +127,7 @@ async def ready_or_ended(host: EngineHost, answering: asyncio.Task[None]) -> Non
 
 
 async def unless_stopping(work: Awaitable[object], stopping: asyncio.Event) -> bool:
-    """Whether the work was done before it was time to stop. Raises what it does."""
+    """Wait for work; return False if stopping came first. Raises the errors of the work."""
     doing = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(stopping.wait())
     try:

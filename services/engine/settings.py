@@ -10,34 +10,30 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class EngineSettings(BaseSettings):
-    """Environment `TUNERY_ENGINE_*`.
-
-    driver: llama: llama.cpp in this process; peft: transformers and PEFT in fp32, the reference;
-        vllm, sglang: servers that the operator runs.
-    models_max: base models and versions in memory at once; versions of one base share its weights.
-    answers_max: that each of them writes at once; more wait.
-    tenant_questions_max: of one tenant that are answered or wait; more are refused.
-    context_tokens: of a question and its answer at most, also where the base model has more.
-    threads: of each model; half of the machine's, because trainings run beside it.
-    converted_max: files of models, in the form that the engine reads, that are kept.
-    servers: URLs of vLLM or SGLang servers, with commas between; each serves one base model.
-    servers_anywhere: they may be on other machines; else only on this one.
-    server_key: the API key of all of them.
-    server_folders: what servers call folders of this machine, `here=there`, with commas between.
-    """
+    """Environment `TUNERY_ENGINE_*`."""
 
     model_config = SettingsConfigDict(env_prefix="TUNERY_ENGINE_", extra="ignore")
 
+    # llama: llama.cpp in this process; peft: transformers and PEFT in fp32, the reference; vllm,
+    # sglang: servers that the operator runs
     driver: Literal["llama", "peft", "vllm", "sglang"] = "llama"
+    # base models and versions in memory at once; versions of one base share its weights
     models_max: int = Field(default=4, ge=1, le=64)
+    # answers that each model writes at once; more wait
     answers_max: int = Field(default=4, ge=1, le=64)
+    # questions of one tenant that are answered or wait; more are refused
     tenant_questions_max: int = Field(default=16, ge=1, le=64)
+    # largest size of a question and its answer, even if the base model allows more
     context_tokens: int = Field(default=4_096, ge=128, le=131_072)
+    # threads of each model; half of the machine's, because trainings share the machine
     threads: int = Field(default=max(1, (os.cpu_count() or 1) // 2), ge=1, le=256)
+    # files of models, in the form that the engine reads, that are kept
     converted_max: int = Field(default=64, ge=2, le=10_000)
-    servers_anywhere: bool = False
+    servers_anywhere: bool = False  # whether `servers` may be on other machines
+    # URLs of vLLM or SGLang servers, with commas between; each serves one base model
     servers: str = "http://127.0.0.1:8000"
-    server_key: SecretStr | None = None
+    server_key: SecretStr | None = None  # API key of all `servers`
+    # what servers call folders of this machine, `here=there`, with commas between
     server_folders: str = ""
 
     @field_validator("servers")
@@ -72,7 +68,7 @@ class EngineSettings(BaseSettings):
 
     @property
     def folder_names(self) -> dict[str, str]:
-        """What servers call folders of this machine."""
+        """Paths by which servers know folders of this machine, by local path."""
         pairs = (pair.partition("=") for pair in _parts(self.server_folders))
         return {here: there for here, _, there in pairs}
 

@@ -1,7 +1,1 @@
-"""Judges an adapter: is it at least as good as its base model?
-
-* `app`: composition root
-* `project`: evaluations that wait for a verdict
-* `effect`: reads the scores, sends the verdict
-* `domain`: the verdict itself
-"""
+"""Judges an adapter: is it at least as good as its base model?"""

@@ -6,10 +6,10 @@ from typing import Final
 from schemas.topics import JOB, MODEL
 from services.eval.effect import verdict
 from services.eval.project import DDL, EVALUATIONS, POLICIES, VERSIONS, project
+from tunery.platform.ports import Runtime
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projection, Projector
-from tunery.runtime.ports import Runtime
 
 TODOS: Final = Projection(
     name="eval",

@@ -12,8 +12,8 @@ from schemas.job import RecordLook, RecordVerdict, VerdictDue
 from schemas.reasons import Failure, failing
 from services.eval.domain.verdict import Looks, Production, summarise, wants_more_items
 from services.eval.project import EVALUATIONS, POLICIES, VERDICT, VERSIONS
+from tunery.platform.ports import Runtime
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
-from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Effect, Send
 from tunery.work.codec import decode_scores
@@ -52,7 +52,7 @@ def verdict(runtime: Runtime) -> Effect[VerdictDue]:
 
 
 async def _policy(runtime: Runtime, due: VerdictDue, tenant: str) -> GatePolicy:
-    """What the tenant allows for this base model, else for all, else what the gate allows."""
+    """Return the tenant's policy for this base model, else its policy for all, else the default."""
     for base_id in (due.base_id, EVERY_BASE):
         where = {"tenant": tenant, "base_id": base_id}
         for row in await runtime.store.rows(POLICIES, where):

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from services.exporter.host import ExportHost
 from services.exporter.settings import ExporterSettings
+from tunery.platform.ports import Runtime
+from tunery.platform.settings import load
 from tunery.runtime.hosts.abstract import Host
-from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import load
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:

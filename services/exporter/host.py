@@ -1,6 +1,7 @@
 """Exports the journals of `pool` and `account`; the latter also has prices and closed months."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,11 +14,12 @@ from services.exporter.domain.feed import usage_events
 from services.exporter.domain.focus import ExportedCharge, charges_of_use
 from services.exporter.domain.invoices import charges_of_account
 from services.exporter.domain.ranges import ExportRange
-from services.exporter.journal_export import JournalExport
+from services.exporter.journal_export import LOG, AnotherWriter, JournalExport
 from services.exporter.settings import ExporterSettings
+from tunery.platform.ports import Runtime
 from tunery.runtime.journal.history import read_history
 from tunery.runtime.journal.reader import Accepted
-from tunery.runtime.ports import Runtime
+from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
 
 POLL_MS: Final[Ms] = 250
@@ -25,7 +27,7 @@ POLL_MS: Final[Ms] = 250
 
 class ExportHost:
     """Implements `Host`. What it raises is an outage or a price that is missing; it is run again
-    and goes on from what is stored.
+    and continues from what is stored.
     """
 
     name = "exporter"
@@ -39,7 +41,18 @@ class ExportHost:
         await self._ready.wait()
 
     async def run(self) -> None:
-        """Follow all partitions. Raises BlobsUnavailable, Unavailable, PriceMissing."""
+        """Follow all partitions. Raises BlobsUnavailable, Unavailable, PriceMissing.
+
+        Two processes that overlap, as in an update, meet at one range: the later one begins again.
+        """
+        while True:
+            try:
+                await self._follow()
+            except AnotherWriter as other:
+                log_event(LOG, logging.INFO, "export.begins_again", why=other)
+                await asyncio.sleep(POLL_MS / 1_000)
+
+    async def _follow(self) -> None:
         self._accounts = await self._read_accounts()
         account = JournalExport(self._runtime, self._settings, ACCOUNT, self._charges_of_account)
         pool = JournalExport(
@@ -87,10 +100,12 @@ class ExportHost:
     ) -> None:
         """Send the use of a range to the endpoints of tenants that subscribe to it.
 
-        A command that is sent again has the same id. Raises Unavailable, AppendUnknown.
+        A command that is sent again is dropped by its number. Raises Unavailable, AppendUnknown.
         """
-        for tenant, command_id, event in usage_events(partition, written, charges):
+        for tenant, command_id, source, event in usage_events(partition, written, charges):
             beat("working")
             if self._accounts.wants_usage(tenant):
                 body, sender = Announce(event=event), self._runtime.sender
-                await sender.send(ACCOUNT, tenant, tenant, body, command_id=command_id)
+                await sender.send(
+                    ACCOUNT, tenant, tenant, body, command_id=command_id, source=source
+                )

@@ -1,6 +1,6 @@
 """Writes one stream's journal to object storage, range after range, each row exactly once.
 
-1. The object of a range says where it ends. It is created only once, whoever tries.
+1. The object of a range says where it ends. It is created only once, by any process.
 2. Then the files of the range are written from the log. Their names and bytes depend on nothing
    else, so a process that was killed in between writes the same files again.
 3. Then the object `newest` names the range: it is complete. Its end is the beginning of the next.
@@ -19,22 +19,16 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from schemas.topics import PARTITIONS, Stream
+from schemas.streams import PARTITIONS, Stream
 from schemas.units import Ms
 from services.exporter.adapters.files import FORMATS
 from services.exporter.domain.accounts import MonthOpen
 from services.exporter.domain.focus import ExportedCharge
-from services.exporter.domain.ranges import (
-    ExportRange,
-    RangeFile,
-    file_key,
-    newest_key,
-    range_key,
-)
+from services.exporter.domain.ranges import ExportRange, RangeFile, file_key, newest_key, range_key
 from services.exporter.settings import ExporterSettings
+from tunery.platform.ports import Runtime
 from tunery.runtime.blobs.abstract import BlobExists, BlobMissing
 from tunery.runtime.journal.reader import START, Accepted, JournalBatch, JournalReader, Position
-from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
 
@@ -51,16 +45,13 @@ class AnotherWriter(Exception):
 
 @dataclass
 class OpenRange:
-    """What was read of a partition since the end of its newest range.
-
-    since: when the first charge came; None: there is none.
-    held: the entry at `end`, while its month is not known. Nothing after it is read.
-    """
+    """Charges that were read from a partition since the end of its newest range."""
 
     first: Position
     end: Position
     charges: list[ExportedCharge] = field(default_factory=list)
-    since: Ms | None = None
+    since: Ms | None = None  # when the first charge came; None: there is none
+    # the entry at `end`, while its month is not known. Nothing after it is read.
     held: Accepted | None = None
 
 
@@ -68,7 +59,7 @@ class JournalExport:
     """Follows all partitions of a stream.
 
     charges_of: the rows that an entry of it becomes; where it raises MonthOpen it is asked again.
-    announce: tells others of a range that was written; called again after a kill.
+    announce: called for each written range; called again after a kill.
     """
 
     def __init__(
@@ -116,7 +107,7 @@ class JournalExport:
                 self._opened[partition] = await self._close_range(partition, current)
 
     def _read_partitions(self) -> dict[int, Position]:
-        """Where to read on, in the partitions that no entry holds."""
+        """Return the position to read on at, for each partition that no entry blocks."""
         return {at: opened.end for at, opened in self._opened.items() if opened.held is None}
 
     async def _read_on(self) -> None:
@@ -145,7 +136,7 @@ class JournalExport:
             opened.held = None
 
     def _add_entry(self, opened: OpenRange, entry: Accepted) -> bool:
-        """Whether the entry's charges are known; then they are part of the range."""
+        """Add the charges of an entry to the range; return False if its month is still open."""
         try:
             opened.charges += self._charges_of(entry)
         except MonthOpen:
@@ -220,7 +211,7 @@ class JournalExport:
         ordered = sorted(charges, key=_owner)  # stable: in the order of the journal
         for (tenant, month), together in groupby(ordered, _owner):
             rows = list(together)
-            for kind, suffix, encode in FORMATS:
+            for kind, suffix, encode in FORMATS[self._settings.focus]:
                 key = file_key(RangeFile(tenant, kind, month, suffix), name, partition, written)
                 await blobs.put(key, await asyncio.to_thread(encode, rows))
         if self._announce is not None:

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 
-from schemas.topics import DATASET, MODEL
+from schemas.topics import DATASET, MODEL, STREAMS
 from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.adapters.tasks import ScreeningTask
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
-from services.ingest.domain.expiry import earliest
+from services.ingest.domain.expiry import next_expiry
 from services.ingest.domain.state import INITIAL, DatasetsByTenant
 from services.ingest.effect import Workers, erase, erase_tenant, prepare, validate
 from services.ingest.ports import LocalBase
@@ -18,31 +18,25 @@ from services.ingest.scratch import sweep
 from services.ingest.settings import IngestSettings
 from tunery.data.screening.benchmarks import folder_in
 from tunery.data.screening.operator_models import ModelUnusable
-from tunery.runtime.confining import confinement_of
+from tunery.platform.confining import confinement_of
+from tunery.platform.ports import Runtime
+from tunery.platform.settings import SettingsError, load
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.digests import Digests
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.hosts.reactor import Reactor
-from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import SettingsError, load
-from tunery.runtime.verbs import Aggregate, Deadline
-
-
-def _deadline(state: DatasetsByTenant) -> Deadline | None:
-    due = earliest(state)
-    return None if due is None else Deadline(*due)
-
+from tunery.runtime.verbs import Aggregate, deadlines_by_key
 
 DATASETS = Aggregate(
     stream=DATASET,
-    fold_version=7,  # 7: erasure; 6: bytes of files; 5: files of mixtures
+    fold_version=9,  # 9: preparations by their work; 8: equal work of preparations; 7: erasure
     initial=INITIAL,
     state_type=DatasetsByTenant,
     decide=decide,
     evolve=evolve,
-    deadline=_deadline,
+    deadlines=deadlines_by_key(DatasetsByTenant.keys, next_expiry),
 )
 TODOS = Projection(
     name="ingest",
@@ -88,7 +82,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     return (
         owner,
         Digests(runtime, (owner,)),
-        Reactor(runtime, DATASET, react_dataset),
+        Reactor(runtime, DATASET, react_dataset, streams=STREAMS),
         Projector(runtime, TODOS),
         EffectHost(runtime, effects),
     )

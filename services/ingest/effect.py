@@ -20,10 +20,13 @@ from schemas.dataset import (
     RecordPrepared,
     RecordValidation,
     Validation,
+    prepared_folder,
+    report_folder,
 )
 from schemas.envelope import Message
 from schemas.erasure import RecordErasedPart
 from schemas.reasons import Failure, failing
+from schemas.units import Ms
 from services.ingest.ports import CheckedFile, LocalBase, Workbench, WorkRefused
 from services.ingest.project import (
     ERASE,
@@ -37,12 +40,12 @@ from services.ingest.scratch import named_folder, new_folder
 from tunery.confinement.taking import opened_within
 from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
-from tunery.runtime.blobs.abstract import Blobs, Stored, blob_key
-from tunery.runtime.blobs.files import file_sha256
+from tunery.platform.blobs.files import file_sha256
+from tunery.platform.seal.sealer import Sealer
+from tunery.runtime.blobs.abstract import Blobs, Stored
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.telemetry.logs import log_event
-from tunery.runtime.verbs import Effect, RetryLater, Send
+from tunery.runtime.verbs import RETRIES, Effect, GoOnLater, RetryLater, Send
 
 LOG: Final = logging.getLogger("tunery.ingest")
 LEASE_MS: Final = 120_000  # renewed while the work goes on
@@ -82,7 +85,7 @@ def validate(
                 file_id=file.file_id,
                 reason=reason,
             )
-        report_blob = await _store_report(blobs, tenant, checked)
+        report_blob = await _store_report(blobs, report_folder(tenant, file.file_id), checked)
         validation = _validation(checked, file.file_id, report_blob)
         return _send(tenant, RecordValidation(file_id=file.file_id, validation=validation))
 
@@ -132,7 +135,8 @@ def prepare(
                     detail=seal.seal(tenant, str(error), "detail"),
                 )
                 return _failed(due, tenant, refused)
-            prepared = await _store(blobs, tenant, directory, folder)
+            below = prepared_folder(tenant, due.prepare_id)
+            prepared = await _store(blobs, below, directory, folder)
         record = RecordPrepared(prepare_id=due.prepare_id, prepared=prepared)
         return _send(tenant, record)
 
@@ -156,21 +160,30 @@ def prepare(
     )
 
 
-def erase(blobs: Blobs) -> Effect[EraseFileBlob]:
-    """Remove one stored object of a deleted file. No command reports the result."""
+def erase(blobs: Blobs, work_ms: Ms = LEASE_MS) -> Effect[EraseFileBlob]:
+    """Remove one stored object of a deleted file, or a folder. No command reports the result.
 
-    async def run(row: EraseFileBlob, tenant: str, _: int = 1) -> None:
-        await blobs.delete(row.blob)
+    A folder is emptied twice. Work that lost its row stores for a part of its lease before it
+    notices, and ends without a report: `work_ms` later all of that is over. So much lies between
+    the beginnings of two tries, also where the first one failed, or its process was killed.
+    """
 
-    def exhausted(row: EraseFileBlob, tenant: str, failure: str) -> None:
-        return None
+    async def run(row: EraseFileBlob, tenant: str, try_number: int = 1) -> None:
+        if not row.blob.endswith("/"):
+            await blobs.delete(row.blob)
+            return
+        await blobs.delete_below(row.blob)
+        if try_number == 1:
+            raise GoOnLater(work_ms, counts=True)
 
     return Effect(
         kind=ERASE,
         body=EraseFileBlob,
         run=run,
-        exhausted=exhausted,
+        unrecorded=True,
+        row_lease_ms=work_ms,
         tries_max=ERASE_TRIES_MAX,
+        delay_ms=lambda try_number: max(work_ms, RETRIES.delay_ms(try_number)),
     )
 
 
@@ -187,14 +200,11 @@ def erase_tenant(blobs: Blobs, sender: Sender) -> Effect[EraseTenantBlobs]:
             raise RetryLater(f"{removed} objects were removed; there may be more")
         await sender.send("account", tenant, tenant, RecordErasedPart(part="files"))
 
-    def exhausted(_: EraseTenantBlobs, tenant: str, failure: str) -> None:
-        return None
-
     return Effect(
         kind=ERASE_TENANT,
         body=EraseTenantBlobs,
         run=run,
-        exhausted=exhausted,
+        unrecorded=True,
         tries_max=ERASE_TENANT_TRIES_MAX,
     )
 
@@ -231,10 +241,10 @@ def _base_of(due: PreparationDue, bases: tuple[LocalBase, ...]) -> LocalBase | N
     return next((base for base in bases if (base.base_id, base.sha256) == key), None)
 
 
-async def _store_report(blobs: Blobs, tenant: str, checked: CheckedFile) -> str:
+async def _store_report(blobs: Blobs, below: str, checked: CheckedFile) -> str:
     data = checked.report.encode()
     sha256 = hashlib.sha256(data).hexdigest()
-    return (await blobs.put(blob_key(tenant, "reports", sha256, ".json"), data)).key
+    return (await blobs.put(f"{below}{sha256}.json", data)).key
 
 
 def _validation(checked: CheckedFile, file_id: str, report_blob: str) -> Validation:
@@ -254,11 +264,11 @@ def _validation(checked: CheckedFile, file_id: str, report_blob: str) -> Validat
     )
 
 
-async def _store(blobs: Blobs, tenant: str, directory: PreparedDirectory, folder: Path) -> Prepared:
+async def _store(blobs: Blobs, below: str, directory: PreparedDirectory, folder: Path) -> Prepared:
     """Upload the files of a prepared directory below a folder, named by their content."""
-    train = await _store_file(blobs, tenant, folder, directory.train_path)
-    validation = await _store_file(blobs, tenant, folder, directory.validation_path)
-    prompts = await _store_file(blobs, tenant, folder, directory.prompts_path)
+    train = await _store_file(blobs, below, folder, directory.train_path)
+    validation = await _store_file(blobs, below, folder, directory.validation_path)
+    prompts = await _store_file(blobs, below, folder, directory.prompts_path)
     manifest = directory.manifest
     return Prepared(
         version=manifest.key,
@@ -276,11 +286,10 @@ async def _store(blobs: Blobs, tenant: str, directory: PreparedDirectory, folder
     )
 
 
-async def _store_file(blobs: Blobs, tenant: str, folder: Path, path: Path) -> Stored:
+async def _store_file(blobs: Blobs, below: str, folder: Path, path: Path) -> Stored:
     with opened_within(folder, path) as opened:
         sha256 = await asyncio.to_thread(file_sha256, opened)
-        key = blob_key(tenant, "prepared", sha256, path.suffix)
-        return await blobs.put_file(key, opened, sha256=sha256)
+        return await blobs.put_file(f"{below}{sha256}{path.suffix}", opened, sha256=sha256)
 
 
 def _failed(due: PreparationDue, tenant: str, failure: Failure) -> Send:

@@ -13,39 +13,26 @@ from tunery.data.preparing import PreparedDirectory
 
 
 class LocalBase(Struct, frozen=True, kw_only=True):
-    """A base model whose tokenizer and chat template are on this machine.
-
-    base_id: its id
-    sha256: hash of its files
-    path: its directory
-    """
+    """A base model whose tokenizer and chat template are on this machine."""
 
     base_id: str
-    sha256: Sha256
-    path: str
+    sha256: Sha256  # hash of its files
+    path: str  # its directory
 
 
 class CheckedFile(Struct, frozen=True, kw_only=True, tag="checked"):
-    """The result of checking a file under all base models.
+    """The result of checking a file under all base models."""
 
-    accepted: whether at least one base model can train on it
-    dialect: dialect of its rows, or "unknown"
-    rows, errors, warnings: how many there are
-    tokens: token counts for each base model that can train on it
-    report: the report for the tenant, as JSON
-    failure: why the file is rejected; no row is quoted
-    unusable: the base models that could not be used, and why
-    """
-
-    accepted: bool
-    dialect: str
+    accepted: bool  # whether at least one base model can train on it
+    dialect: str  # dialect of its rows, or "unknown"
+    # rows, errors, warnings: how many there are
     rows: int
     errors: int
     warnings: int
-    tokens: tuple[BaseTokens, ...]
-    report: str
-    failure: Failure | None = None
-    unusable: tuple[str, ...] = ()
+    tokens: tuple[BaseTokens, ...]  # token counts for each base model that can train on it
+    report: str  # the report for the tenant, as JSON
+    failure: Failure | None = None  # why the file is rejected; no row is quoted
+    unusable: tuple[str, ...] = ()  # the base models that could not be used, and why
 
 
 class WorkFailed(Exception):

@@ -11,7 +11,9 @@ from schemas.dataset import (
     PreparationDue,
     PreparationFailed,
     UploadEnded,
+    WorkDiscarded,
     part_blob,
+    prepared_folder,
 )
 from schemas.envelope import Header, Message
 from schemas.erasure import FilesErased
@@ -33,7 +35,7 @@ CREATE TABLE IF NOT EXISTS bases (
 
 
 class EraseFileBlob(Message):
-    """A stored object that the tenant no longer needs."""
+    """A stored object that the tenant no longer needs, or a folder (it ends in "/") of them."""
 
     blob: str
 
@@ -47,15 +49,8 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
     match event:
         case FileRegistered() if event.terms.purpose == "fine-tune":
             row = file_row(header.key, event.file_id)
-            todo = Todo(VALIDATE, row, header.key, header.tenant, event)
-            # equal bytes have equal keys: bytes that are needed again must not be erased
-            return (Done(ERASE, event.content.blob), todo)
-        case FileRegistered():
-            return (Done(ERASE, event.content.blob),)
-        case FileValidated():
-            row = file_row(header.key, event.file_id)
-            return (Done(VALIDATE, row), Done(ERASE, event.validation.report_blob))
-        case FileUnreadable():
+            return (Todo(VALIDATE, row, header.key, header.tenant, event),)
+        case FileValidated() | FileUnreadable():
             return (Done(VALIDATE, file_row(header.key, event.file_id)),)
         case FileDeleted():
             return _deleted(header, event)
@@ -65,11 +60,13 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
         case PreparationDue():
             return (Todo(PREPARE, event.prepare_id, header.key, header.tenant, event),)
         case DatasetPrepared():
-            prepared = event.prepared
-            blobs = (prepared.train_blob, prepared.validation_blob, prepared.prompts_blob)
-            return (Done(PREPARE, event.prepare_id), *(Done(ERASE, key) for key in blobs))
-        case PreparationFailed():
             return (Done(PREPARE, event.prepare_id),)
+        case PreparationFailed():
+            # tries that ended before their report may have stored something
+            folder = prepared_folder(header.key, event.prepare_id)
+            return (Done(PREPARE, event.prepare_id), _erase(header, folder))
+        case WorkDiscarded():
+            return tuple(_erase(header, key) for key in event.erase)
         case FilesErased(more=False):
             body = EraseTenantBlobs()
             # one row for each event: a later one must not be taken for done with an earlier one

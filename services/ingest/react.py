@@ -1,4 +1,4 @@
-"""Reacts to events of the stream "dataset": tells jobs about their files and datasets."""
+"""Reacts to events of the stream "dataset": informs jobs about their files and datasets."""
 
 from schemas import errors
 from schemas.dataset import (

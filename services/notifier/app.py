@@ -12,11 +12,11 @@ from services.notifier.figures import figures_reader
 from services.notifier.mirroring import mirror
 from services.notifier.project import DDL, MIRRORS, SECRETS, SERVERS, STEPS_DDL, project
 from services.notifier.settings import NotifierSettings
+from tunery.platform.ports import Runtime
+from tunery.platform.settings import SettingsError, hide_secret, load
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projection, Projector
-from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import SettingsError, load
 
 DELIVERIES = Projection(
     name="notifier",
@@ -48,9 +48,11 @@ def _mail_server(settings: NotifierSettings) -> str | None:
     if settings.smtp_url_file is None:
         return None
     try:
-        return settings.smtp_url_file.read_text("utf-8").strip()
+        url = settings.smtp_url_file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"TUNERY_NOTIFIER_SMTP_URL_FILE cannot be read: {error}") from error
+    hide_secret(url)
+    return url
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:

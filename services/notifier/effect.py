@@ -1,6 +1,7 @@
 """Delivers webhooks and e-mail. A row of the to-do list is a delivery, tried for three days."""
 
 import logging
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,10 +19,10 @@ from services.notifier.domain.target import Forbidden
 from services.notifier.metrics import DELIVERIES_ENDED
 from services.notifier.ports import Mailer, Outbound, ReceiverUnreachable, WebhookResponse
 from services.notifier.project import DELIVER, SECRETS
-from tunery.runtime.ports import Runtime
-from tunery.runtime.seal.abstract import KeyDestroyed
-from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.seal.webhooks import confirmation_code, webhook_secret
+from tunery.platform.ports import Runtime
+from tunery.platform.seal.abstract import KeyDestroyed
+from tunery.platform.seal.sealer import Sealer
+from tunery.platform.seal.webhooks import confirmation_code, webhook_secret
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Effect, RetryLater, Send
 
@@ -33,37 +34,28 @@ MAIL_ACCEPTED: Final = 250  # SMTP status of a message that a server has taken
 
 @dataclass(frozen=True)
 class DeliveryEnd:
-    """The delivery is over, well or not.
-
-    status: of the receiver's last response, when there was one; why: of a delivery that failed.
-    """
+    """The delivery is over, well or not."""
 
     outcome: DeliveryOutcome
-    status: int | None
-    why: str = ""
+    status: int | None  # status of the receiver's last response, when there was one
+    why: str = ""  # cause of a failure
 
 
 @dataclass(frozen=True)
 class TryFailed:
-    """This try did not arrive; another may.
+    """This try did not arrive; another may."""
 
-    status: of the receiver's response, when there was one; retry_after_ms: the pause it asked for.
-    """
-
-    status: int | None
+    status: int | None  # status of the receiver's response, when there was one
     why: str
-    retry_after_ms: Ms = 0
+    retry_after_ms: Ms = 0  # requested pause
 
 
 @dataclass(frozen=True)
 class MailRoute:
-    """How e-mail is sent.
+    """How e-mail is sent."""
 
-    mailer: hands it to a server. domains: where it may go; "*": anywhere.
-    """
-
-    mailer: Mailer
-    domains: frozenset[str]
+    mailer: Mailer  # hands it to a server
+    domains: frozenset[str]  # where it may go; "*": anywhere
 
 
 def deliver(
@@ -126,7 +118,9 @@ def _end(due: DeliveryDue, tenant: str, tries: int, end: DeliveryEnd) -> Send:
 async def _secret_versions(
     runtime: Runtime, tenant: str, endpoint_id: str, at: Ms
 ) -> Sequence[int]:
-    """Of the endpoint's secret: the newest, and the one before while a rotation overlaps."""
+    """Return the versions of the endpoint's secret: the newest, and the previous one while a
+    rotation overlaps.
+    """
     (row,) = await runtime.store.rows(SECRETS, {"tenant": tenant, "id": endpoint_id})
     overlaps = row["previous_until"] is not None and at < row["previous_until"]
     return [row["version"], row["version"] - 1][: 1 + overlaps]
@@ -156,7 +150,8 @@ async def try_delivery(
     except ReceiverUnreachable as error:
         return TryFailed(None, str(error))
     except Exception as error:  # a row that can never be sent must end by its schedule as well
-        log_event(LOG, logging.ERROR, "delivery.failed", error)
+        where = "".join(traceback.format_tb(error.__traceback__))  # not its text, which may name it
+        log_event(LOG, logging.ERROR, "delivery.failed", why=type(error).__name__, where=where)
         return TryFailed(None, type(error).__name__)
     return _result_of(response)
 

@@ -7,15 +7,16 @@ from typing import Final
 
 import msgspec
 
+from schemas.streams import node_of
 from schemas.telemetry import Step, Telemetry
-from schemas.topics import TELEMETRY, node_of
+from schemas.topics import TELEMETRY
 from services.notifier.domain.mirrored import step_document
 from services.notifier.project import MIRRORS, NEWEST_STEPS, STEPS, STEPS_DDL
+from tunery.platform.ports import Runtime
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.signing import Unproven
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.topic_reader import TopicReader, TopicRows, decoded
-from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.metrics import REJECTIONS
 from tunery.runtime.verbs import Upsert
 
@@ -65,7 +66,9 @@ class MirroredSteps:
         self._runtime, self._jobs = runtime, jobs
 
     async def counted(self, records: Sequence[Record]) -> list[Record]:
-        """Those that count. Raises StoreUnavailable."""
+        """Return the records of steps that a mirror needs and their node has signed. Raises
+        StoreUnavailable.
+        """
         await self._jobs.ready()
         mirrored: dict[tuple[str, str], bool] = {}
         counted = []
@@ -82,7 +85,7 @@ class MirroredSteps:
         return counted
 
     def _is_of_its_node(self, record: Record, step: Step) -> bool:
-        """Whether the node that a step names has signed it."""
+        """Return whether the step is signed by the node that it names, or cannot be checked."""
         keys = self._runtime.keys
         if not keys.can_check(TELEMETRY.name):
             return True

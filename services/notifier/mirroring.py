@@ -2,7 +2,7 @@
 submission until its run is complete.
 
 A pass writes what has come since the last one; between passes nothing is held. The run is found by
-its tag, and goes on after the last step that it names, so a pass that is cut off harms nothing.
+its tag, and continues after the last step that it names, so a pass that is cut off harms nothing.
 """
 
 import asyncio
@@ -21,12 +21,7 @@ from schemas.job import JobEnded, JobSubmitted
 from schemas.sealed import REDACTED
 from schemas.topics import TELEMETRY
 from schemas.units import Ms
-from services.notifier.domain.mirrored import (
-    TRIES_MAX,
-    MirrorFailed,
-    delay_ms,
-    job_document,
-)
+from services.notifier.domain.mirrored import TRIES_MAX, MirrorFailed, delay_ms, job_document
 from services.notifier.domain.target import Forbidden
 from services.notifier.figures import BLOCK_STEPS
 from services.notifier.figures import NAME as FIGURES
@@ -42,9 +37,9 @@ from services.notifier.project import (
     mirror_id,
 )
 from tunery.mirrors.mlflow_runs import MlflowRun
+from tunery.platform.ports import Runtime
+from tunery.platform.seal.model_names import with_shown_names
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.ports import Runtime
-from tunery.runtime.seal.model_names import with_shown_names
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Effect, GoOnLater, RetryLater, Send
 
@@ -61,14 +56,14 @@ SENT_MAX: Final = 10_000  # jobs whose last step is remembered
 
 @dataclass(frozen=True)
 class _Job:
-    """A job and what is known of it. newest: the step that was read last; 0: none."""
+    """A job and what is known of it."""
 
     submitted: JobSubmitted
     tenant: str
     created_at: Ms
     ended: JobEnded | None
     ended_at: Ms | None
-    newest: int
+    newest: int  # the step that was read last; 0: none
     is_reported: bool
 
 
@@ -112,8 +107,10 @@ def _end(job: JobSubmitted, tenant: str, report: MirrorReport) -> Send:
 
 
 class _Passes:
-    """sent: by job, the last step that a server is known to have. ends: by ended job, the offset in
-    telemetry before which its last steps are.
+    """What passes over telemetry have found.
+
+    sent: last step that a server is known to have, by job
+    ends: for each ended job, the offset in telemetry before which its last steps are
     """
 
     def __init__(self, runtime: Runtime, servers: TenantServers) -> None:
@@ -150,7 +147,7 @@ class _Passes:
         raise GoOnLater(0 if last < job.newest else FOLLOW_MS)
 
     async def _is_over(self, job: _Job, name: str) -> bool:
-        """Whether the job has ended, and every step that it has said has its row."""
+        """Return whether the job has ended and all its steps have been projected."""
         if job.ended_at is None or self._runtime.clock.now_ms() < job.ended_at + SETTLE_MS:
             return False
         partition = partition_of(job.submitted.job_id.encode())
@@ -229,7 +226,7 @@ class _Passes:
         return steps
 
     async def _report(self, job: _Job, failure: MirrorFailed) -> None:
-        """Tell the job's events of its first failure. A command that is sent again is the same."""
+        """Record the first failure in the job's events. A repeated command is the same."""
         if job.is_reported:
             return
         job_id, tenant = job.submitted.job_id, job.tenant

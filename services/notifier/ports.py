@@ -11,18 +11,18 @@ ANSWER_BYTES_MAX: Final = 1_048_576
 
 
 class ReceiverUnreachable(Exception):
-    """No response this time: name, connection, TLS, or time limit. Worth another try."""
+    """No response this time: name, connection, TLS, or time limit. Worth another try.
+
+    As for `Forbidden`, the message names no host.
+    """
 
 
 @dataclass(frozen=True)
 class WebhookResponse:
-    """What the receiver answered.
+    """Response of a webhook receiver."""
 
-    status: of HTTP; retry_after_ms: the pause that the receiver asked for, if it did.
-    """
-
-    status: int
-    retry_after_ms: Ms | None = None
+    status: int  # HTTP status
+    retry_after_ms: Ms | None = None  # the pause that the receiver asked for, if it did
 
 
 class Mailer(Protocol):
@@ -38,10 +38,10 @@ class Mailer(Protocol):
 
 @dataclass(frozen=True)
 class ServerAnswer:
-    """What a server answered. content: at most ANSWER_BYTES_MAX of it."""
+    """Response of a server."""
 
     status: int
-    content: bytes
+    content: bytes  # its first ANSWER_BYTES_MAX bytes at most
 
 
 class Outbound(Protocol):

@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS mirrors (
   PRIMARY KEY (tenant, job_id)
 );
 """
-#: of tables that a reader of telemetry fills; rows go with their job
+#: tables that a reader of telemetry fills; rows go with their job
 STEPS_DDL: Final = """
 CREATE TABLE IF NOT EXISTS steps (
   tenant text, job_id text, block integer, step integer, document jsonb NOT NULL,

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 
-from schemas.topics import JOB, MODEL
+from schemas.topics import JOB, MODEL, STREAMS
 from services.registry.domain.decide import decide
 from services.registry.domain.evolve import evolve
-from services.registry.domain.lifetime import earliest_erasure
+from services.registry.domain.lifetime import next_erasure
 from services.registry.domain.state import INITIAL, Registry
 from services.registry.effect import erase, erase_work, publish
 from services.registry.project import DDL, ENDED_JOBS, JOB_FILES, VERSION_JOBS, project
 from services.registry.react import react_model
+from tunery.platform.ports import Runtime
+from tunery.platform.settings import SettingsError
 from tunery.provenance.keys import KeyUnusable, load_key
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
@@ -17,15 +19,7 @@ from tunery.runtime.hosts.digests import Digests
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.hosts.reactor import Reactor
-from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import SettingsError
-from tunery.runtime.verbs import Aggregate, Deadline
-
-
-def _deadline(state: Registry) -> Deadline | None:
-    due = earliest_erasure(state)
-    return None if due is None else Deadline(*due)
-
+from tunery.runtime.verbs import Aggregate, deadlines_by_key
 
 MODELS = Aggregate(
     stream=MODEL,
@@ -34,7 +28,7 @@ MODELS = Aggregate(
     state_type=Registry,
     decide=decide,
     evolve=evolve,
-    deadline=_deadline,
+    deadlines=deadlines_by_key(lambda state: state.tenants, next_erasure),
 )
 TODOS = Projection(
     name="registry",
@@ -56,7 +50,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     return (
         owner,
         Digests(runtime, (owner,)),
-        Reactor(runtime, MODEL, react_model),
+        Reactor(runtime, MODEL, react_model, streams=STREAMS),
         Projector(runtime, TODOS),
         EffectHost(
             runtime,

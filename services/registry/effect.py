@@ -22,6 +22,8 @@ from services.registry.project import (
     EraseModelFile,
     EraseVersionWork,
 )
+from tunery.platform.seal.model_names import with_shown_names
+from tunery.platform.seal.sealer import Sealer
 from tunery.provenance.envelopes import signed_bundle
 from tunery.provenance.keys import SigningKey
 from tunery.provenance.materials import bill_of_materials
@@ -33,8 +35,6 @@ from tunery.provenance.statements import (
     lineage_statement,
 )
 from tunery.runtime.blobs.abstract import Blobs
-from tunery.runtime.seal.model_names import with_shown_names
-from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.store.abstract import Store
 from tunery.runtime.verbs import Effect, RetryLater, Send
 from tunery.work.artifact import (
@@ -93,10 +93,7 @@ def erase(blobs: Blobs) -> Effect[EraseModelFile]:
     async def run(row: EraseModelFile, tenant: str, _: int = 1) -> None:
         await blobs.delete(row.blob)
 
-    def exhausted(row: EraseModelFile, tenant: str, failure: str) -> None:
-        return None
-
-    return Effect(kind=ERASE, body=EraseModelFile, run=run, exhausted=exhausted, tries_max=100)
+    return Effect(kind=ERASE, body=EraseModelFile, run=run, unrecorded=True, tries_max=100)
 
 
 def erase_work(blobs: Blobs, store: Store) -> Effect[EraseVersionWork]:
@@ -115,12 +112,7 @@ def erase_work(blobs: Blobs, store: Store) -> Effect[EraseVersionWork]:
             for file in await store.rows(JOB_FILES, {"tenant": tenant, "job_id": job_id}):
                 await blobs.delete(file["blob"])
 
-    def exhausted(row: EraseVersionWork, tenant: str, failure: str) -> None:
-        return None
-
-    return Effect(
-        kind=ERASE_WORK, body=EraseVersionWork, run=run, exhausted=exhausted, tries_max=100
-    )
+    return Effect(kind=ERASE_WORK, body=EraseVersionWork, run=run, unrecorded=True, tries_max=100)
 
 
 def final_key(tenant: str, model_id: str, sha256: str, name: str) -> str:

@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 
+from services.watcher.ends import EndsHost
 from services.watcher.host import WatcherHost
 from services.watcher.settings import WatcherSettings
+from tunery.platform.ports import Runtime
+from tunery.platform.settings import load
 from tunery.runtime.hosts.abstract import Host
-from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import load
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
-    """The one host of the service. Raises SettingsError."""
+    """The hosts of the service. Raises SettingsError."""
     host = WatcherHost(runtime, load(WatcherSettings))
     runtime.figures.add(host.figures)
-    return (host,)
+    return (host, EndsHost(runtime))

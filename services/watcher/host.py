@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from schemas.topics import SPEEDS, TELEMETRY
+from schemas.topics import ENDS, SPEEDS, TELEMETRY
 from schemas.units import Ms
 from services.watcher.processor import Processor
 from services.watcher.settings import WatcherSettings
 from services.watcher.watching import Watching
+from tunery.platform.ports import Runtime
 from tunery.runtime.bus.abstract import Unavailable
-from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.figures import StateValue
 from tunery.runtime.watchdog import beat
 
@@ -39,6 +39,7 @@ class WatcherHost:
             processor = Processor(self._runtime.settings, Path(folder))
             watching = Watching(self._runtime, self._settings, processor.watches, processor.peers)
             processor.on_records(TELEMETRY, watching.take)
+            processor.on_records(ENDS, watching.take_end)
             processor.on_records(SPEEDS, watching.take_speed)
             try:
                 await processor.start()
@@ -51,7 +52,7 @@ class WatcherHost:
                     await processor.stop()
 
     def figures(self) -> Iterator[StateValue]:
-        """What is so now."""
+        """Yield the current metrics."""
         if self._watching is not None:
             yield from self._watching.figures()
 

@@ -6,7 +6,7 @@ from tunery.runtime.telemetry.catalogue import computed, counter
 
 ANOMALIES: Final = counter(
     "tunery_anomalies_total",
-    "Anomalies by kind, as loss_spike or stuck. A kill may count some again",
+    "Recorded anomalies by kind, as loss_spike or stuck. A kill may count some again",
     ("kind",),
 )
 WATCHED: Final = computed("tunery_watched_jobs", "Jobs that the watcher remembers something of")

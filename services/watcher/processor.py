@@ -1,4 +1,4 @@
-"""The application of Faust: reads topics in a group of its own, and keeps tables by their keys.
+"""The application of Faust: reads topics in its own group, and keeps tables by their keys.
 
 Each change of a table is a record of a compacted topic, from which it is read again after a
 crash. All topics are in the catalogue: nothing is created here. Faust writes changes before it
@@ -15,14 +15,18 @@ from faust.auth import OAuthCredentials, SASLCredentials, SSLCredentials
 from faust.types import TP
 from mode.utils.queues import FlowControlEvent
 
-from schemas.topics import PARTITIONS, PEERS, TELEMETRY, WATCHES, Topic
+from schemas.streams import PARTITIONS, Topic
+from schemas.topics import PEERS, TELEMETRY, WATCHES
 from schemas.units import Ms
-from tunery.runtime.bus.grants import processor_group
+from tunery.platform.settings import LogSettings
+from tunery.runtime.bus.groups import processor_group
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.settings import LogSettings
 
 NAME: Final = "watcher"
 COMMIT_S: Final = 1.0  # what is read again after a kill
+#: after so long Faust's watchdog calls a partition idle that has records. It does so for changelogs
+#: of tables, too, which no stream reads.
+WATCHDOG_S: Final = 1e9
 NOISY: Final = ("faust", "mode", "services.watcher.processor")  # each says what it starts and stops
 OnRecord: TypeAlias = Callable[[bytes, bytes, Ms], Awaitable[None]]
 
@@ -32,7 +36,7 @@ class ProcessorStopped(Exception):
 
 
 class KeyTable(faust.Table[bytes, bytes]):
-    """A table whose changes are where the records of their key are, whoever makes them and when."""
+    """A table whose changes are in the partition of their key, whichever process makes them."""
 
     def partition_for_key(self, key: bytes) -> int:
         return partition_of(key)
@@ -76,6 +80,8 @@ class Processor:
             topic_disable_leader=True,
             topic_partitions=PARTITIONS,
             stream_wait_empty=False,
+            stream_processing_timeout=WATCHDOG_S,
+            broker_commit_livelock_soft_timeout=WATCHDOG_S,
             autodiscover=False,
             web_enabled=False,
             datadir=str(folder),
@@ -84,7 +90,7 @@ class Processor:
         self.watches, self.peers = self._table(WATCHES), self._table(PEERS)
 
     def on_records(self, topic: Topic, take: OnRecord) -> None:
-        """What is called with key, value and broker's time of each record; it must not raise."""
+        """Call `take` with key, value and broker time of each record; it must not raise."""
 
         async def process(stream: Any) -> None:
             async for event in stream.events():
@@ -107,7 +113,7 @@ class Processor:
             raise self._app.crash_reason or ProcessorStopped
 
     def partitions(self) -> frozenset[int]:
-        """Those of telemetry that are read here."""
+        """Partitions of telemetry that this process reads."""
         assigned = self._app.consumer.assignment()
         return frozenset(at.partition for at in assigned if at.topic == TELEMETRY.name)
 

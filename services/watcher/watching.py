@@ -10,31 +10,35 @@ import msgspec
 
 from schemas.anomaly import Anomaly, AnomalyKind, RecordAnomaly
 from schemas.ids import NAMESPACE
+from schemas.streams import node_of
 from schemas.telemetry import Step, Telemetry
-from schemas.topics import JOB, SPEEDS, TELEMETRY, node_of
+from schemas.topics import JOB, SPEEDS, TELEMETRY
 from schemas.units import HOUR_MS, Ms
 from services.watcher.domain.peers import LastSpeed, NodeSpeed, compare
 from services.watcher.domain.watch import (
+    AttemptOver,
     Watch,
     WindowSpeed,
+    end_attempt,
     judge_silence,
     mark_lasting,
     observe,
 )
 from services.watcher.metrics import ANOMALIES, EVICTED, WATCHED
 from services.watcher.settings import WatcherSettings
+from tunery.platform.ports import Runtime
 from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.signing import Unproven
 from tunery.runtime.journal.codec import MALFORMED
-from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.figures import StateValue
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.telemetry.metrics import REJECTIONS
 
 LOG: Final = logging.getLogger("tunery.watcher")
 RETRIES: Final = Backoff(100, 5_000)
+UNREACHABLE: Final = (Unavailable, AppendUnknown)  # sent again until it is in the log
 FORGOTTEN_MS: Final[Ms] = HOUR_MS  # of silence: it has ended, or the pool has ended it
 LATE_MS_MAX: Final[Ms] = HOUR_MS  # what was written before shows what is usual, and is no news
 KEY_BYTES_MAX: Final = 200
@@ -43,6 +47,7 @@ PEERS_MAX: Final = (
 )
 _MESSAGE: Final[msgspec.json.Decoder[Telemetry]] = msgspec.json.Decoder(Telemetry)
 _WATCH: Final = msgspec.msgpack.Decoder(Watch)
+_OVER: Final = msgspec.json.Decoder(AttemptOver)
 _SPEED: Final = msgspec.json.Decoder(NodeSpeed)
 _PEERS: Final = msgspec.msgpack.Decoder(dict[str, LastSpeed])
 
@@ -71,7 +76,7 @@ class Watching:
             ANOMALIES.labels(kind)  # 0: so that the first is seen as growth
 
     def figures(self) -> Iterator[StateValue]:
-        """What is so now."""
+        """Yield the current metrics."""
         yield StateValue(WATCHED, (), len(self._last_ms))
 
     async def take(self, key: bytes, value: bytes, at: Ms) -> None:
@@ -93,7 +98,9 @@ class Watching:
             log_event(LOG, logging.ERROR, "telemetry.record_failed", error)
 
     def _is_of_a_node(self, value: bytes, at: Ms) -> bool:
-        """Whether a node has signed this. Which attempts are on it, the gateway's views know."""
+        """Return whether a node has signed this. The gateway's views check that the attempt runs on
+        it.
+        """
         keys = self._runtime.keys
         if not keys.can_check(TELEMETRY.name):
             return True
@@ -118,6 +125,18 @@ class Watching:
                 del self._peers[oldest]
             self._compared_ms[key] = self._runtime.clock.monotonic_ms()
             self._peers[key] = msgspec.msgpack.encode(after)
+        except Exception as error:  # a defect: one record is lost, and no other
+            log_event(LOG, logging.ERROR, "telemetry.record_failed", error)
+
+    async def take_end(self, key: bytes, value: bytes, at: Ms) -> None:
+        """Note the end of an attempt, after which silence is usual. Like `take`, raises nothing."""
+        try:
+            before = self._watch_of(key)
+            watch = end_attempt(before, _OVER.decode(value), at, self._settings.window_ms)
+            if before is None:
+                self._evict_if_full()
+            self._last_ms[key] = self._runtime.clock.monotonic_ms()
+            self._keep(key, watch)
         except Exception as error:  # a defect: one record is lost, and no other
             log_event(LOG, logging.ERROR, "telemetry.record_failed", error)
 
@@ -148,7 +167,9 @@ class Watching:
         self._keep(key, watch)
 
     async def _tell_speed(self, message: Telemetry, closed: WindowSpeed, at: Ms) -> None:
-        """To whoever compares nodes of this type at this work; twice says nothing more."""
+        """Send a figure to the comparison of nodes of this type at this work; repeats change
+        nothing.
+        """
         if not isinstance(message, Step) or not (message.node_type and message.work):
             return
         speed = NodeSpeed(
@@ -163,8 +184,7 @@ class Watching:
         key = f"{message.node_type}/{message.work}".encode()[:KEY_BYTES_MAX]
         value = msgspec.json.encode(speed)
         send = partial(self._runtime.log.send, SPEEDS.name, key, value)
-        errors = (Unavailable, AppendUnknown)
-        await retry(send, errors, clock=self._runtime.clock, backoff=RETRIES)
+        await retry(send, UNREACHABLE, clock=self._runtime.clock, backoff=RETRIES)
 
     async def _judge(self, key: bytes, silent_ms: Ms) -> None:
         watch, settings = self._watch_of(key), self._settings
@@ -175,7 +195,7 @@ class Watching:
         if anomaly is None:
             return
         await self._send(watch.tenant, key.decode(), anomaly)
-        if self._watch_of(key) == watch:  # nothing was heard meanwhile
+        if self._watch_of(key) == watch:  # no step came meanwhile
             self._keep(key, mark_lasting(watch, "stuck"))
 
     async def _send(self, tenant: str, job_id: str, anomaly: Anomaly, node_id: str = "") -> None:
@@ -183,9 +203,7 @@ class Watching:
         command_id = str(uuid5(NAMESPACE, f"{tenant}/{job_id}/{anomaly.key}"))
         body = RecordAnomaly(job_id=job_id, anomaly=anomaly)
         send = partial(self._runtime.sender.send, JOB, tenant, tenant, body, command_id=command_id)
-        errors = (Unavailable, AppendUnknown)
-        await retry(send, errors, clock=self._runtime.clock, backoff=RETRIES)
-        ANOMALIES.labels(anomaly.kind).inc()
+        await retry(send, UNREACHABLE, clock=self._runtime.clock, backoff=RETRIES)
         log_event(
             LOG,
             logging.INFO,
@@ -198,7 +216,9 @@ class Watching:
         )
 
     def _watch_of(self, key: bytes) -> Watch | None:
-        """What is kept of a job; None: nothing, or by another version, which begins anew."""
+        """Return the saved watch of a job; None if there is none or its format is of another
+        version.
+        """
         kept = self._table.get(key)
         try:
             return None if kept is None else _WATCH.decode(kept)

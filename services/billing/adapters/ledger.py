@@ -1,32 +1,30 @@
 """Reads the ledger in PostgreSQL, and makes invoices of it."""
 
-from collections.abc import Mapping
-from typing import Final
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import starmap
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from schemas.account import (
-    PeriodEnded,
-)
-from schemas.billing import (
-    BillingTerms,
-    CreditNote,
-    InvoiceAdjustment,
-    PriceBook,
-    Statement,
-)
-from schemas.topics import PARTITIONS, POOL
+from schemas.account import PeriodEnded
+from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, PriceBook, Statement
+from schemas.streams import PARTITIONS
+from schemas.topics import POOL
 from schemas.units import HOUR_MS, Ms
+from services.billing.adapters.batched import QUERIES_TOGETHER_MAX, BatchedConnection
 from services.billing.adapters.usage import QueryConnection, read_usage
 from tunery.billing.answers import AnswersOfMonth
 from tunery.billing.invoice import BilledMonth, Invoice, close_invoice, is_billable, make_invoices
 from tunery.billing.lines import WHERE_BOOKS_ARE, LedgerRow, PriceMissing
-from tunery.billing.periods import BillShare, Cut, Period, share_of
-from tunery.billing.storage import FOREVER, StorageUse, StoredObject, kept_byte_hours
-from tunery.runtime.store.abstract import Store
+from tunery.billing.periods import BillShare, Cut, Period, in_force, share_of
+from tunery.billing.storage import FOREVER, BookPeriod, StorageUse, StoredObject, storage_of_month
+from tunery.runtime.batching import Batcher
+from tunery.runtime.store.abstract import SavedPosition, Store, StreamPartition
 
-LEDGER: Final = "ledger"  # the projection
-STORAGE: Final = "storage"  # likewise
+# names of the projections
+LEDGER: Final = "ledger"
+STORAGE: Final = "storage"
 ROWS = """
 SELECT kind, job_id, role, lane, price_version, hour_utc, used_gpu_ms, gpu_ms, cause,
     device, accelerator, spot, tokens,
@@ -36,7 +34,7 @@ ORDER BY hour_utc, job_id, journal_partition, incarnation, journal_offset, lease
 """
 TENANT = "SELECT soft_gpu_ms, price_version FROM tenants WHERE tenant = $1"
 PRICES = "SELECT book::text FROM prices"
-TERMS = "SELECT terms::text FROM billing_terms WHERE tenant = $1"
+TERMS = "SELECT from_month, terms::text FROM billing_terms WHERE tenant = $1"
 MONTHS = """
 SELECT period, ended::text, statement::text FROM statements WHERE tenant = $1 ORDER BY period
 """
@@ -44,10 +42,14 @@ NOTES = "SELECT note::text FROM credit_notes WHERE tenant = $1 AND period = $2 O
 KEPT = """
 SELECT bytes, since, until FROM storage WHERE tenant = $1 AND until > $2 AND since < $3
 """
+HELD_BOOKS = "SELECT since, price_version FROM held_books WHERE tenant = $1 AND since < $2"
+# Counted before their book was kept: by that of the month's end, $4, as invoices said then.
 ANSWERS = """
-SELECT coalesce(sum(prompt_tokens), 0)::bigint, coalesce(sum(cached_tokens), 0)::bigint,
-    coalesce(sum(completion_tokens), 0)::bigint
+SELECT coalesce(nullif(price_version, ''), $4) AS price_version,
+    sum(prompt_tokens)::bigint AS prompt_tokens, sum(cached_tokens)::bigint AS cached_tokens,
+    sum(completion_tokens)::bigint AS completion_tokens
 FROM answers WHERE tenant = $1 AND hour_utc >= $2 AND hour_utc < $3
+GROUP BY 1 ORDER BY 1
 """
 ADJUSTMENTS = """
 SELECT reference, reason, currency, amount_micro
@@ -75,47 +77,59 @@ async def read_invoices(
     if not plans:
         raise NoTenant(tenant)
     months = {row["period"]: row for row in await connection.fetch(MONTHS, tenant)}
-    closed = [
-        msgspec.json.decode(row["statement"], type=Statement)
-        for row in months.values()
-        if row["statement"] is not None
-    ]
+    closed = _closed(months.values())
     ended = None
     if month.name in months and months[month.name]["ended"] is not None:
         ended = msgspec.json.decode(months[month.name]["ended"], type=PeriodEnded)
-    terms = await _terms(connection, tenant)
+    terms = await _terms(connection, tenant, month)
     price_version = plans[0]["price_version"] if ended is None else ended.price_version
     billed = BilledMonth(
         tenant=tenant,
         month=month,
         soft_gpu_ms=plans[0]["soft_gpu_ms"] if ended is None else ended.soft_gpu_ms,
-        currency=_currency(books, plans[0]["price_version"]),
+        currency=_currency(books, price_version),
         terms=terms if ended is None or ended.terms is None else ended.terms,
         seller=seller,
         adjustments=await _adjustments(connection, tenant, month),
         notes=await _notes(connection, tenant, month),
         ended=ended is not None,
-        storage=await _storage(connection, tenant, month, price_version, now),
+        storage=await _storage(connection, tenant, month, now),
         answers=await _answers(connection, tenant, month, price_version),
-        statement={entry.period: entry for entry in closed}.get(month.name),
+        closed={name: entry for name, entry in closed.items() if name < month.name},
+        statement=closed.get(month.name),
     )
-    usage = await read_usage(connection, tenant, share_of(month, closed), books)
+    share = share_of(month, list(closed.values()))
+    usage = await read_usage(connection, tenant, share, books, closed)
     return make_invoices(billed, usage, books)
+
+
+class Positions(Protocol):
+    """Part of a store that is needed to read how far a projection is."""
+
+    async def positions(self, projection: str) -> Mapping[StreamPartition, SavedPosition]:
+        """Return the saved position of each partition: how far its rows are written."""
+
+
+async def read_reached(store: Positions) -> Cut:
+    """How far the ledger has the pool's journal. Raises StoreUnavailable."""
+    saved = await store.positions(LEDGER)
+    positions = [saved[POOL.name, partition].position for partition in range(PARTITIONS)]
+    return Cut(
+        offsets=tuple(position.offset for position in positions),
+        incarnations=tuple(position.acceptance.incarnation for position in positions),
+    )
 
 
 class PostgresBooks:
     """Implements the port `Books`."""
 
     def __init__(self, store: Store, connection: QueryConnection, seller: str = "") -> None:
-        self._store, self._connection, self._seller = store, connection, seller
+        self._store, self._seller = store, seller
+        self._connection = BatchedConnection(connection)
+        self._statements = Batcher(self._make_statements, QUERIES_TOGETHER_MAX)
 
     async def reached(self) -> Cut:
-        saved = await self._store.positions(LEDGER)
-        positions = [saved[POOL.name, partition].position for partition in range(PARTITIONS)]
-        return Cut(
-            offsets=tuple(position.offset for position in positions),
-            incarnations=tuple(position.acceptance.incarnation for position in positions),
-        )
+        return await read_reached(self._store)
 
     async def stored(self) -> Mapping[tuple[str, int], int]:
         saved = await self._store.positions(STORAGE)
@@ -123,10 +137,22 @@ class PostgresBooks:
 
     async def statement(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
         """The bills of a closed month. Raises PriceMissing."""
+        statement = await self._statements((tenant, ended, share))
+        if isinstance(statement, BaseException):
+            raise statement
+        return statement
+
+    async def _make_statements(
+        self, closings: Sequence[tuple[str, PeriodEnded, BillShare]]
+    ) -> Sequence[Statement | BaseException]:
+        """Make bills side by side, so that each query runs once for all of them."""
+        return await asyncio.gather(*starmap(self._make, closings), return_exceptions=True)
+
+    async def _make(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
         month, cut = share.month, share.cut
         books = await read_prices(self._connection)
-        plans = await self._connection.fetch(TENANT, tenant)
-        currency = _currency(books, plans[0]["price_version"] if plans else "")
+        currency = _currency(books, ended.price_version)
+        closed = _closed(await self._connection.fetch(MONTHS, tenant))
         billed = BilledMonth(
             tenant=tenant,
             month=month,
@@ -135,12 +161,11 @@ class PostgresBooks:
             terms=ended.terms or BillingTerms(),
             seller=self._seller,
             adjustments=await _adjustments(self._connection, tenant, month),
-            storage=await _storage(
-                self._connection, tenant, month, ended.price_version, month.end_ms
-            ),
+            storage=await _storage(self._connection, tenant, month, month.end_ms),
             answers=await _answers(self._connection, tenant, month, ended.price_version),
+            closed={name: entry for name, entry in closed.items() if name < month.name},
         )
-        usage = await read_usage(self._connection, tenant, share, books)
+        usage = await read_usage(self._connection, tenant, share, books, closed)
         invoices = make_invoices(billed, usage, books)
         own = {invoice.currency: invoice for invoice in invoices}.get(currency)
         return Statement(
@@ -156,8 +181,17 @@ class PostgresBooks:
         )
 
 
+def _closed(months: Iterable[Mapping[str, Any]]) -> dict[str, Statement]:
+    """The months that are closed, by name, the oldest first."""
+    return {
+        row["period"]: msgspec.json.decode(row["statement"], type=Statement)
+        for row in months
+        if row["statement"] is not None
+    }
+
+
 def _currency(books: Mapping[str, PriceBook], version: str) -> str:
-    """That of the tenant's price book. Raises PriceMissing."""
+    """The currency of a price book. Raises PriceMissing."""
     if version not in books:
         raise PriceMissing(f"no price book {version!r} on the log; {WHERE_BOOKS_ARE}")
     return books[version].currency
@@ -179,31 +213,25 @@ async def read_rows(
 
 
 async def _storage(
-    connection: QueryConnection, tenant: str, month: Period, price_version: str, now: Ms
-) -> StorageUse:
+    connection: QueryConnection, tenant: str, month: Period, now: Ms
+) -> tuple[StorageUse, ...]:
     rows = await connection.fetch(KEPT, tenant, month.first_hour * HOUR_MS, month.end_ms)
+    held = await connection.fetch(HELD_BOOKS, tenant, month.end_ms)
     kept = (StoredObject(**row) for row in rows)
-    byte_hours = kept_byte_hours(kept, month, now)
-    return StorageUse(price_version=price_version, byte_hours=byte_hours)
+    return storage_of_month(kept, (BookPeriod(**row) for row in held), month, now)
 
 
 async def _answers(
     connection: QueryConnection, tenant: str, month: Period, price_version: str
-) -> AnswersOfMonth:
-    ((read, cached, written),) = await connection.fetch(
-        ANSWERS, tenant, month.first_hour, month.end_hour
-    )
-    return AnswersOfMonth(
-        price_version=price_version,
-        prompt_tokens=read,
-        cached_tokens=cached,
-        completion_tokens=written,
-    )
+) -> tuple[AnswersOfMonth, ...]:
+    rows = await connection.fetch(ANSWERS, tenant, month.first_hour, month.end_hour, price_version)
+    return tuple(AnswersOfMonth(**row) for row in rows)
 
 
-async def _terms(connection: QueryConnection, tenant: str) -> BillingTerms:
+async def _terms(connection: QueryConnection, tenant: str, month: Period) -> BillingTerms:
     rows = await connection.fetch(TERMS, tenant)
-    return msgspec.json.decode(rows[0][0], type=BillingTerms) if rows else BillingTerms()
+    encoded = in_force({row["from_month"]: row["terms"] for row in rows}, month.name, None)
+    return BillingTerms() if encoded is None else msgspec.json.decode(encoded, type=BillingTerms)
 
 
 async def _adjustments(

@@ -11,14 +11,14 @@ import msgspec
 
 from schemas.account import PRICES_PARTITION, ImportPrices
 from schemas.billing import PriceBook
-from schemas.model import GLOBAL
+from schemas.streams import GLOBAL
 from schemas.topics import ACCOUNT
 from tunery.billing.books import refuse_book
 from tunery.billing.lines import PriceMissing
 from tunery.plan.price import PRICES_DIR, SUFFIX, PriceBookError, load_price_books
+from tunery.platform.ports import Runtime
+from tunery.platform.settings import read_files
 from tunery.runtime.hosts.abstract import Host
-from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import read_files
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import wait_forever
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from schemas.billing import PriceBook
+from schemas.billing import PriceBook, Statement
 from schemas.units import GpuMs
 from tunery.billing.lines import BilledUsage, EarlierUse, LedgerRow, PricedJob, PricedUse
 from tunery.billing.periods import BillShare, Cut
@@ -29,22 +29,23 @@ WHERE tenant = $1 AND journal_partition = {partition} AND hour_utc < $2 AND {lat
 """
 BEFORE = """
 SELECT job_id, lane, price_version, role, device, accelerator, spot,
-    sum(gpu_ms)::bigint, sum(tokens)::bigint
+    sum(gpu_ms)::bigint AS gpu_ms, sum(tokens)::bigint AS tokens
 FROM ledger WHERE tenant = $1 AND job_id = ANY($2) AND hour_utc < $3 AND {earlier}
 GROUP BY job_id, lane, price_version, role, device, accelerator, spot
 """
-# What earlier bills have of a month that late rows are of: their tiers depend on all of it.
+# What earlier bills have of a month that late rows are of: tiers and overage depend on all of it.
 MONTH_BEFORE = """
-SELECT job_id, lane, price_version, role, device, accelerator, spot,
-    sum(gpu_ms)::bigint, sum(tokens)::bigint
+SELECT hour_utc, job_id, lane, price_version, role, device, accelerator, spot,
+    sum(gpu_ms)::bigint AS gpu_ms, sum(tokens)::bigint AS tokens
 FROM ledger
-WHERE tenant = $1 AND hour_utc >= $2 AND hour_utc < $3 AND price_version = ANY($4) AND {earlier}
-GROUP BY job_id, lane, price_version, role, device, accelerator, spot
+WHERE tenant = $1 AND hour_utc >= $2 AND hour_utc < $3 AND {earlier}
+    AND ($4::text[] IS NULL OR price_version = ANY($4))
+GROUP BY hour_utc, job_id, lane, price_version, role, device, accelerator, spot
 """
 
 
 class QueryConnection(Protocol):
-    """What is used of an asyncpg connection or pool; its search path names billing's schema."""
+    """The used part of an asyncpg connection or pool; its search path is billing's schema."""
 
     async def fetch(self, query: str, *args: Any) -> Sequence[Any]:
         """All rows of the query."""
@@ -55,8 +56,9 @@ async def read_usage(
     tenant: str,
     share: BillShare,
     books: Mapping[str, PriceBook],
+    closed: Mapping[str, Statement],
 ) -> BilledUsage:
-    """What of the ledger is on a bill, summed by line.
+    """Return the usage in the ledger that a bill charges, summed by line.
 
     A month is closed by its lines too, not by sums of jobs: overage and discounts depend on hours.
     """
@@ -79,13 +81,13 @@ async def read_usage(
         earlier = _compare(share.late, "<", arguments)
     before = await connection.fetch(BEFORE.format(earlier=earlier), *arguments.values)
     times, trained = dict[PricedUse, GpuMs](), Counter[PricedJob]()
-    for *use, gpu_ms, tokens in before:
+    for *use, gpu_ms, tokens in (row.values() for row in before):
         job = PricedJob(*use[:3])
         times[PricedUse(job, *use[3:])] = gpu_ms
         trained[job] += tokens
     months = [
         use
-        for late in late_months(rows, month, books)
+        for late in late_months(rows, month, books, closed)
         async for use in _month_before(connection, tenant, share, late)
     ]
     return BilledUsage(
@@ -101,9 +103,10 @@ async def _month_before(
         arguments.add(value)
     earlier = "TRUE" if share.late is None else _compare(share.late, "<", arguments)
     query = MONTH_BEFORE.format(earlier=earlier)
-    for *use, gpu_ms, tokens in await connection.fetch(query, *arguments.values):
+    rows = await connection.fetch(query, *arguments.values)
+    for hour_utc, *use, gpu_ms, tokens in (row.values() for row in rows):
         priced = PricedUse(PricedJob(*use[:3]), *use[3:])
-        yield EarlierUse(late.month.name, priced, gpu_ms, tokens)
+        yield EarlierUse(hour_utc, priced, gpu_ms, tokens)
 
 
 class _Arguments:

@@ -42,18 +42,13 @@ from schemas.integrations import (
     TrackingServerRemoved,
     TrackingServerSet,
 )
-from schemas.model import GLOBAL
 from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.reasons import refusing
-from services.billing.domain import endpoints, plans, prepaid, statements
+from schemas.streams import GLOBAL
+from services.billing.domain import endpoints, plans, prepaid, statements, terms
 from services.billing.domain.erasure import decide_erasure, refuse_erased
-from services.billing.domain.state import (
-    KEYS_MAX,
-    Accounts,
-    AccountState,
-    ApiKey,
-)
+from services.billing.domain.state import KEYS_MAX, Accounts, AccountState, ApiKey
 from tunery.billing.answers import answer_costs
 from tunery.billing.books import refuse_book
 from tunery.runtime.journal.senders import refuse_withdrawn
@@ -76,7 +71,7 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
         return erased
     match command:
         case SetPlan() | SuspendTenant() | ResumeTenant():
-            return plans.decide(tenant, command, ctx)
+            return plans.decide(tenant, command, ctx, state.books)
         case CreateKey():
             return _create_key(tenant, command, ctx)
         case RotateKey():
@@ -94,22 +89,26 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
         case EraseTenant() | RecordErasedPart():
             return decide_erasure(tenant, command, ctx)
         case CountAnswers():  # sent again after a doubt, it is dropped by its source
-            book = state.books.get(tenant.terms.price_version)
-            costs = answer_costs(command.uses, book)
-            return (AnswersCounted(uses=command.uses, costs=costs),)
+            version = plans.terms_at(tenant, ctx.at).price_version
+            costs = answer_costs(command.uses, state.books.get(version))
+            return (AnswersCounted(uses=command.uses, costs=costs, price_version=version),)
         case RevokePrepaid():
-            return prepaid.revoke(tenant.prepaid, command)
-        case AdjustInvoice() | CloseInvoice() | GrantPrepaid() | SetBillingTerms():
-            return statements.decide(tenant, command, ctx, _currency(state, tenant))
+            currency = plans.currency_at(tenant, ctx.at, state.books)
+            return prepaid.revoke(tenant.prepaid, command, currency)
+        case GrantPrepaid():
+            currency = plans.currency_at(tenant, ctx.at, state.books)
+            return prepaid.grant(tenant.prepaid, command, ctx, currency)
+        case SetBillingTerms():
+            return terms.set_terms(tenant, command, ctx, state.books)
+        case AdjustInvoice() | CloseInvoice():
+            return statements.decide(tenant, command, ctx)
         case Tick():
-            return (*plans.due_plan(tenant, ctx), *statements.decide(tenant, command, ctx))
+            return (
+                *plans.due_plan(tenant, ctx),
+                *statements.decide(tenant, command, ctx),
+            )
         case _:
             assert_never(command)
-
-
-def _currency(state: Accounts, tenant: AccountState) -> str | None:
-    book = state.books.get(tenant.terms.price_version)
-    return None if book is None else book.currency
 
 
 def _without_tenant(command: Command, ctx: Context) -> tuple[Event, ...]:
@@ -124,7 +123,8 @@ def _create_tenant(state: Accounts, command: CreateTenant, ctx: Context) -> tupl
     if ctx.key in state.tenants:
         return reject(errors.ALREADY_EXISTS, refusing("tenant_exists", tenant=ctx.key), "id")
     wrong = plans.wrong_limits(command.terms.limits)
-    return wrong or (TenantCreated(name=command.name, terms=command.terms),)
+    terms = plans.with_price(command.terms, state.books)
+    return wrong or (TenantCreated(name=command.name, terms=terms),)
 
 
 def _import_prices(
@@ -184,7 +184,7 @@ def _revoke_key(tenant: AccountState, command: RevokeKey) -> tuple[Event, ...]:
 
 
 def _may_revoke(tenant: AccountState, key: ApiKey, secret: Sha256 | None) -> bool:
-    """Whether a key may be revoked: by operators, by itself, or with the scope KEYS_SCOPE."""
+    """Return whether the caller (operators, the key itself, or KEYS_SCOPE) may revoke a key."""
     if secret in (None, key.sha256):
         return True
     asking = (own for own in tenant.keys.values() if own.sha256 == secret and not own.revoked)

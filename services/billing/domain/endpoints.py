@@ -206,7 +206,7 @@ def _announce(tenant: AccountState, command: Announce) -> tuple[Event, ...]:
     """One delivery for each confirmed endpoint that subscribes to this type now.
 
     The delivery's id follows from event and endpoint, so an event announced twice cannot open a
-    second delivery while the first is open. Reactions are decided only once anyway.
+    second delivery while the first is open. One with the same source is not decided again at all.
     """
     free_count, event = DELIVERIES_OPEN_MAX - len(tenant.deliveries), command.event
     due = []

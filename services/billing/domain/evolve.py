@@ -1,4 +1,4 @@
-"""Fold of the `account` journal: total, whatever the order of events."""
+"""Fold of the `account` journal: total for any order of events."""
 
 from typing import TypeAlias, TypeVar, assert_never
 
@@ -29,9 +29,7 @@ from schemas.account import (
     TenantSuspended,
 )
 from schemas.answers import AnswersCounted
-from schemas.billing import (
-    Statement,
-)
+from schemas.billing import Statement
 from schemas.endpoints import CONFIRMATION_REQUESTED, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.erasure import ErasureEvent, ErasurePartDone, TenantErased, TenantErasureBegun
@@ -110,7 +108,9 @@ Changed: TypeAlias = (
 def _evolved(tenant: AccountState, event: Changed, ctx: Context) -> AccountState:
     match event:
         case PlanSet():
-            month = period_of(ctx.at).name
+            # a scheduled plan is written late where the owner was away, even months later
+            since = ctx.at if event.effective_at is None else event.effective_at
+            month = period_of(since).name
             soft = tenant.soft_gpu_ms.set(month, event.terms.limits.soft_gpu_ms)
             return replace(
                 tenant,
@@ -139,7 +139,8 @@ def _evolved(tenant: AccountState, event: Changed, ctx: Context) -> AccountState
         case InvoiceAdjusted():
             return _with_adjustment(tenant, event.adjustment.reference, event.period)
         case BillingTermsSet():
-            return replace(tenant, billing=event.terms)
+            month = event.from_month or tenant.period
+            return replace(tenant, billing=tenant.billing.set(month, event.terms))
         case CreditNoteIssued():
             return _credit_invoice(tenant, event)
         case PrepaidGranted() | PrepaidExpired() | PrepaidRevoked():
@@ -181,6 +182,7 @@ def _close_month(tenant: AccountState, statement: Statement) -> AccountState:
         closed=statement,
         soft_gpu_ms=_later(tenant.soft_gpu_ms, following.name),
         price_versions=_later(tenant.price_versions, following.name),
+        billing=_later(tenant.billing, following.name),
         adjustments=Map({name: month for name, month in known if month >= statement.period}),
         adjusted=Map({month: n for month, n in counts if month >= statement.period}),
         issued=tenant.issued.set(statement.period, Map(issued)) if issued else tenant.issued,

@@ -11,9 +11,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas import errors
-from schemas.account import (
-    Event,
-)
+from schemas.account import Event
 from schemas.billing import Bill, PrepaidCredit, PrepaidUse
 from schemas.envelope import Context, Reason, Rejected
 from schemas.prepaid import (
@@ -56,14 +54,18 @@ def grant(
     return (PrepaidGranted(credit=credit, first_month=month),)
 
 
-def revoke(balances: Balances, command: RevokePrepaid) -> tuple[Event, ...]:
-    """Takes back what is left of a credit, unless it comes from an invoice below zero."""
+def revoke(balances: Balances, command: RevokePrepaid, currency: str | None) -> tuple[Event, ...]:
+    """Takes back what is left of a credit, unless it comes from an invoice below zero.
+
+    Such a credit too, where the tenant's prices have another currency by now: no bill may come that
+    it pays, and it is to be paid back. currency: of the prices; None: it is not known.
+    """
     reference = command.reference
     balance = balances.get(reference)
     if balance is None:
         missing = refusing("prepaid_missing", reference=reference)
         return (Rejected(code=errors.NOT_FOUND, reason=missing, param="reference"),)
-    if reference.startswith(CARRIED):
+    if reference.startswith(CARRIED) and currency in (None, balance.credit.currency):
         reserved = refusing("prepaid_reserved", reference=reference)
         return (Rejected(code=errors.MALFORMED, reason=reserved, param="reference"),)
     if not balance.left_micro:

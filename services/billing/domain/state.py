@@ -5,17 +5,8 @@ from typing import Final
 from immutables import Map
 from msgspec import Struct
 
-from schemas.account import (
-    PlanChange,
-    PlanTerms,
-)
-from schemas.billing import (
-    BillingTerms,
-    PrepaidCredit,
-    PriceBook,
-    Statement,
-    TaxRate,
-)
+from schemas.account import PlanChange, PlanTerms
+from schemas.billing import BillingTerms, PrepaidCredit, PriceBook, Statement, TaxRate
 from schemas.endpoints import EndpointTerms
 from schemas.envelope import Sha256
 from schemas.erasure import ErasedPart, ErasurePart
@@ -36,39 +27,36 @@ class ApiKey(Struct, frozen=True, kw_only=True):
     expires_at: Ms | None = None
 
     def works_at(self, at: Ms) -> bool:
-        """Whether it is neither revoked nor expired."""
+        """Return whether the key is neither revoked nor expired at a time."""
         return not self.revoked and (self.expires_at is None or at < self.expires_at)
 
 
 class WebhookEndpoint(Struct, frozen=True, kw_only=True):
-    """`previous_until`: until then deliveries carry the signature of the secret before, too.
-
-    `unconfirmed_since`: when a code was asked for; None: the endpoint gets deliveries.
-    """
+    """Webhook endpoint of a tenant."""
 
     terms: EndpointTerms
+    # until then deliveries carry the signature of the old secret as well
     previous_until: Ms | None = None
+    # when a code was asked for; None: the endpoint gets deliveries
     unconfirmed_since: Ms | None = None
 
 
 class IssuedInvoice(Struct, frozen=True, kw_only=True):
-    """What credit notes need to know of an invoice. `credited_micro`: net, by its credit notes."""
+    """Issued invoice as credit notes need it."""
 
     number: str
     net_micro: Micro
     rates: tuple[TaxRate, ...]
-    credited_micro: Micro = 0
+    credited_micro: Micro = 0  # net sum of its credit notes
 
 
 class PrepaidBalance(Struct, frozen=True, kw_only=True):
-    """A prepaid credit: `first_month`: the first that it may pay; what was used, and what has
-    expired or was revoked.
-    """
+    """Prepaid credit, and what is left of it."""
 
     credit: PrepaidCredit
-    first_month: str
+    first_month: str  # the first month whose invoice it may pay
     used_micro: Micro = 0
-    expired_micro: Micro = 0
+    expired_micro: Micro = 0  # what has expired or was revoked
 
     @property
     def left_micro(self) -> Micro:
@@ -76,10 +64,10 @@ class PrepaidBalance(Struct, frozen=True, kw_only=True):
 
 
 class Erasure(Struct, frozen=True, kw_only=True):
-    """The erasure of a tenant. `parts`: those that are gone, in their order."""
+    """Erasure of a tenant."""
 
     begun_at: Ms
-    parts: tuple[ErasedPart, ...] = ()
+    parts: tuple[ErasedPart, ...] = ()  # erased parts, in the order in which their erasure ended
 
     @property
     def names(self) -> tuple[ErasurePart, ...]:
@@ -87,48 +75,38 @@ class Erasure(Struct, frozen=True, kw_only=True):
 
 
 class AccountState(Struct, frozen=True, kw_only=True):
-    """`deliveries` are the open ones: delivery id → endpoint id.
-
-    `period`: the oldest month that is not closed; `closes_at`: when it will be, None while it is
-    being closed. `closed`: the month before. `scheduled`: a plan that is to come.
-    `soft_gpu_ms`: month → limit at its end, where it changed, from that which binds `period` on;
-    `price_versions`: likewise the price book.
-    `adjustments`: reference → month, of `closed` and later. `issued`: month → currency →
-    invoice. `adjusted`: month → how many of `adjustments`. `invoices`, `credit_notes`: how many
-    there are. `prepaid`: by reference. `codes_mailed`: when, of the last day.
-    `erasure`: None: the tenant is not erased.
-    """
+    """Account of one tenant."""
 
     terms: PlanTerms
-    scheduled: PlanChange | None = None
+    scheduled: PlanChange | None = None  # plan that is to come
     suspended: bool = False
     keys: Map[str, ApiKey] = Map()
     endpoints: Map[str, WebhookEndpoint] = Map()
-    deliveries: Map[str, str] = Map()
-    codes_mailed: tuple[Ms, ...] = ()
-    adjustments: Map[str, str] = Map()
-    adjusted: Map[str, int] = Map()
-    period: str
-    closes_at: Ms | None
-    closed: Statement | None = None
-    billing: BillingTerms = BillingTerms()
+    deliveries: Map[str, str] = Map()  # open deliveries: id of the delivery → id of the endpoint
+    codes_mailed: tuple[Ms, ...] = ()  # times of the last day at which codes were mailed
+    adjustments: Map[str, str] = Map()  # reference → month, of the month `closed` and later
+    adjusted: Map[str, int] = Map()  # month → number of its adjustments
+    period: str  # the oldest month that is not closed
+    closes_at: Ms | None  # when that month will be closed; None: it is being closed
+    closed: Statement | None = None  # the month before
+    billing: Map[str, BillingTerms] = Map()  # terms of invoices by month, also of months to come
+    # month → limit at its end, where it changed, from the one that binds `period` on
     soft_gpu_ms: Map[str, GpuMs] = Map()
-    price_versions: Map[str, str] = Map()
-    issued: Map[str, Map[str, IssuedInvoice]] = Map()
+    price_versions: Map[str, str] = Map()  # month → price book at its end, in the same way
+    issued: Map[str, Map[str, IssuedInvoice]] = Map()  # month → currency → invoice
+    # invoices, credit_notes: how many were issued
     invoices: int = 0
     credit_notes: int = 0
-    prepaid: Map[str, PrepaidBalance] = Map()
-    erasure: Erasure | None = None
+    prepaid: Map[str, PrepaidBalance] = Map()  # prepaid credits by reference
+    erasure: Erasure | None = None  # None: the tenant is not erased
 
 
 class Accounts(Struct, frozen=True, kw_only=True):
-    """State of one partition. `tenants`: by id; `books`: price books by version, of everybody;
-    `withdrawn`: number of the last key that is withdrawn, by node id.
-    """
+    """State of one partition."""
 
-    tenants: Map[str, AccountState] = Map()
-    books: Map[str, PriceBook] = Map()
-    withdrawn: Map[str, int] = Map()
+    tenants: Map[str, AccountState] = Map()  # accounts by tenant
+    books: Map[str, PriceBook] = Map()  # price books of all tenants, by version
+    withdrawn: Map[str, int] = Map()  # number of the last withdrawn key, by node id
 
 
 INITIAL: Final = Accounts()

@@ -1,87 +1,52 @@
 """Bills over time: when a month is closed, and what operators add to one or give back."""
 
-from collections.abc import Iterator
-from typing import Final, TypeVar, assert_never
+from typing import assert_never
 
-from immutables import Map
 from msgspec.structs import replace
 
 from schemas import errors
 from schemas.account import (
     AdjustInvoice,
-    BillingTermsSet,
     CloseInvoice,
     CreditNoteIssued,
     Event,
     InvoiceAdjusted,
     InvoiceClosed,
     PeriodEnded,
-    SetBillingTerms,
 )
-from schemas.billing import (
-    Bill,
-    BillingTerms,
-    CreditNote,
-    InvoiceAdjustment,
-)
+from schemas.billing import Bill, BillingTerms, CreditNote, InvoiceAdjustment
 from schemas.envelope import Context, Rejected, Tick, reject
-from schemas.prepaid import GrantPrepaid
 from schemas.reasons import refusing
-from schemas.units import AMOUNT_MICRO_MAX, DAY_MS, PPM, Micro, Ms
+from schemas.units import AMOUNT_MICRO_MAX, DAY_MS, Micro, Ms
 from services.billing.domain import prepaid
 from services.billing.domain.state import ADJUSTMENTS_MAX, AccountState, IssuedInvoice
-from tunery.billing.contract import refuse_contract
 from tunery.billing.currency import is_currency, round_to_minor
 from tunery.billing.invoice import tax_amounts
-from tunery.billing.periods import period, period_of
-
-Term = TypeVar("Term")
-TAXES_MAX: Final = 5
-DUE_DAYS_MAX: Final = 365
+from tunery.billing.periods import in_force, period, period_of
 
 
-def earliest(tenants: Map[str, AccountState]) -> tuple[Ms, str] | None:
-    """The next moment at which a month of some tenant is to be closed, or its plan changes."""
-    due = ((moment, key) for key, tenant in tenants.items() for moment in _moments(tenant))
-    return min(due, default=None)
-
-
-def _moments(tenant: AccountState) -> Iterator[Ms]:
-    if tenant.closes_at is not None:
-        yield tenant.closes_at
-    if tenant.scheduled is not None:
-        yield tenant.scheduled.effective_at
+def deadline_of(tenant: AccountState) -> Ms | None:
+    """The next moment at which a month of the tenant is to be closed, or its plan changes."""
+    scheduled = None if tenant.scheduled is None else tenant.scheduled.effective_at
+    moments = (moment for moment in (tenant.closes_at, scheduled) if moment is not None)
+    return min(moments, default=None)
 
 
 def decide(
     tenant: AccountState,
-    command: AdjustInvoice | CloseInvoice | GrantPrepaid | SetBillingTerms | Tick,
+    command: AdjustInvoice | CloseInvoice | Tick,
     ctx: Context,
-    currency: str | None = None,
 ) -> tuple[Event, ...]:
-    """What follows from a command about a month and its bill.
-
-    currency: of the tenant's price book, None: the book is not on the log yet.
-    """
+    """Decide a command that concerns a month and its bill."""
     match command:
         case AdjustInvoice():
             return _adjust(tenant, command, ctx)
-        case GrantPrepaid():
-            return prepaid.grant(tenant.prepaid, command, ctx, currency)
         case CloseInvoice():
             return _close(tenant, command, ctx)
-        case SetBillingTerms():
-            return _set_terms(tenant, command.terms, currency)
         case Tick():
             return _tick(tenant, ctx)
         case _:
             assert_never(command)
-
-
-def at_month_end(changes: Map[str, Term], month: str, now: Term) -> Term:
-    """The term of a plan that was in force at the month's end, whatever it is `now`."""
-    name = max((name for name in changes if name <= month), default=None)
-    return now if name is None else changes[name]
 
 
 def _tick(tenant: AccountState, ctx: Context) -> tuple[Event, ...]:
@@ -90,27 +55,12 @@ def _tick(tenant: AccountState, ctx: Context) -> tuple[Event, ...]:
     month, terms = tenant.period, tenant.terms
     ended = PeriodEnded(
         period=month,
-        soft_gpu_ms=at_month_end(tenant.soft_gpu_ms, month, terms.limits.soft_gpu_ms),
+        soft_gpu_ms=in_force(tenant.soft_gpu_ms, month, terms.limits.soft_gpu_ms),
         before=tenant.closed,
-        terms=tenant.billing,
-        price_version=at_month_end(tenant.price_versions, month, terms.price_version),
+        terms=in_force(tenant.billing, month, BillingTerms()),
+        price_version=in_force(tenant.price_versions, month, terms.price_version),
     )
     return (ended,)
-
-
-def _set_terms(
-    tenant: AccountState, terms: BillingTerms, currency: str | None
-) -> tuple[Event, ...]:
-    if len(terms.taxes) > TAXES_MAX:
-        return reject(errors.MALFORMED, refusing("taxes_at_most", limit=TAXES_MAX), "taxes")
-    if any(not 0 <= rate.rate_ppm <= PPM for rate in terms.taxes):
-        return reject(errors.MALFORMED, refusing("tax_out_of_range"), "taxes")
-    if not 0 <= terms.due_days <= DUE_DAYS_MAX:
-        wrong = refusing("due_days_out_of_range", limit=DUE_DAYS_MAX)
-        return reject(errors.MALFORMED, wrong, "due_days")
-    if refused := refuse_contract(terms, currency):
-        return reject(errors.MALFORMED, *refused)
-    return () if terms == tenant.billing else (BillingTermsSet(terms=terms),)
 
 
 def _close(tenant: AccountState, command: CloseInvoice, ctx: Context) -> tuple[Event, ...]:

@@ -13,10 +13,10 @@ CHARACTER_TOKENS_MAX: Final = 8  # tokens that one character can take
 
 @dataclass(frozen=True)
 class TokenText:
-    """A token with the end of its text in the answer. logprob: as OpenAI's API tells it."""
+    """A token with the end of its text in the answer."""
 
     end: int
-    logprob: dict[str, Any] | None
+    logprob: dict[str, Any] | None  # log-probability in the form of OpenAI's API
 
 
 class AnswerText:
@@ -28,11 +28,11 @@ class AnswerText:
         self._ids: list[int] = []
         self._text = ""
         self._sent = 0  # characters
-        self._tokens: list[TokenText] = []  # that were not told yet
+        self._tokens: list[TokenText] = []  # not sent yet
         self.stopped = False
 
     def add(self, token: int, logprob: dict[str, Any] | None = None) -> None:
-        """The answer goes on with a token. After `stopped` nothing counts any more."""
+        """The answer continues with a token. After `stopped` nothing counts any more."""
         self._ids.append(token)
         text = self._decode(self._ids)
         if not text.endswith(PART_OF_CHARACTER) or self._is_broken():
@@ -43,7 +43,7 @@ class AnswerText:
             self._text, self.stopped = self._text[: min(begins)], True
 
     def take(self, *, complete: bool = False) -> tuple[str, tuple[dict[str, Any], ...]]:
-        """What can be told now and was not told before: text, and log-probabilities of its tokens.
+        """Return new text that is safe to send, and the log-probabilities of its tokens.
 
         complete: no token comes any more
         """
@@ -56,7 +56,7 @@ class AnswerText:
         return text, tuple(token.logprob for token in ready if token.logprob is not None)
 
     def _is_broken(self) -> bool:
-        """Whether the last tokens are no character at all, however many more come."""
+        """Return whether the last tokens decode to no character, however many more follow."""
         recent = self._decode(self._ids[-CHARACTER_TOKENS_MAX:])
         return recent == PART_OF_CHARACTER * len(recent) and len(recent) >= CHARACTER_TOKENS_MAX
 
@@ -77,7 +77,7 @@ class AnswerStream:
         self.written = 0
 
     def add(self, token: int, logprob: dict[str, Any] | None = None) -> bool:
-        """The answer goes on with a token; returns whether more of it is wanted."""
+        """The answer continues with a token; returns whether more of it is wanted."""
         self.written += 1
         self._text.add(token, logprob)
         if not self._say_text(complete=self._text.stopped):
@@ -104,7 +104,7 @@ def logprob_of(text: str, logprob: float) -> dict[str, Any]:
 
 
 def token_logprob(text: str, logprob: float, likely: Sequence[tuple[str, float]]) -> dict[str, Any]:
-    """The same of a token of an answer, with those that might have been."""
+    """Return the log-probability of a token of an answer, with those of its alternatives."""
     return {
         **logprob_of(text, logprob),
         "top_logprobs": [logprob_of(*alternative) for alternative in likely],

@@ -27,25 +27,20 @@ class ServerAway(Exception):
 # not frozen: the standard library sets tracebacks on exceptions as they travel
 @dataclass(eq=False)
 class ServerRefused(Exception):
-    """The server refuses a request. status: of HTTP. message: may repeat what was asked."""
+    """The server refuses a request."""
 
-    status: int
-    message: str
+    status: int  # HTTP status
+    message: str  # may repeat what was asked
 
 
 @dataclass(frozen=True)
 class ServerModels:
-    """What a server has in memory.
+    """Models that an inference server has loaded."""
 
-    base: its name of the base model; folder: where it was loaded from, as the server says it.
-    context_length: tokens of the longest sequence; None: not told.
-    adapters: the folder of each, as the server says it, by name.
-    """
-
-    base: str
-    folder: str
-    context_length: int | None
-    adapters: Mapping[str, str]
+    base: str  # name of the base model at the server
+    folder: str  # where it was loaded from, as the server says it
+    context_length: int | None  # tokens of the longest sequence; None: unknown
+    adapters: Mapping[str, str]  # the folder of each, as the server says it, by name
 
 
 class ModelCard(Struct):
@@ -62,17 +57,16 @@ class ModelCards(Struct):
 
 
 class ModelInfo(Struct):
-    """Of SGLang, whose cards of base models have no folder."""
+    """Model information of SGLang, whose cards of base models have no folder."""
 
     model_path: str
 
 
 class ChunkLogprobs(Struct):
-    """token_logprobs: of the tokens; top_logprobs: of those that might have been, by their text
-    or as `token_id:` and the id.
-    """
+    """Log-probabilities of the tokens of a chunk."""
 
     token_logprobs: list[float | None] = field(default_factory=list)
+    # likely alternatives of each token, by their text or as `token_id:` and the id
     top_logprobs: list[dict[str, float] | None] | None = None
 
 
@@ -105,7 +99,7 @@ class Chunk(Struct):
 
     @property
     def cached_tokens(self) -> int:
-        """Of the prompt, where the server tells it."""
+        """Cached tokens of the prompt; 0 where the server does not report them."""
         details = None if self.usage is None else self.usage.prompt_tokens_details
         return (details.cached_tokens if details else None) or 0
 
@@ -132,7 +126,7 @@ class VllmServer:
         )
 
     def models(self) -> ServerModels:
-        """What the server has in memory now. Raises ServerAway, ServerRefused."""
+        """Return the models that the server has loaded. Raises ServerAway, ServerRefused."""
         cards = self._get("/v1/models", ModelCards).data
         base = next((card for card in cards if card.parent is None), None)
         if base is None:
@@ -225,7 +219,7 @@ def _chunks(reply: httpx.Response) -> Iterator[Chunk]:
 
 
 def _refusal_of(reply: httpx.Response) -> ServerRefused:
-    """What an error says; vLLM and SGLang have several forms of it."""
+    """Return the error of a reply; vLLM and SGLang have several formats of it."""
     message = reply.text
     with contextlib.suppress(ValueError):
         content = reply.json()

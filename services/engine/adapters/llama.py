@@ -16,7 +16,7 @@ import xllamacpp
 from services.engine.adapters.prompts import Prompts, too_long
 from services.engine.adapters.weights import delete_unfinished
 from services.engine.ports import Refusal, Say, WeightFiles
-from tunery.runtime.local_socket import short_name
+from tunery.platform.local_socket import short_name
 from tunery.work.engine import (
     FAILED,
     MALFORMED,
@@ -187,7 +187,7 @@ def sampling_fields(sampling: Sampling) -> dict[str, Any]:
     if sampling.seed is not None:
         fields["seed"] = sampling.seed % SEEDS
     if sampling.top_logprobs is not None:
-        fields["logprobs"] = max(1, sampling.top_logprobs)  # 0 would tell none at all
+        fields["logprobs"] = max(1, sampling.top_logprobs)  # 0 would return none at all
     if sampling.stop:
         fields["stop"] = list(sampling.stop)
     return fields

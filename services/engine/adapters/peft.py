@@ -1,4 +1,4 @@
-"""PEFT in a process beside the engine, as the exact reference: fp32, and every answer for itself.
+"""PEFT in a process next to the engine, as the exact reference: fp32, and every answer for itself.
 
 The process (`tunery.ml.answers`) writes tokens, and has no secrets in its environment. It starts
 with the first model and ends with the last one. When it is killed the next question starts another.
@@ -34,12 +34,7 @@ from tunery.work.answers import (
     decode_process_reply,
     encode_record,
 )
-from tunery.work.engine import (
-    MALFORMED,
-    UNSUPPORTED,
-    Question,
-    QuestionRefused,
-)
+from tunery.work.engine import MALFORMED, UNSUPPORTED, Question, QuestionRefused
 
 LOG: Final = logging.getLogger("tunery.engine")
 STOP_S_MAX: Final = 10
@@ -171,7 +166,7 @@ class PeftEngine:
 
 
 def name_of(files: WeightFiles) -> str:
-    """What the process calls a model: PEFT wants no dots in names of adapters."""
+    """Return the name of a model in the process: PEFT allows no dots in names of adapters."""
     folder = files.base if files.adapter is None else files.adapter
     return folder.name.replace(".", "-")
 
@@ -231,7 +226,7 @@ class ProcessModel:
         replies: "queue.SimpleQueue[ProcessReply | None]",
         say: Say,
     ) -> bool:
-        """Whether the process has written to the end. Raises ProcessEnded."""
+        """Stream the process's tokens; return True if it wrote to the end. Raises ProcessEnded."""
         stream = AnswerStream(
             AnswerText(self._prompts.decode, question.sampling.stop), prompt_tokens, say
         )

@@ -1,6 +1,6 @@
 """The files of a model as PEFT reads them: verified, and nothing but safetensors.
 
-Each adapter has a folder of its own, named by the hash of its files and of its base model. A folder
+Each adapter has its own folder, named by the hash of its files and of its base model. A folder
 is there whole or not at all, and never changes.
 """
 
@@ -35,7 +35,7 @@ BASE: Final = ".base"
 class PlainWeights:
     """Implements `Weights`.
 
-    folder: of the folders, `kept_max` of which are kept
+    folder: parent of the folders, of which `kept_max` are kept
     refused: options of PEFT that the engine cannot serve
     rewrite: says the same configuration in words that the engine knows
     """

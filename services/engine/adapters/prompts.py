@@ -46,13 +46,13 @@ class Prompts:
             raise Refusal(MALFORMED, message) from error
 
     def with_calls(self, question: Question, say: Say) -> Say:
-        """`say`, with calls of the question's tools read out of what the model writes."""
+        """Wrap `say`: parse calls of the question's tools out of the model's text."""
         if not question.tools or self._form is None:
             return say
         return CallReader(self._form, say)
 
     def _learn_form(self) -> CallForm | None:
-        """How the template writes calls, where their beginning is text that answers show."""
+        """Learn how the template writes calls; None: answers do not show where a call begins."""
         write = self._tokenizer.write_chat
         form = learn_form(write, partial(write, add_generation_prompt=True))
         if form is None or self.decode(self._tokenizer.encode_text(form.begin)) != form.begin:

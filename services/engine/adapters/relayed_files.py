@@ -6,8 +6,8 @@ from pathlib import Path
 
 from msgspec import MsgspecError
 
+from tunery.platform.local_socket import connect_to
 from tunery.runtime.blobs.abstract import BlobError
-from tunery.runtime.local_socket import connect_to
 from tunery.work.replica import (
     FILE_LINE_BYTES_MAX,
     FileRefused,

@@ -56,16 +56,16 @@ CHANGED: Final = (
     "The files of this base model are not those that it was added with. The operator must restore "
     "them, and start the server again."
 )
-NO_TOKENS: Final = "server tells no token ids; use vLLM 0.32, SGLang 0.5.23 or newer"
+NO_TOKENS: Final = "server returns no token ids; use vLLM 0.32, SGLang 0.5.23 or newer"
 
 
 @dataclass(frozen=True)
 class ModelServer:
-    """A server that has a model in memory, and what it has. adapter: None: the base model."""
+    """A server that has a model in memory, and all models that it has."""
 
     server: VllmServer
     models: ServerModels
-    adapter: str | None
+    adapter: str | None  # None: the base model
 
 
 class ServedEngine:
@@ -148,11 +148,13 @@ class ServedEngine:
         return min(length for length in lengths if length is not None)
 
     def salt_of(self, tenant: str) -> str:
-        """What the server's cache of prompts is kept apart by: no tenant sees another's in time."""
+        """Return the tenant's salt of the server's prompt cache, so that no tenant can time
+        another's prompts.
+        """
         return hmac.digest(self._salt, tenant.encode(), "sha256").hex()
 
     def _models_of(self, server: VllmServer) -> ServerModels | None:
-        """What a server has in memory; None while it is away, which is logged once."""
+        """Return the models at a server; None while it is away, which is logged once."""
         try:
             models = server.models()
         except (ServerAway, ServerRefused) as error:
@@ -202,7 +204,7 @@ class ServedEngine:
 
 
 def name_of(files: WeightFiles) -> str | None:
-    """What servers call an adapter: nothing of its tenant, and never the same for other weights.
+    """Return the name of an adapter at servers: a hash that reveals nothing of its tenant.
 
     None: it is the base model.
     """
@@ -340,14 +342,16 @@ def sampling_fields(sampling: Sampling) -> dict[str, Any]:
 
 
 def format_field(response_format: Mapping[str, Any]) -> dict[str, Any]:
-    """The same form of answers with a name of its schema, without which servers refuse it."""
+    """Return the response format with a name for its schema, which servers require."""
     if response_format["type"] != "json_schema":
         return dict(response_format)
     return {**response_format, "json_schema": {"name": "answer", **response_format["json_schema"]}}
 
 
 def refusal_of(refused: ServerRefused) -> QuestionRefused:
-    """What a client is told; what a server says may repeat the question, so it is not logged."""
+    """Return the refusal for the client. The server's message may quote the question, so it is not
+    logged.
+    """
     if refused.status in (400, 422):
         return QuestionRefused(MALFORMED, refused.message)
     if refused.status in (429, 503):

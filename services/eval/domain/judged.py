@@ -60,7 +60,7 @@ def judge_result(judgement: Judgement, policy: GatePolicy) -> JudgeResult:
 
 
 def judged_reason(result: JudgeResult) -> Reason:
-    """What a verdict rests on, for the judge."""
+    """Return the reason of a verdict that the judge gives."""
     if result.unused == "judge_unqualified":
         return judging(
             "judge_unqualified",

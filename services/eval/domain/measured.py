@@ -24,7 +24,7 @@ def measure_results(scores: Scores, policy: GatePolicy) -> tuple[MeasureResult, 
 
 
 def measured_reason(result: MeasureResult) -> Reason:
-    """What a verdict rests on, for the measure that decides."""
+    """Return the reason of a verdict that the deciding measure gives."""
     if result.rows < ROWS_MIN:
         return judging("measure_rows_few", measure=result.kind, rows=result.rows, limit=ROWS_MIN)
     return judging(
@@ -79,7 +79,7 @@ def _verdict(
     *,
     can_gain: bool,
 ) -> Verdict:
-    """Whether the wanted gain is shown, excluded, or neither.
+    """Return whether the required gain is shown (pass), excluded (block), or neither.
 
     A relative gain of g is there where the mean of adapter - base - g * |base| is above 0, which
     has no division by a base model that scores nothing. One that leaves no room for the gain has

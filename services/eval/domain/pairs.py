@@ -2,7 +2,7 @@
 
 There are no questions that it could lose: it answers none. So it is compared with chance, by the
 exact binomial test, which the number of pairs makes strict or not. How many of the pairs the base
-model tells apart by its likelihoods is told beside it, and decides nothing.
+model tells apart by its likelihoods is reported as well, and decides nothing.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from tunery.work.scores import PAIRS, ItemScore
 
 
 def are_pairs(items: Sequence[ItemScore]) -> bool:
-    """Whether the items of an evaluation are those of a reward model."""
+    """Return whether the items of an evaluation are preference pairs for a reward model."""
     return bool(items) and all(item.category == PAIRS for item in items)
 
 

@@ -9,9 +9,9 @@ from schemas.gate import MeasureResult
 from schemas.reasons import suggesting
 from schemas.training import TrainingFacts
 from schemas.units import PPM
+from tunery.gate.outcomes import LEARNT_SHARE
 from tunery.work.scores import HoldoutScores, MeasuredRow, Scores
 
-LEARNT_SHARE: Final = 0.99  # a loss above it is the base model's
 APART: Final = 1.5  # validation loss by that of the training: it knows its rows by heart
 STEPS_FEW: Final = 50
 ROWS_FEW: Final = 50
@@ -36,9 +36,9 @@ def suggest(
     measures: Sequence[MeasureResult],
     training: TrainingFacts | None,
 ) -> tuple[Reason, ...]:
-    """What to change, the likeliest cause first; nothing where nothing was lost or missed.
+    """Suggest changes, the likeliest cause first; none where nothing was lost and no gain missed.
 
-    training: None: its writer did not say
+    training: None: not recorded
     """
     codes = {reason.code for reason in reasons}
     if not codes & (LOST | NOT_GAINED) and all(result.verdict == "pass" for result in measures):

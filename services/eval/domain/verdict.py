@@ -1,6 +1,6 @@
 """The gate: a pure function of paired scores.
 
-Scores that are not finite block, whatever the others say: there is nothing to compare. Otherwise
+Scores that are not finite block, regardless of all else: there is nothing to compare. Otherwise
 the result is compared with the base model, and with the version in production on the items that
 both have answered; `tunery.gate.decision` says when that blocks, passes or decides nothing.
 """
@@ -33,6 +33,7 @@ from tunery.gate.decision import (
     decide,
     overall,
 )
+from tunery.gate.outcomes import LEARNT_SHARE
 from tunery.work.scores import BenchmarkScores, ItemScore, Scores
 
 DROP_MAX_PPM: Final = 100_000  # ten points, where a job does not say: 200 items seldom prove less
@@ -41,7 +42,6 @@ POLICY: Final = GatePolicy()
 ComparedWith: TypeAlias = tuple[str | None, str | None]
 BeforeAndNow: TypeAlias = tuple[ItemScore, ItemScore]  # an item of the other side, and of this
 ITEMS_MIN: Final = 200
-LEARNT_SHARE: Final = 0.99  # a loss above it is the base model's
 BASE_CODES: Final[Mapping[Decision, VerdictCode]] = {
     "block": "drop_shown",
     "pass": "drop_excluded",
@@ -66,19 +66,19 @@ PRODUCTION_CODES: Final[Mapping[Decision, VerdictCode]] = {
 
 @dataclass(frozen=True)
 class Production:
-    """The version in production: its name, and what it answered when it was evaluated.
-
-    benchmarks: items by the hash of their benchmark
-    """
+    """The version in production: its name, and what it answered when it was evaluated."""
 
     model_id: str
     items: tuple[ItemScore, ...]
+    # items by the hash of their benchmark
     benchmarks: Mapping[str, tuple[ItemScore, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Looks:
-    """Which look at the items this is, from 1, and the planned ones; empty: there is one."""
+    """Position in a sequential test: number of this interim analysis, from 1, and the planned
+    shares of items, in millionths; empty: there is a single analysis.
+    """
 
     number: int = 1
     planned_ppm: tuple[int, ...] = ()
@@ -102,7 +102,7 @@ def summarise(
 ) -> ScoreSummary:
     """Verdict and figures of one evaluation.
 
-    drop_max_ppm: of the job; None: that of the policy, or else DROP_MAX_PPM. training: None: its
+    drop_max_ppm: limit of the job; None: the policy's, or else DROP_MAX_PPM. training: None: its
     writer did not say. looks: which look at the items this is.
     """
     items, holdout = scores.items, scores.holdout
@@ -160,7 +160,7 @@ def summarise(
 
 
 def wants_more_items(summary: ScoreSummary, policy: GatePolicy = POLICY) -> bool:
-    """Whether a further look may decide what this one does not.
+    """Return whether a further interim analysis may decide what this one does not.
 
     Only the comparisons get more items; whatever else blocks, blocks in any case.
     """
@@ -177,7 +177,7 @@ def compare(
     benchmarks: Sequence[BenchmarkScores] = (),
     looks: Looks = LAST_LOOK,
 ) -> tuple[GateComparison, ...]:
-    """What is found beside the base model, and beside the version in production if there is one.
+    """Compare a result with the base model, and with the version in production if there is one.
 
     First on the bundled questions, then on each benchmark, with one correction for all of them.
     """
@@ -231,7 +231,9 @@ def judge(
 def _judge_gain(
     scores: Scores, policy: GatePolicy, verdict: Verdict, reasons: tuple[Reason, ...]
 ) -> tuple[Verdict, tuple[Reason, ...]]:
-    """The same with a reason more if the validation loss fell by less than is wanted."""
+    """Add a reason, and block if "holdout" does, where the validation loss fell by less than
+    required.
+    """
     base, adapter = scores.holdout.base_loss, scores.holdout.adapter_loss
     if base is None or adapter is None or base <= 0:
         return verdict, reasons
@@ -245,7 +247,7 @@ def _judge_gain(
 def _judge_measured(
     result: MeasureResult, policy: GatePolicy, verdict: Verdict, reasons: tuple[Reason, ...]
 ) -> tuple[Verdict, tuple[Reason, ...]]:
-    """The same with what the measure that decides has shown."""
+    """Add the reason and, if "holdout" blocks, the verdict of the deciding measure."""
     reasons = (*reasons, measured_reason(result))
     if "holdout" not in policy.blocking:
         return verdict, reasons
@@ -255,7 +257,7 @@ def _judge_measured(
 def _judge_judged(
     result: JudgeResult, policy: GatePolicy, verdict: Verdict, reasons: tuple[Reason, ...]
 ) -> tuple[Verdict, tuple[Reason, ...]]:
-    """The same with what a judge of the answers has said."""
+    """Add the reason and, if "judge" blocks, the verdict of the judge."""
     reasons = (*reasons, judged_reason(result))
     if "judge" not in policy.blocking:
         return verdict, reasons
@@ -268,7 +270,7 @@ def _judge_safety(
     verdict: Verdict,
     reasons: tuple[Reason, ...],
 ) -> tuple[Verdict, tuple[Reason, ...]]:
-    """The same with what benchmarks of safety have shown."""
+    """Add the reasons and, if "safety" blocks, the verdicts of the safety benchmarks."""
     reasons = (*reasons, *(reason for result in results for reason in safety_reasons(result)))
     if "safety" not in policy.blocking:
         return verdict, reasons
@@ -307,7 +309,7 @@ def _pairs(answers: Sequence[BeforeAndNow]) -> Pairs:
 
 
 def _differences(answers: Sequence[BeforeAndNow]) -> Differences:
-    """Of shares; one that is not finite counts as 0."""
+    """Return the differences of shares by group; shares that are not finite count as 0."""
     return Differences(
         tuple(
             (now.adapter_share or 0.0) - (before.adapter_share or 0.0) for before, now in answers

@@ -1,4 +1,1 @@
-"""Formats of files.
-
-files     CSV and Parquet
-"""
+"""Formats of files."""

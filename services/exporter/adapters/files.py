@@ -1,16 +1,18 @@
-"""Charges as files: FOCUS as Parquet and CSV, and a plain CSV."""
+"""Charges as files: FOCUS 1.2 and 1.4 as Parquet and CSV, and a plain CSV."""
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-from services.exporter.domain.focus import COLUMNS, ExportedCharge
+from services.exporter.domain.focus import COLUMNS, COLUMNS_1_4, ExportedCharge
 from tunery.billing.cells import safe_cell
 
 DIGITS: Final = (38, 12)  # of decimals in Parquet
+COLUMNS_1_2: Final[Mapping[str, str]] = {name: name for name in COLUMNS}
 PLAIN: Final[Mapping[str, str]] = {
     "tenant": "BillingAccountId",
     "hour": "ChargePeriodStart",
@@ -42,8 +44,8 @@ class FileFormat(NamedTuple):
     encode: Callable[[Sequence[ExportedCharge]], bytes]
 
 
-def focus_parquet(charges: Sequence[ExportedCharge]) -> bytes:
-    """FOCUS with decimals and times in UTC."""
+def focus_parquet(columns: Mapping[str, str], charges: Sequence[ExportedCharge]) -> bytes:
+    """FOCUS with decimals and times in UTC. `columns`: name → the charge's column of its value."""
     import pyarrow
     from pyarrow import parquet
 
@@ -53,27 +55,22 @@ def focus_parquet(charges: Sequence[ExportedCharge]) -> bytes:
         Decimal: pyarrow.decimal128(*DIGITS),
         datetime: pyarrow.timestamp("ms", tz="UTC"),
     }
-    schema = pyarrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
-    rows = [dict(charge.columns) for charge in charges]
+    schema = pyarrow.schema([(name, types[COLUMNS[source]]) for name, source in columns.items()])
+    rows = [
+        {name: charge.columns[source] for name, source in columns.items()} for charge in charges
+    ]
     target = io.BytesIO()
     parquet.write_table(pyarrow.Table.from_pylist(rows, schema), target)
     return target.getvalue()
 
 
-def focus_csv(charges: Sequence[ExportedCharge]) -> bytes:
-    return _csv(COLUMNS, (charge.columns.values() for charge in charges))
-
-
-def plain_csv(charges: Sequence[ExportedCharge]) -> bytes:
-    """A CSV for people: the event's place is in the last columns."""
-    return _csv(PLAIN, ([charge.columns[name] for name in PLAIN.values()] for charge in charges))
-
-
-def _csv(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> bytes:
+def as_csv(columns: Mapping[str, str], charges: Sequence[ExportedCharge]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerow(columns)
+    writer.writerows(
+        [_cell(charge.columns[source]) for source in columns.values()] for charge in charges
+    )
     return text.getvalue().encode()
 
 
@@ -89,8 +86,18 @@ def _cell(value: Any) -> Any:
             return safe_cell(value)
 
 
-FORMATS: Final = (
-    FileFormat("focus-parquet", ".parquet", focus_parquet),
-    FileFormat("focus-csv", ".csv", focus_csv),
-    FileFormat("csv", ".csv", plain_csv),
+PLAIN_CSV: Final = FileFormat("csv", ".csv", partial(as_csv, PLAIN))
+FOCUS_1_2: Final = (
+    FileFormat("focus-parquet", ".parquet", partial(focus_parquet, COLUMNS_1_2)),
+    FileFormat("focus-csv", ".csv", partial(as_csv, COLUMNS_1_2)),
 )
+FOCUS_1_4: Final = (
+    FileFormat("focus-1.4-parquet", ".parquet", partial(focus_parquet, COLUMNS_1_4)),
+    FileFormat("focus-1.4-csv", ".csv", partial(as_csv, COLUMNS_1_4)),
+)
+#: by the setting `focus`; the plain CSV is for people: the event's place is in its last columns
+FORMATS: Final[Mapping[str, tuple[FileFormat, ...]]] = {
+    "1.2": (*FOCUS_1_2, PLAIN_CSV),
+    "1.4": (*FOCUS_1_4, PLAIN_CSV),
+    "both": (*FOCUS_1_2, *FOCUS_1_4, PLAIN_CSV),
+}

@@ -62,7 +62,7 @@ class AccountFacts:
             endpoints.discard(endpoint_id)
 
     def wants_usage(self, tenant: str) -> bool:
-        """Whether an endpoint of the tenant subscribes to its use."""
+        """Return whether an endpoint of the tenant subscribes to usage."""
         return bool(self._subscribed.get(tenant))
 
     def billed_month(self, header: Header, tenant: str, hour_utc: int) -> Period:

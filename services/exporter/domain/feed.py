@@ -1,33 +1,35 @@
 """What is exported as webhook events: one for each job, hour and kind of a range.
 
 A range's end is fixed before anything of it is written, so a repetition has the same events under
-the same ids.
+the same ids and numbers, and `account` drops what it has decided.
 """
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from schemas.account import USAGE_RECORDED, WebhookEvent
+from schemas.account import NUMBERED_EXPORTS, USAGE_RECORDED, WebhookEvent
 from schemas.billing import HourlyUse
+from schemas.envelope import Source
 from schemas.ids import EVENT, derived_id, reaction_id
 from schemas.units import HOUR_MS
 from services.exporter.domain.focus import ExportedCharge
 from services.exporter.domain.ranges import ExportRange
 
-SOURCE: Final = "exports/pool"
+SOURCE: Final = f"{NUMBERED_EXPORTS}pool"
 
 
 class UsageAnnouncement(NamedTuple):
-    """An event for a tenant's endpoints, and the id of the command that announces it."""
+    """An event for a tenant's endpoints, and the id and number of the command that announces it."""
 
     tenant: str
     command_id: str
+    source: Source
     event: WebhookEvent
 
 
 class _Batch(NamedTuple):
-    """What the rows of one event have in common."""
+    """Common key of the rows of one event."""
 
     tenant: str
     job_id: str
@@ -39,7 +41,7 @@ def usage_events(
     partition: int, written: ExportRange, charges: Iterable[ExportedCharge]
 ) -> Iterator[UsageAnnouncement]:
     """The events of a range of the pool's journal."""
-    source = (partition, written.end.acceptance.incarnation, written.first.offset)
+    range_id = (partition, written.end.acceptance.incarnation, written.first.offset)
     ordered = sorted(charges, key=_batch)
     for number, (batch, together) in enumerate(groupby(ordered, _batch)):
         rows = list(together)
@@ -50,13 +52,14 @@ def usage_events(
             tokens=sum(row.columns["x_Tokens"] or 0 for row in rows),
         )
         event = WebhookEvent(
-            event_id=EVENT + derived_id(SOURCE, *map(str, source), *map(str, batch)),
+            event_id=EVENT + derived_id(SOURCE, *map(str, range_id), *map(str, batch)),
             event_type=USAGE_RECORDED,
             object_id=batch.job_id,
             created_at=max(row.at for row in rows),
             usage=usage,
         )
-        yield UsageAnnouncement(batch.tenant, reaction_id(SOURCE, *source, number), event)
+        source = Source(SOURCE, *range_id, number)
+        yield UsageAnnouncement(batch.tenant, reaction_id(SOURCE, *range_id, number), source, event)
 
 
 def _batch(charge: ExportedCharge) -> _Batch:

@@ -1,4 +1,4 @@
-"""Use and credits as charges of FOCUS 1.2 (https://focus.finops.org), one for each event and unit.
+"""Use and credits as charges of FOCUS (https://focus.finops.org), one for each event and unit.
 
 Quantities and amounts are Decimals with twelve places. Tunery's own columns begin with x_.
 """
@@ -17,13 +17,7 @@ from schemas.topics import STREAMS
 from schemas.training import LeaseHardware
 from schemas.units import HOUR_MS, MICRO, PPM, Micro, Ms
 from services.exporter.domain.accounts import AccountFacts
-from tunery.billing.lines import (
-    CREDIT_OF_CAUSE,
-    TRAINED_TOKENS,
-    WORK_OF_ROLE,
-    book_of,
-    words_of,
-)
+from tunery.billing.lines import CREDIT_OF_CAUSE, TRAINED_TOKENS, WORK_OF_ROLE, book_of, words_of
 from tunery.billing.periods import Period
 from tunery.plan.price import billed_lease, hourly_micro, lane_price
 
@@ -33,7 +27,7 @@ HOURS: Final = "GPU-Hours"
 TOKENS: Final = "Tokens"
 SERVICE: Final = "Fine-tuning"
 CORRECTION: Final = "Correction"  # of a month whose invoice was issued before
-#: column → its type: text, time, decimal or whole number; in the order of the files
+#: column → its type: text, time, decimal or whole number; in the order of the files of FOCUS 1.2
 COLUMNS: Final[Mapping[str, type]] = {
     **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), Decimal),
     **dict.fromkeys(("BillingAccountId", "BillingAccountName", "BillingAccountType"), str),
@@ -57,6 +51,13 @@ COLUMNS: Final[Mapping[str, type]] = {
     **dict.fromkeys(("x_Device", "x_Accelerator", "x_Spot"), str),
     "x_Tokens": int,
 }
+#: FOCUS 1.4 has columns of its own for who provides and who hosts, instead of the older two.
+REMOVED_IN_1_4: Final = ("ProviderName", "PublisherName")
+COLUMNS_1_4: Final[Mapping[str, str]] = {  # column → that of 1.2 which has its value
+    name.removeprefix("x_") if name.endswith("ProviderName") else name: name
+    for name in COLUMNS
+    if name not in REMOVED_IN_1_4
+}
 
 
 class ExportedCharge(Struct, frozen=True):
@@ -78,24 +79,18 @@ class BillingContext(Struct, frozen=True, kw_only=True):
 
 
 class MeteredUse(NamedTuple):
-    """What of an event is charged by one unit.
+    """Part of an event that one meter charges."""
 
-    billed: in whole GPU-milliseconds or tokens; below zero for a credit.
-    micro: of the price, for `per` of them.
-    unit_of: how many of them are one `unit`.
-    work, sku, meter: in words.
-    own: columns of this meter alone.
-    """
-
-    billed: int
-    micro: Micro
+    billed: int  # quantity in whole GPU-milliseconds or tokens; below zero for a credit
+    micro: Micro  # price of `per` GPU-milliseconds or tokens, in millionths of the currency
     per: int
     unit: str
-    unit_of: int
+    unit_of: int  # number of GPU-milliseconds or tokens in one `unit`
+    # work, sku, meter: texts of the descriptive columns
     work: str
     sku: str
     meter: str
-    own: Mapping[str, Any]
+    own: Mapping[str, Any]  # columns that only this meter has
 
 
 def charges_of_use(

@@ -2,6 +2,12 @@
 
 With the charges of use they add up to an invoice's total, once rounded to what can be paid: a
 charge of use has twelve places, and each job's line on the invoice six.
+
+Use is exported at its list price when it is on the log, before a month's tiers and discounts are
+known. What these take off, and what overage adds, is a charge without a list cost: so a month's
+list costs are list prices times quantities, and its contracted costs are what the contract makes of
+them. A minimum commitment, rounding and adjustments cost the same in both. Each tax is computed on
+the sum that its column has.
 """
 
 from collections.abc import Iterator
@@ -52,19 +58,31 @@ def charges_of_account(header: Header, event: Any, provider: str) -> Iterator[Ex
 def _charges_of_bill(
     header: Header, context: BillingContext, bill: Bill
 ) -> Iterator[ExportedCharge]:
-    """What is known when the month is closed. `InvoiceId` stays the invoice's id in the API."""
-    if bill.storage is not None:
-        yield _charge_of_storage(header, context, bill.storage)
-    if bill.answers is not None:
-        yield from _charges_of_answers(header, context, bill.answers)
-    if bill.volume_micro:
-        yield _charge(header, context, "Adjustment", "volume tiers", bill.volume_micro)
-    if bill.contract_micro:
-        yield _charge(header, context, "Adjustment", "contract terms", bill.contract_micro)
+    """Yield the charges that are known when the month is closed. `InvoiceId` stays the invoice's id
+    in the API.
+    """
+    for kept in (*bill.storage_charges, bill.storage):
+        if kept is not None:
+            yield _charge_of_storage(header, context, kept)
+    for answered in (*bill.answer_charges, bill.answers):
+        if answered is not None:
+            yield from _charges_of_answers(header, context, answered)
+    agreed_micro = bill.contract_micro - bill.commitment_micro
+    for words, amount in (("volume tiers", bill.volume_micro), ("contract terms", agreed_micro)):
+        if amount:
+            yield _charge(header, context, "Adjustment", words, amount, {"ListCost": Decimal()})
+    if bill.commitment_micro:
+        words = "up to the month's minimum"
+        yield _charge(header, context, "Adjustment", words, bill.commitment_micro)
     if rounding := bill.net_micro - bill.amount_micro:
         yield _charge(header, context, "Adjustment", "rounding to what can be paid", rounding)
     for tax in bill.taxes:
-        yield _charge(header, context, "Tax", _tax_words(tax), tax.amount_micro)
+        list_micro = bill.net_micro - bill.volume_micro - agreed_micro
+        list_tax = Decimal(list_micro * tax.rate.rate_ppm) / (MICRO * MILLION)
+        if list_micro == bill.net_micro:  # rounded as it is billed
+            list_tax = Decimal(tax.amount_micro) / MICRO
+        own = {"ListCost": list_tax.quantize(TWELFTH_DECIMAL)}
+        yield _charge(header, context, "Tax", _tax_words(tax), tax.amount_micro, own)
 
 
 def _charge_of_storage(

@@ -27,15 +27,10 @@ def newest_key(stream: str, partition: int) -> str:
 
 
 class RangeFile(NamedTuple):
-    """A file of a range: of which tenant and month, and of which kind.
-
-    suffix: the end of its name.
-    """
-
     tenant: str
     kind: str
     month: str
-    suffix: str
+    suffix: str  # the end of its name
 
 
 def file_key(file: RangeFile, stream: str, partition: int, written: ExportRange) -> str:

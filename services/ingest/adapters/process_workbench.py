@@ -1,4 +1,4 @@
-"""Runs each task in a process of its own, with limits and without the service's secrets."""
+"""Runs each task in its own process, with limits and without the service's secrets."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ from tunery.confinement.policy import ConfinementPolicy
 from tunery.confinement.taking import opened_within
 from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
-from tunery.runtime.confined_workers import ConfinedWorkers, Work
+from tunery.platform.confined_workers import ConfinedWorkers, Work
 
 MODULE: Final = "services.ingest.adapters.worker"
 MEMORY_BYTES_MAX: Final = 4 * 1024**3
@@ -51,9 +51,10 @@ class ProcessWorkbench:
         scratch: Path | None = None,
         resting_max: int | None = None,
     ) -> None:
-        """scratch: below it are all folders of tasks; None: each worker starts anew.
+        """Set up confined workers.
 
-        resting_max: tasks that rest at a time, each in a place of the effect host
+        scratch: folder of all folders of tasks; None: each worker starts anew
+        resting_max: tasks that rest at the same time, each in a slot of the effect host
         """
         self._work_ms_max = work_ms_max
         self._memory_bytes_max = memory_bytes_max

@@ -14,23 +14,20 @@ ANSWER_FILE = "answer.json"
 
 
 class ScreeningTask(Struct, frozen=True, kw_only=True):
-    """What rows are screened for.
+    """Screening options of a task."""
 
-    policy: what happens to each kind of content
-    benchmarks: folder of the benchmarks that rows are compared with; None without
-    """
-
-    policy: ScreeningPolicy = UNSCREENED
+    policy: ScreeningPolicy = UNSCREENED  # what happens to each kind of content
+    # folder of the benchmarks that rows are compared with; None without
     benchmarks: str | None = None
 
 
 class CheckTask(Struct, frozen=True, kw_only=True, tag="check"):
-    """Check a file under several base models. `rows_max`: more rows are an error."""
+    """Check a file under several base models."""
 
     path: str
     bases: tuple[LocalBase, ...]
     screen: ScreeningTask
-    rows_max: int | None = None
+    rows_max: int | None = None  # more rows are an error
 
 
 class MixedFilePath(Struct, frozen=True):
@@ -41,32 +38,24 @@ class MixedFilePath(Struct, frozen=True):
 
 
 class PrepareTask(Struct, frozen=True, kw_only=True, tag="prepare"):
-    """Prepare files for one base model.
+    """Prepare files for one base model."""
 
-    training, validation: paths of the files
-    base: the base model
-    spec: how they are prepared
-    folder: the directory to write
-    work: folder for intermediate results
-    screen: what rows are screened for
-    mixture: further files that train
-    """
-
+    # training, validation: paths of the files
     training: str
     validation: str | None
-    base: LocalBase
-    spec: PrepareSpec
-    folder: str
-    work: str
-    screen: ScreeningTask
-    mixture: tuple[MixedFilePath, ...] = ()
+    base: LocalBase  # the base model
+    spec: PrepareSpec  # how they are prepared
+    folder: str  # the directory to write
+    work: str  # folder for intermediate results
+    screen: ScreeningTask  # what rows are screened for
+    mixture: tuple[MixedFilePath, ...] = ()  # further files that train
 
 
 class PreparedAnswer(Struct, frozen=True, kw_only=True, tag="prepared"):
-    """The folder of a `PrepareTask` is complete. `reused`: it already existed."""
+    """The folder of a `PrepareTask` is complete."""
 
     manifest: PreparedManifest
-    reused: bool
+    reused: bool  # it already existed
 
 
 class RefusedAnswer(Struct, frozen=True, kw_only=True, tag="refused"):

@@ -37,6 +37,9 @@ from schemas.dataset import (
     RegisterFile,
     ReleaseDataset,
     UnpinDataset,
+    WorkDiscarded,
+    prepared_folder,
+    report_folder,
 )
 from schemas.envelope import Context, Sha256, Tick, reject
 from schemas.erasure import EraseFiles
@@ -50,6 +53,7 @@ from services.ingest.domain.state import (
     DatasetsByTenant,
     FileState,
     Pin,
+    Preparation,
     TenantDatasets,
     orphaned_preparations,
     source_hashes,
@@ -72,13 +76,13 @@ def decide(state: DatasetsByTenant, command: Command, ctx: Context) -> tuple[Eve
         case RegisterFile():
             return _register(datasets, command, ctx)
         case DeleteFile():
-            return _delete(datasets, command)
+            return _delete(datasets, command, ctx.key)
         case CreateUpload() | AddPart() | CompleteUpload() | CancelUpload():
             return decide_upload(datasets, command, ctx)
         case RecordValidation():
-            return _record_validation(datasets, command)
+            return _record_validation(datasets, command, ctx)
         case PinDataset():
-            return _pin(datasets, command, ctx.key)
+            return _pin(datasets, command, ctx)
         case UnpinDataset():
             known = command.job_id in datasets.pins
             return (DatasetUnpinned(job_id=command.job_id),) if known else ()
@@ -88,7 +92,7 @@ def decide(state: DatasetsByTenant, command: Command, ctx: Context) -> tuple[Eve
             kept = command.job_id in datasets.kept
             return (DatasetReleased(job_id=command.job_id),) if kept else ()
         case RecordPrepared():
-            return _record_preparation(datasets, command)
+            return _record_preparation(datasets, command, ctx.key)
         case EraseFiles():
             return erase_files(datasets)
         case Tick():
@@ -97,16 +101,16 @@ def decide(state: DatasetsByTenant, command: Command, ctx: Context) -> tuple[Eve
             assert_never(command)
 
 
-def prepare_id(
+def work_id(
     tenant: str,
     sources: tuple[Sha256, ...],
     spec: PrepareSpec,
     mixture: tuple[MixedFile, ...] = (),
 ) -> str:
-    """The id of a preparation, derived from what its bytes depend on.
+    """Return the id that equal preparations share, derived from what their bytes depend on.
 
-    Equal preparations of one tenant have the same id, and run once.
-    sources: of all files, those of the mixture last
+    Work of one tenant runs once as long as its result is kept.
+    sources: hashes of all files, those of the mixture last
     """
     parts = (
         spec.base_sha256,
@@ -150,15 +154,14 @@ def _expire(datasets: TenantDatasets, ctx: Context) -> tuple[Event, ...]:
         if name in datasets.uploads:
             event: Event = end_upload(datasets.uploads[name], name, "expired")
         else:
-            event = _deleted(datasets, name, datasets.files[name])
+            event = _deleted(datasets, name, ctx.key)
         events.append(event)
         datasets = evolve_tenant(datasets, event)
     return tuple(events)
 
 
-def _delete(datasets: TenantDatasets, command: DeleteFile) -> tuple[Event, ...]:
-    file = datasets.files.get(command.file_id)
-    if file is None:
+def _delete(datasets: TenantDatasets, command: DeleteFile, tenant: str) -> tuple[Event, ...]:
+    if command.file_id not in datasets.files:
         missing = refusing("file_missing", file_id=command.file_id)
         return reject(errors.NOT_FOUND, missing, "file_id")
     users = sorted(job for job, pin in datasets.pins.items() if command.file_id in pin.terms.files)
@@ -177,41 +180,33 @@ def _delete(datasets: TenantDatasets, command: DeleteFile) -> tuple[Event, ...]:
             model=models[0],
         )
         return reject(errors.FILE_IN_USE, used, "file_id")
-    return (_deleted(datasets, command.file_id, file),)
+    return (_deleted(datasets, command.file_id, tenant),)
 
 
-def _deleted(datasets: TenantDatasets, file_id: str, file: FileState) -> FileDeleted:
+def _deleted(datasets: TenantDatasets, file_id: str, tenant: str) -> FileDeleted:
+    """Nothing else is in these folders, so nothing that is needed goes with them: not even bytes
+    that work under way has stored and not reported yet.
+    """
+    file, orphans = datasets.files[file_id], orphaned_preparations(datasets, file_id)
     return FileDeleted(
         file_id=file_id,
         blob=file.blob,
         report_blob=file.report_blob,
-        erase=_erasable(datasets, file_id, file),
-        cancelled=tuple(
-            name
-            for name in orphaned_preparations(datasets, file_id)
-            if datasets.preparations[name].prepared is None
+        erase=(
+            file.blob,
+            report_folder(tenant, file_id),
+            *(prepared_folder(tenant, name) for name in orphans),
         ),
+        cancelled=tuple(name for name in orphans if datasets.preparations[name].prepared is None),
     )
 
 
-def _erasable(datasets: TenantDatasets, file_id: str, file: FileState) -> tuple[str, ...]:
-    """The blobs that nothing needs once this file is deleted.
-
-    Keys are derived from content, so other files and preparations may use the same bytes.
-    """
-    others = [other for name, other in datasets.files.items() if name != file_id]
-    orphans = set(orphaned_preparations(datasets, file_id))
-    needed = {key for other in others for key in (other.blob, other.report_blob)}
-    erase: set[str | None] = {file.blob, file.report_blob}
-    for name, preparation in datasets.preparations.items():
-        if (prepared := preparation.prepared) is not None:
-            keys = (prepared.train_blob, prepared.validation_blob, prepared.prompts_blob)
-            (erase if name in orphans else needed).update(keys)
-    return tuple(sorted(key for key in erase - needed if key is not None))
-
-
-def _record_validation(datasets: TenantDatasets, command: RecordValidation) -> tuple[Event, ...]:
+def _record_validation(
+    datasets: TenantDatasets, command: RecordValidation, ctx: Context
+) -> tuple[Event, ...]:
     file = datasets.files.get(command.file_id)
+    if file is None and command.validation is not None:
+        return (WorkDiscarded(erase=(report_folder(ctx.key, command.file_id),)),)
     if file is None or file.status != "pending":
         return ()
     waiting = [(job, pin) for job, pin in _pins(datasets) if command.file_id in pin.terms.files]
@@ -225,13 +220,19 @@ def _record_validation(datasets: TenantDatasets, command: RecordValidation) -> t
         return (validated, *_refuse(waiting, command.file_id))
     now = datasets.files.set(command.file_id, replace(file, status="accepted"))
     due: dict[str, PreparationDue] = {}
-    for _, pin in waiting:
-        if pin.prepare_id not in datasets.preparations and _all_accepted(now, pin):
-            due.setdefault(pin.prepare_id, _due(datasets, pin))
-    return (validated, *due.values())
+    ready: list[DatasetReady] = []
+    for job, pin in waiting:
+        if not _all_accepted(now, pin):
+            continue
+        preparation = _preparation_of(datasets, pin)
+        if preparation is None:
+            due.setdefault(pin.prepare_id, _due(datasets, pin, ctx))
+        elif preparation.prepared is not None:
+            ready.append(DatasetReady(job_id=job, prepared=preparation.prepared))
+    return (validated, *due.values(), *ready)
 
 
-def _pin(datasets: TenantDatasets, command: PinDataset, tenant: str) -> tuple[Event, ...]:
+def _pin(datasets: TenantDatasets, command: PinDataset, ctx: Context) -> tuple[Event, ...]:
     if command.job_id in datasets.pins:
         return ()
     terms = command.terms
@@ -240,16 +241,16 @@ def _pin(datasets: TenantDatasets, command: PinDataset, tenant: str) -> tuple[Ev
         if file is None or file.status == "rejected":
             return (_refusal(command.job_id, name, missing=file is None),)
     sources = source_hashes(datasets, terms)
-    pin = Pin(terms=terms, prepare_id=prepare_id(tenant, sources, terms.spec, terms.mixture))
+    pin = Pin(terms=terms, prepare_id=work_id(ctx.key, sources, terms.spec, terms.mixture))
     pinned = DatasetPinned(job_id=command.job_id, terms=terms, prepare_id=pin.prepare_id)
-    preparation = datasets.preparations.get(pin.prepare_id)
-    if preparation is not None:
-        if preparation.prepared is None:
-            return (pinned,)
-        return (pinned, DatasetReady(job_id=command.job_id, prepared=preparation.prepared))
-    if not _all_accepted(datasets.files, pin):
+    if not _all_accepted(datasets.files, pin):  # even where another file has the same content
         return (pinned,)
-    return (pinned, _due(datasets, pin))
+    preparation = _preparation_of(datasets, pin)
+    if preparation is None:
+        return (pinned, _due(datasets, pin, ctx))
+    if preparation.prepared is None:
+        return (pinned,)
+    return (pinned, DatasetReady(job_id=command.job_id, prepared=preparation.prepared))
 
 
 def _keep(datasets: TenantDatasets, command: KeepDataset) -> tuple[Event, ...]:
@@ -267,11 +268,19 @@ def _keep(datasets: TenantDatasets, command: KeepDataset) -> tuple[Event, ...]:
     )
 
 
-def _record_preparation(datasets: TenantDatasets, command: RecordPrepared) -> tuple[Event, ...]:
+def _record_preparation(
+    datasets: TenantDatasets, command: RecordPrepared, tenant: str
+) -> tuple[Event, ...]:
     preparation = datasets.preparations.get(command.prepare_id)
+    if preparation is None and command.prepared is not None:
+        return (WorkDiscarded(erase=(prepared_folder(tenant, command.prepare_id),)),)
     if preparation is None or preparation.prepared is not None:
         return ()
-    waiting = [job for job, pin in _pins(datasets) if pin.prepare_id == command.prepare_id]
+    waiting = [
+        job
+        for job, pin in _pins(datasets)
+        if pin.prepare_id == preparation.work and _all_accepted(datasets.files, pin)
+    ]
     if command.prepared is None:
         unprepared = Failure(code=errors.BAD_DATA, reason=failing("preparation_failed"))
         failure = command.failure or unprepared
@@ -290,12 +299,20 @@ def _all_accepted(files: Mapping[str, FileState], pin: Pin) -> bool:
     return all(files[name].status == "accepted" for name in pin.terms.files)
 
 
-def _due(datasets: TenantDatasets, pin: Pin) -> PreparationDue:
+def _preparation_of(datasets: TenantDatasets, pin: Pin) -> Preparation | None:
+    """The preparation that a pin waits for, under way or done."""
+    return datasets.preparations.get(datasets.prepared_by.get(pin.prepare_id, ""))
+
+
+def _due(datasets: TenantDatasets, pin: Pin, ctx: Context) -> PreparationDue:
+    """A preparation with its own id: its folder is erased when it fails or its files go, and
+    the same work may be under way again by then.
+    """
     terms = pin.terms
     training = datasets.files[terms.training_file]
     validation = None if terms.validation_file is None else datasets.files[terms.validation_file]
     return PreparationDue(
-        prepare_id=pin.prepare_id,
+        prepare_id=derived_id(pin.prepare_id, ctx.command_id),
         training_blob=training.blob,
         training_sha256=training.sha256,
         validation_blob=None if validation is None else validation.blob,
@@ -306,6 +323,7 @@ def _due(datasets: TenantDatasets, pin: Pin) -> PreparationDue:
             for mixed in terms.mixture
             if (file := datasets.files.get(mixed.file_id)) is not None
         ),
+        work=pin.prepare_id,
     )
 
 

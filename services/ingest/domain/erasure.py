@@ -34,9 +34,9 @@ def erase_files(datasets: TenantDatasets) -> tuple[FilesErased]:
 
 
 def decide_erased(command: Command, ctx: Context) -> tuple[Event, ...]:
-    """What a command leads to once the tenant is erased.
+    """Decide a command that arrives after the tenant was erased.
 
-    Its sender may have stored bytes, so they are erased again; what works on a file is told its
+    Its sender may have stored bytes, so they are erased again; running work on a file gets its
     end.
     """
     gone = Failure(code=errors.FILE_REJECTED, reason=failing("file_deleted"))
@@ -62,5 +62,5 @@ def evolve_erasure(datasets: TenantDatasets, event: FilesErased) -> TenantDatase
 
 
 def is_late(datasets: TenantDatasets, command: Command) -> bool:
-    """Whether a command comes after the erasure began, and is not about it."""
+    """Return whether a command other than the erasure arrives after the erasure began."""
     return datasets.erased and not (isinstance(command, EraseFiles) and datasets.files)

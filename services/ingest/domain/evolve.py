@@ -22,6 +22,7 @@ from schemas.dataset import (
     PreparationFailed,
     UploadCreated,
     UploadEnded,
+    WorkDiscarded,
 )
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.erasure import FilesErased
@@ -38,6 +39,7 @@ from services.ingest.domain.state import (
     Preparation,
     TenantDatasets,
     orphaned_preparations,
+    without_preparation,
 )
 
 
@@ -63,6 +65,7 @@ StateEvent = (
     | DatasetPinned
     | DatasetPrepared
     | PreparationFailed
+    | WorkDiscarded
     | DatasetReady
     | PinRefused
     | DatasetUnpinned
@@ -105,7 +108,7 @@ def _apply(datasets: TenantDatasets, event: StateEvent) -> TenantDatasets:
             return replace(datasets, pins=datasets.pins.delete(event.job_id))
         case DatasetKept() | DatasetReleased():
             return _lineage(datasets, event)
-        case DatasetReady():
+        case DatasetReady() | WorkDiscarded():
             return datasets
         case FilesErased():
             return evolve_erasure(datasets, event)
@@ -168,10 +171,9 @@ def _deleted(datasets: TenantDatasets, file_id: str) -> TenantDatasets:
     if file_id not in datasets.files:
         return datasets
     datasets = _set_expiry(_count_bytes(datasets, file_id, None), file_id, None)
-    preparations = datasets.preparations
     for name in orphaned_preparations(datasets, file_id):
-        preparations = preparations.delete(name)
-    return replace(datasets, files=datasets.files.delete(file_id), preparations=preparations)
+        datasets = without_preparation(datasets, name)
+    return replace(datasets, files=datasets.files.delete(file_id))
 
 
 def _lineage(datasets: TenantDatasets, event: DatasetKept | DatasetReleased) -> TenantDatasets:
@@ -197,8 +199,13 @@ def _preparation(
         case PreparationDue():
             second = () if event.validation_sha256 is None else (event.validation_sha256,)
             mixed = tuple(source.sha256 for source in event.mixture)
-            running = Preparation(sources=(event.training_sha256, *second, *mixed))
-            return replace(datasets, preparations=preparations.set(event.prepare_id, running))
+            sources = (event.training_sha256, *second, *mixed)
+            running = Preparation(sources=sources, work=event.work or event.prepare_id)
+            return replace(
+                datasets,
+                preparations=preparations.set(event.prepare_id, running),
+                prepared_by=datasets.prepared_by.set(running.work, event.prepare_id),
+            )
         case DatasetPrepared():
             before = preparations.get(event.prepare_id, Preparation(sources=()))
             done = replace(before, prepared=event.prepared)
@@ -206,6 +213,6 @@ def _preparation(
         case PreparationFailed():
             if event.prepare_id not in preparations:
                 return datasets
-            return replace(datasets, preparations=preparations.delete(event.prepare_id))
+            return without_preparation(datasets, event.prepare_id)
         case _:
             assert_never(event)

@@ -20,16 +20,13 @@ def due(datasets: TenantDatasets, at: Ms) -> list[str]:
     return [name for _, name in sorted(expired) if name not in needed][:EXPIRED_MAX]
 
 
-def earliest(state: DatasetsByTenant) -> tuple[Ms, str] | None:
-    """The time at which the next file or upload expires, and its tenant; None without one."""
-    moments = (
-        (when, tenant)
-        for tenant, datasets in state.items()
-        if datasets.expires
-        for needed in (_needed(datasets),)
-        for name, when in datasets.expires.items()
-        if name not in needed
-    )
+def next_expiry(state: DatasetsByTenant, tenant: str) -> Ms | None:
+    """When the next file or upload of a tenant expires; None: nothing of it does."""
+    datasets = state.get(tenant)
+    if datasets is None or not datasets.expires:
+        return None
+    needed = _needed(datasets)
+    moments = (when for name, when in datasets.expires.items() if name not in needed)
     return min(moments, default=None)
 
 

@@ -8,7 +8,7 @@ from schemas.reasons import refusing
 from schemas.storage import NOT_COUNTED, StorageQuota
 from services.ingest.domain.state import FILES_MAX, FileState, TenantDatasets
 
-UPLOADS_MAX: Final = 100  # of one tenant at a time, whatever its plan
+UPLOADS_MAX: Final = 100  # of one tenant at a time, regardless of its plan
 
 
 def counted_bytes(file: FileState | None) -> int:

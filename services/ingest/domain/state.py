@@ -4,11 +4,9 @@ from typing import Final, Literal, TypeAlias
 
 from immutables import Map
 from msgspec import Struct
+from msgspec.structs import replace
 
-from schemas.dataset import (
-    PinTerms,
-    Prepared,
-)
+from schemas.dataset import PinTerms, Prepared
 from schemas.envelope import Sha256
 from schemas.storage import Purpose, UploadTerms
 from schemas.units import Ms
@@ -19,33 +17,21 @@ FileStatus: TypeAlias = Literal["pending", "accepted", "rejected"]
 
 
 class FileState(Struct, frozen=True, kw_only=True):
-    """A file that is not deleted.
+    """A file that is not deleted."""
 
-    purpose: what it was uploaded for
-    sha256: hash of its content
-    blob: key of its content
-    bytes: how many it has
-    status: result of its validation
-    report_blob: key of its validation report; None before
-    """
-
-    purpose: Purpose
-    sha256: Sha256
-    blob: str
-    bytes: int = 0
-    status: FileStatus = "pending"
-    report_blob: str | None = None
+    purpose: Purpose  # what it was uploaded for
+    sha256: Sha256  # hash of its content
+    blob: str  # key of its content
+    bytes: int = 0  # how many it has
+    status: FileStatus = "pending"  # result of its validation
+    report_blob: str | None = None  # key of its validation report; None before
 
 
 class Pin(Struct, frozen=True, kw_only=True):
-    """The files that a running job needs; they cannot be deleted until it ends.
+    """The files that a running job needs; they cannot be deleted until it ends."""
 
-    terms: which files, prepared how
-    prepare_id: id of the preparation
-    """
-
-    terms: PinTerms
-    prepare_id: str
+    terms: PinTerms  # the files, and how they are prepared
+    prepare_id: str  # `work` of the preparation
 
 
 class LineageHold(Struct, frozen=True, kw_only=True):
@@ -56,49 +42,32 @@ class LineageHold(Struct, frozen=True, kw_only=True):
 
 
 class Preparation(Struct, frozen=True, kw_only=True):
-    """A preparation, which runs until it has a result.
+    """A preparation, which runs until it has a result."""
 
-    sources: hashes of the files' content
-    prepared: the result; None while it runs
-    """
-
-    sources: tuple[Sha256, ...]
-    prepared: Prepared | None = None
+    sources: tuple[Sha256, ...]  # hashes of the files' content
+    work: str = ""  # what equal preparations have in common
+    prepared: Prepared | None = None  # the result; None while it runs
 
 
 class PendingUpload(Struct, frozen=True, kw_only=True):
-    """An upload in parts that is not complete.
+    """An upload in parts that is not complete."""
 
-    terms: as declared
-    parts: bytes of each part by its id
-    """
-
-    terms: UploadTerms
-    parts: Map[str, int] = Map()
+    terms: UploadTerms  # declared terms
+    parts: Map[str, int] = Map()  # bytes of each part by its id
 
 
 class TenantDatasets(Struct, frozen=True, kw_only=True):
-    """The files of one tenant, and what was prepared from them.
-
-    files: by id
-    pins: by the id of the job
-    preparations: by id
-    uploads: by id
-    expires: when a file or an upload expires, by its id
-    kept: files that models need, by the id of the job that trained the model
-    versions: latest version number, by the key of the dataset name
-    stored_bytes: of all files that count for the tenant's quota
-    erased: the tenant is erased, or this is under way: what comes late is stored no more
-    """
-
-    files: Map[str, FileState] = Map()
-    pins: Map[str, Pin] = Map()
-    preparations: Map[str, Preparation] = Map()
-    uploads: Map[str, PendingUpload] = Map()
-    expires: Map[str, Ms] = Map()
+    files: Map[str, FileState] = Map()  # files by id
+    pins: Map[str, Pin] = Map()  # pinned files by the id of the job
+    preparations: Map[str, Preparation] = Map()  # preparations by id
+    prepared_by: Map[str, str] = Map()  # the id of the preparation of each `work`
+    uploads: Map[str, PendingUpload] = Map()  # pending uploads by id
+    expires: Map[str, Ms] = Map()  # when a file or an upload expires, by its id
+    # files that models need, by the id of the job that trained the model
     kept: Map[str, LineageHold] = Map()
-    versions: Map[str, int] = Map()
-    stored_bytes: int = 0
+    versions: Map[str, int] = Map()  # latest version number, by the key of the dataset name
+    stored_bytes: int = 0  # size of all files that count for the tenant's quota
+    # the tenant is erased, or this is under way: what comes late is stored no more
     erased: bool = False
 
 
@@ -109,6 +78,16 @@ INITIAL: Final[DatasetsByTenant] = Map()
 def source_hashes(datasets: TenantDatasets, terms: PinTerms) -> tuple[Sha256, ...]:
     """The content hashes of a pin's files that exist."""
     return tuple(datasets.files[name].sha256 for name in terms.files if name in datasets.files)
+
+
+def without_preparation(datasets: TenantDatasets, prepare_id: str) -> TenantDatasets:
+    """Forget a preparation that is known. Equal work is under way again at most once it is gone."""
+    work, by_work = datasets.preparations[prepare_id].work, datasets.prepared_by
+    return replace(
+        datasets,
+        preparations=datasets.preparations.delete(prepare_id),
+        prepared_by=by_work.delete(work) if by_work.get(work) == prepare_id else by_work,
+    )
 
 
 def orphaned_preparations(datasets: TenantDatasets, file_id: str) -> tuple[str, ...]:

@@ -62,9 +62,9 @@ class HttpOutbound:
         except TimeoutError as error:
             raise ReceiverUnreachable(f"no response within {self._timeout_s:g} s") from error
         except httpx.InvalidURL as error:
-            raise Forbidden(f"not a URL: {error}") from error
-        except httpx.HTTPError as error:
-            raise ReceiverUnreachable(f"{type(error).__name__}: {error}") from error
+            raise Forbidden("it is not a URL") from error
+        except httpx.HTTPError as error:  # its text may name the host, as of a wrong certificate
+            raise ReceiverUnreachable(type(error).__name__) from error
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -75,12 +75,12 @@ class HttpOutbound:
         try:
             entries = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            raise ReceiverUnreachable(f"{target.host} cannot be resolved: {error}") from error
+            raise ReceiverUnreachable("its host cannot be resolved") from error
         addresses = [str(address[0]) for *_, address in entries][:ADDRESSES_MAX]
         for address in addresses:
             check_address(address, allow_private=self._allow_private)
         if not addresses:
-            raise ReceiverUnreachable(f"{target.host} has no address")
+            raise ReceiverUnreachable("its host has no address")
         return addresses[0]
 
     async def _send(
@@ -93,7 +93,7 @@ class HttpOutbound:
         body: bytes,
         bytes_max: int,
     ) -> "_Response":
-        """bytes_max: of the answer that is read; 0: nothing of it is."""
+        """bytes_max: bytes of the answer that are read; 0: none."""
         original = httpx.URL(url)
         request = self._client.build_request(
             method,

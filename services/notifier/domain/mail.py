@@ -14,7 +14,7 @@ from schemas.units import HOUR_MS
 from services.notifier.domain.target import Forbidden
 
 #: what happened, and the command that shows more of it; `id`: of the event's object
-JOB_EVENTS: Final[Mapping[str, tuple[str, str]]] = {
+EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     "fine_tuning.job.succeeded": ("job {id} has succeeded", "tunery job show {id}"),
     "fine_tuning.job.failed": ("job {id} has failed", "tunery job show {id}"),
     "fine_tuning.job.cancelled": ("job {id} was cancelled", "tunery job show {id}"),
@@ -22,6 +22,9 @@ JOB_EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     "fine_tuning.job.paused": ("job {id} is to pause", "tunery job show {id}"),
     "fine_tuning.job.gated": ("the gate has judged job {id}", "tunery job show {id}"),
     "fine_tuning.job.anomaly": ("job {id}: {anomaly}", "tunery job events {id}"),
+    "serving_pool.stalled": ("replicas of {id} are missing", "tunery serving show {id}"),
+    "sweep.stopped": ("sweep {id} was stopped: its plan has changed", "tunery sweep show {id}"),
+    "sweep.waiting": ("sweep {id} waits for room", "tunery sweep show {id}"),
     USAGE_RECORDED: ("job {id} was {billed}", "tunery job cost {id}"),
 }
 ANOMALIES: Final[Mapping[AnomalyKind, str]] = {
@@ -30,6 +33,7 @@ ANOMALIES: Final[Mapping[AnomalyKind, str]] = {
     "stuck": "it has said nothing for long",
     "gpu_idle": "its devices hardly compute",
     "slow_node": "its node is slower than others of its type",
+    "nothing_learnt": "its steps teach nothing",
 }
 TEST_OBJECT: Final = "test"  # object of the events that an endpoint is tested with
 OTHERS: Final = ("{type} of {id}", "tunery webhook deliveries {endpoint}")
@@ -37,19 +41,16 @@ OTHERS: Final = ("{type} of {id}", "tunery webhook deliveries {endpoint}")
 
 @dataclass(frozen=True)
 class Mail:
-    """One e-mail.
-
-    message_id: the same at every try, so that mail servers can recognise a repeat.
-    """
+    """One e-mail."""
 
     recipient: str
     subject: str
     text: str
-    message_id: str
+    message_id: str  # the same at every try, so that mail servers can recognise a repeat
 
 
 def is_mail(url: str) -> bool:
-    """Whether an endpoint's URL is meant as an e-mail address."""
+    """Return whether an endpoint's URL is an e-mail address (`mailto:`)."""
     return url.lower().startswith(MAIL_SCHEME)
 
 
@@ -106,12 +107,12 @@ def mail_of(due: DeliveryDue, tenant: str, recipient: str, code: str) -> Mail:
 
 
 def _summary(event: WebhookEvent, endpoint_id: str) -> tuple[str, str]:
-    """What happened, and the command that shows more of it."""
+    """Return a sentence about the event, and the command that shows more of it."""
     if event.object_id == TEST_OBJECT:
         return f"a test of {event.event_type}", f"tunery webhook deliveries {endpoint_id}"
     if event.alert is not None:
         return _used(event.alert), "tunery budget list"
-    sentence, command = JOB_EVENTS.get(event.event_type, OTHERS)
+    sentence, command = EVENTS.get(event.event_type, OTHERS)
     values = {"id": event.object_id, "type": event.event_type, "endpoint": endpoint_id}
     seen = event.anomaly
     values["anomaly"] = "something is unusual" if seen is None else ANOMALIES[seen.kind]

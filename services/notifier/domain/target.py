@@ -12,14 +12,18 @@ PORT_OF_SCHEME: Final = {"https": 443, "http": 80}
 NAT64: Final = 0x64FF9B << 96
 #: networks that older versions of Python take for public ones (RFC 6890, RFC 3879, RFC 9637)
 NOT_GLOBAL: Final = tuple(map(ip_network, ("192.0.0.0/24", "fec0::/10", "3fff::/20")))
-#: of AWS, Azure, Google and others; forbidden even where private addresses are allowed
+#: metadata servers of clouds; forbidden even where private addresses are allowed
 METADATA: Final = frozenset(
     map(ip_address, ("169.254.169.254", "168.63.129.16", "100.100.100.200", "fd00:ec2::254"))
 )
 
 
 class Forbidden(Exception):
-    """This URL is not called, now or later; the message says why and what would be."""
+    """This URL is not called, now or later; the message says why and what would be.
+
+    The message reaches logs and rows, which an erasure does not clean: it names neither the host
+    nor an address.
+    """
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -36,7 +40,7 @@ def parse(url: str, *, allow_private: bool) -> Target:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise Forbidden(f"not a URL: {error}") from error
+        raise Forbidden("it is not a URL") from error
     schemes = ("https", "http") if allow_private else ("https",)
     if parts.scheme not in schemes:
         raise Forbidden(f"the URL must begin with {schemes[0]}://")
@@ -55,13 +59,13 @@ def check_address(text: str, *, allow_private: bool) -> None:
     """Raises Forbidden for an address of our own network, also inside an IPv6 address."""
     address = _inner(ip_address(text.partition("%")[0]))
     if address in METADATA:
-        raise Forbidden(f"{text} is where a cloud tells a machine its secrets")
+        raise Forbidden("its address is where a cloud gives a machine its secrets")
     reserved = address.is_reserved and not address.is_loopback  # ::1 is in a reserved block
     if address.is_multicast or address.is_unspecified or reserved:
-        raise Forbidden(f"{text} is no address of a receiver")
+        raise Forbidden("its address cannot be one of a receiver")
     inside = not address.is_global or any(address in network for network in NOT_GLOBAL)
     if inside and not allow_private:
-        raise Forbidden(f"{text} is a private address; webhooks go to public ones only")
+        raise Forbidden("its address is private; webhooks go to public ones only")
 
 
 def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:

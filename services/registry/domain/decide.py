@@ -23,7 +23,6 @@ from schemas.gate import (
 )
 from schemas.lifetime import KeepVersion, ReleaseVersion, RestoreVersion
 from schemas.model import (
-    GLOBAL,
     AddBase,
     ApproveVersion,
     BaseAdded,
@@ -51,11 +50,8 @@ from schemas.model import (
     VersionSubmitted,
 )
 from schemas.reasons import Failure, failing, refusing
-from services.registry.domain.deployments import (
-    count_traffic,
-    decide_deployment,
-    refuse_deployed,
-)
+from schemas.streams import GLOBAL
+from services.registry.domain.deployments import count_traffic, decide_deployment, refuse_deployed
 from services.registry.domain.erasure import erase_models, is_late, refuse_late
 from services.registry.domain.lifetime import decide_lifetime
 from services.registry.domain.state import (
@@ -311,11 +307,14 @@ def _set_quarantine(models: TenantModels, decision: QuarantineDecision) -> tuple
 def _record_gate_run(models: TenantModels, run: GateRun) -> tuple[Event, ...]:
     """The newest verdict holds; but what a person put into quarantine stays there.
 
-    A version in a stage that is blocked now keeps the stage until people decide.
+    A version in a stage that is blocked now keeps the stage until people decide. One that is not
+    published has only the verdict that it was submitted with, which its publication goes by.
     """
     version = models.versions.get(run.model_id)
-    if version is None:
-        missing = failing("start_deleted", model_id=run.model_id)
+    if version is None or not version.published:
+        missing = failing(
+            "start_deleted" if version is None else "start_unpublished", model_id=run.model_id
+        )
         failure = Failure(code=errors.UNKNOWN_BASE, reason=missing)
         return (VersionFailed(model_id=run.model_id, job_id=run.job_id, failure=failure),)
     if version.run is not None and version.run.job_id == run.job_id:

@@ -39,7 +39,7 @@ def erase_models(models: TenantModels) -> tuple[ModelsErased]:
 
 
 def is_late(models: TenantModels, command: Command) -> bool:
-    """Whether a command comes after the erasure began, and is not about it."""
+    """Return whether a command other than the erasure arrives after the erasure began."""
     return models.erased and not (
         isinstance(command, EraseModels) and (models.versions or models.deleted)
     )

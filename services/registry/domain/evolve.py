@@ -1,4 +1,4 @@
-"""Fold of the `model` journal: total, whatever the order of events."""
+"""Fold of the `model` journal: total for any order of events."""
 
 from typing import TypeAlias, assert_never
 

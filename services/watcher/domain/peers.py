@@ -9,8 +9,9 @@ from schemas.anomaly import Anomaly
 from schemas.units import DAY_MS, PPM, Ms
 from services.watcher.domain.watch import FIGURE_MAX
 
-#: of the median of the others. GPUs of one model differ by 8 % on average and by up to 22 % in five
-#: clusters (Sinha et al., "Not All GPUs Are Created Equal", SC22); this is beyond all of them.
+#: share of the median of the others below which a node is slow. GPUs of one model differ by 8 % on
+#: average and by up to 22 % in five clusters (Sinha et al., "Not All GPUs Are Created Equal",
+#: SC22); this is beyond all of them.
 DRIFT_SHARE: Final = 0.7
 PEERS_MIN: Final = 3  # of other nodes: of two that differ, nobody knows which one is at fault
 NODES_MAX: Final = 64
@@ -18,28 +19,25 @@ KEPT_MS: Final[Ms] = DAY_MS  # a node may be repaired meanwhile
 
 
 class NodeSpeed(Struct, frozen=True):
-    """The median speed of a node in a window of an attempt.
-
-    window: when the window begins; at: when it was over. Both by the time of the broker.
-    """
+    """The median speed of a node in a window of an attempt."""
 
     tenant: str
     job_id: str
     attempt: int
     node_id: str
-    window: Ms
-    at: Ms
+    window: Ms  # when the window begins
+    at: Ms  # when it was over. Both by the time of the broker.
     tokens_per_s: float
 
 
 class LastSpeed(Struct, frozen=True, array_like=True):
-    """The newest one of a node. is_slow: it was reported in this attempt of this job."""
+    """The newest speed of a node."""
 
     job_id: str
     attempt: int
     at: Ms
     tokens_per_s: float
-    is_slow: bool = False
+    is_slow: bool = False  # it was reported as slow in this attempt of this job
 
 
 def compare(

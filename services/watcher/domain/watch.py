@@ -16,11 +16,12 @@ from schemas.anomaly import Anomaly, AnomalyKind
 from schemas.telemetry import Step, Telemetry
 from schemas.units import PPM, Ms
 from tunery.work.divergence import LossWindow
+from tunery.work.learning import Learning
 
-#: of a window's median speed: half of the usual one, as the alert TrainingIsSlow
+#: a window is slow below this share of the usual median speed, as for the alert TrainingIsSlow
 SLOW_SHARE: Final = 0.5
-#: of the time; a training that computes keeps its devices busy for most of it, and an input that
-#: is ten times too slow leaves them a tenth. The alert DeviceIdlesInTraining has 5, of one device.
+#: share of the time below which devices idle: a training that computes keeps them busy for most of
+#: it, and an input that is ten times too slow for a tenth. The alert DeviceIdlesInTraining has 5.
 IDLE_PERCENT: Final = 10
 #: steps that a window needs to be judged: a median of fewer follows one slow step. It lasts longer
 #: where steps are slow.
@@ -35,7 +36,7 @@ FIGURE_MAX: Final = 1e12  # of a journal: what is larger is shown as this
 
 
 class StepSample(Struct, frozen=True, array_like=True):
-    """What a step says of speed and devices."""
+    """Speed and device utilisation of a step."""
 
     tokens_per_s: float | None
     busy_percent: int | None
@@ -48,37 +49,38 @@ class WindowSpeed(Struct, frozen=True, array_like=True):
     tokens_per_s: float
 
 
-class Watch(Struct, frozen=True, array_like=True):
-    """The newest attempt of a job.
+class AttemptOver(Struct, frozen=True):
+    """The end of an attempt, as the topic of ends has it."""
 
-    last_at: when it said something last, by the time of the broker.
-    window: when the open window begins.
-    pause_ms: the longest one between two messages.
-    step: the newest; -1 before the first. total_steps: 0 where there are none.
-    samples: of the open window, the newest last.
-    losses: the usual ones.
-    speeds: medians of windows of usual speed, the newest last.
-    lasting: what is unusual now and was reported.
-    closed: the newest window that was judged.
-    """
+    tenant: str
+    job_id: str
+    attempt: int
+
+
+class Watch(Struct, frozen=True, array_like=True):
+    """The newest attempt of a job."""
 
     tenant: str
     attempt: int
-    last_at: Ms
-    window: Ms
-    pause_ms: Ms = 0
-    step: int = -1
-    total_steps: int = 0
-    samples: tuple[StepSample, ...] = ()
-    losses: LossWindow = LossWindow()
-    speeds: tuple[float, ...] = ()
-    lasting: frozenset[AnomalyKind] = frozenset()
-    closed: WindowSpeed | None = None
+    last_at: Ms  # broker time of its last message
+    window: Ms  # when the open window begins
+    pause_ms: Ms = 0  # longest time between two messages
+    step: int = -1  # newest step; -1: none yet
+    total_steps: int = 0  # 0 where there are none
+    samples: tuple[StepSample, ...] = ()  # samples of the open window, the newest last
+    losses: LossWindow = LossWindow()  # losses of usual steps
+    speeds: tuple[float, ...] = ()  # medians of windows of usual speed, the newest last
+    lasting: frozenset[AnomalyKind] = frozenset()  # anomalies that last and were reported
+    closed: WindowSpeed | None = None  # the newest window that was judged
+    # the job's stream has the end of the attempt; late messages of it change nothing
+    ended: bool = False
+    # whether anything is learnt, of an attempt that was seen from its first step
+    learning: Learning | None = None
 
     @property
-    def has_finished(self) -> bool:
-        """Whether it has taken its last step, so that it may be silent."""
-        return 0 < self.total_steps <= self.step
+    def may_be_silent(self) -> bool:
+        """True if the attempt has ended or has taken its last step."""
+        return self.ended or 0 < self.total_steps <= self.step
 
 
 def observe(
@@ -87,7 +89,7 @@ def observe(
     """The watch after a message, and what it shows for the first time. at: the broker's time."""
     if watch is None or message.attempt > watch.attempt:
         watch = Watch(message.tenant, message.attempt, at, at - at % window_ms)
-    elif message.attempt < watch.attempt:
+    elif message.attempt < watch.attempt or watch.ended:
         return watch, ()
     watch = replace(
         watch,
@@ -105,15 +107,25 @@ def observe(
         total_steps=message.total_steps,
         samples=(*watch.samples, sample)[-STEPS_MAX:],
     )
+    watch, of_learning = _judge_learning(watch, message)
     # of variants that take turns each has usual losses of its own, which its process knows
     loss = None if message.variant is not None else _finite(message.loss)
     watch, of_loss = _judge_loss(watch, loss)
-    return watch, (*of_window, *of_loss)
+    return watch, (*of_window, *of_learning, *of_loss)
+
+
+def end_attempt(watch: Watch | None, over: AttemptOver, at: Ms, window_ms: Ms) -> Watch:
+    """Return the watch after the end of an attempt, of which nothing may have been seen yet."""
+    if watch is None or over.attempt > watch.attempt:
+        watch = Watch(over.tenant, over.attempt, at, at - at % window_ms)
+    elif over.attempt < watch.attempt:
+        return watch
+    return replace(watch, ended=True)
 
 
 def judge_silence(watch: Watch, silent_ms: Ms, stuck_ms: Ms, window_ms: Ms) -> Anomaly | None:
     """The anomaly of an attempt that has said nothing for so long; None: it is none, or known."""
-    if watch.has_finished or "stuck" in watch.lasting:
+    if watch.may_be_silent or "stuck" in watch.lasting:
         return None
     if silent_ms < max(stuck_ms, PAUSES * watch.pause_ms):
         return None
@@ -127,7 +139,7 @@ def judge_silence(watch: Watch, silent_ms: Ms, stuck_ms: Ms, window_ms: Ms) -> A
 
 
 def mark_lasting(watch: Watch, kind: AnomalyKind) -> Watch:
-    """It was reported, and is not again before it has passed."""
+    """Mark an anomaly as reported; it is reported again only after it has passed."""
     return replace(watch, lasting=watch.lasting | {kind})
 
 
@@ -138,6 +150,29 @@ def _judge_loss(watch: Watch, loss: float | None) -> tuple[Watch, tuple[Anomaly,
     if not watch.losses.spiking:
         return watch, ()
     return watch, (_anomaly(watch, "loss_spike", loss, median(watch.losses.losses)),)
+
+
+def _judge_learning(watch: Watch, step: Step) -> tuple[Watch, tuple[Anomaly, ...]]:
+    """Warn once of an attempt whose steps teach nothing.
+
+    One that continues from a checkpoint may have learnt before, and of variants that take turns a
+    figure says nothing of the others: neither is judged.
+    """
+    if step.step == 1 and step.variant is None:
+        watch = replace(watch, learning=Learning())
+    if watch.learning is None:
+        return watch, ()
+    reward = None if step.reward is None else step.reward_std
+    learning = watch.learning.add(step.total_steps, _finite(step.loss), reward)
+    watch = replace(watch, learning=learning)
+    if "nothing_learnt" in watch.lasting or not learning.shows_nothing(step.total_steps):
+        return watch, ()
+    if learning.equal:
+        measured, usual = _finite(step.reward) or 0.0, 0.0
+    else:
+        measured, usual = median(learning.newest), median(learning.first)
+    watch = mark_lasting(watch, "nothing_learnt")
+    return watch, (_anomaly(watch, "nothing_learnt", measured, usual),)
 
 
 def _close_window(watch: Watch, at: Ms, window_ms: Ms) -> tuple[Watch, tuple[Anomaly, ...]]:
