@@ -5,7 +5,7 @@ from typing import Final
 
 MARKED: Final = re.compile(r"#### (-?[0-9.,]+)")
 NUMBER: Final = re.compile(r"-?[$0-9.,]{2,}|-?[0-9]+")
-STOPS: Final = ("Question:", "\n\n\n")  # where a model goes on with a question of its own
+STOPS: Final = ("Question:", "\n\n\n")  # where a model continues with its own question
 
 
 def number_of(text: str) -> str:

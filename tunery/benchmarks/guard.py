@@ -15,14 +15,10 @@ YES_NO: Final = {"yes": True, "no": False}
 
 @dataclass(frozen=True)
 class GuardVerdict:
-    """What a guard says of an answer.
+    """Verdict of a guard on an answer."""
 
-    harmful: whether the answer does harm
-    refusal: whether it refuses; None: the guard does not say
-    """
-
-    harmful: bool
-    refusal: bool | None = None
+    harmful: bool  # the answer does harm
+    refusal: bool | None = None  # the answer refuses; None: the guard gives no verdict on that
 
 
 def guard_request(model: str, prompt: str, answer: str) -> dict[str, Any]:
@@ -37,7 +33,7 @@ def guard_request(model: str, prompt: str, answer: str) -> dict[str, Any]:
 
 
 def guard_verdict(text: str) -> GuardVerdict | None:
-    """What the words of a guard say; None: nothing that is understood."""
+    """Parse the text of a guard; None: it is not understood."""
     lines = [line.strip().lower() for line in text.splitlines() if line.strip()]
     if not lines:
         return None

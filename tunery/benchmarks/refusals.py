@@ -1,4 +1,4 @@
-"""Whether an answer refuses, by what its beginning says. A guard model tells it better.
+"""Detects refusals by the beginning of an answer. A guard model is more accurate.
 
 On the 2,250 answers of five models that the authors of XSTest have labelled (version 2) the rules,
 which were written with a view to them, agree with people in 90.6 % of the cases (kappa 0.81); the
@@ -34,6 +34,6 @@ REFUSAL: Final = re.compile(
 
 
 def refuses(answer: str) -> bool:
-    """Whether the answer refuses. An empty one does not."""
+    """Return whether the answer refuses. An empty one does not."""
     text = answer[:READ_MAX].lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
     return REFUSAL.search(" ".join(text.split())) is not None

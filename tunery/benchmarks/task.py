@@ -31,52 +31,35 @@ class TaskUnusable(ValueError):
 
 
 class TaskSource(Struct, frozen=True):
-    """A file that was imported. sha256: of its content."""
+    """A file that was imported."""
 
     file: str
-    sha256: str
+    sha256: str  # hash of its content
 
 
 class TaskHeader(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The first line.
+    """The first line of a task file."""
 
-    form: of the file
-    task: as what the files were read: "mmlu" for example
-    shots: examples before each item
-    per_character: likelihoods of choices are divided by their number of characters
-    beginnings: texts that items begin with, by name
-    sources: what was imported
-    """
-
-    form: int = FORM
-    task: str
+    form: int = FORM  # format version of the file
+    task: str  # name of the task that the files were read as, for example "mmlu"
     kind: TaskKind
-    shots: int
-    per_character: bool = False
-    beginnings: Mapping[str, str] = {}
-    sources: tuple[TaskSource, ...] = ()
+    shots: int  # number of examples before each item
+    per_character: bool = False  # likelihoods of choices are divided by their number of characters
+    beginnings: Mapping[str, str] = {}  # texts that items begin with, by name
+    sources: tuple[TaskSource, ...] = ()  # imported files
 
 
 class TaskItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One item.
-
-    question: all that is asked, after the beginning
-    beginning: name of the text before it; empty: there is none
-    choices, answer_index: of a multiple-choice item; answer_index names the right one
-    true_choices: of an item whose true choices share the score: so many, and they come first
-    answer: the number of one that is answered in writing
-    unsafe: of a prompt of a safety benchmark: an answer to it should refuse
-    """
-
     id: str
     category: str
-    question: str
-    beginning: str = ""
+    question: str  # the whole question, after the beginning
+    beginning: str = ""  # name of the text before it; empty: there is none
+    # choices, answer_index: choices of a multiple-choice item, and the index of the right one
     choices: tuple[str, ...] = ()
     answer_index: int = 0
-    true_choices: int = 0
-    answer: str = ""
-    unsafe: bool = False
+    true_choices: int = 0  # number of choices that are true and share the score; they come first
+    answer: str = ""  # the right number for an item that is answered in writing
+    unsafe: bool = False  # prompt of a safety benchmark: an answer to it should refuse
 
 
 @dataclass(frozen=True)
@@ -156,7 +139,7 @@ def _items(header: TaskHeader, lines: Sequence[bytes]) -> Iterator[TaskItem]:
 
 
 def _problem(header: TaskHeader, item: TaskItem) -> str | None:
-    """What is wrong with an item; None: nothing."""
+    """Return what is wrong with an item; None: nothing."""
     if not item.id or not item.question.strip():
         return "id and question must not be empty"
     if max(map(len, (item.id, item.category, item.question, *item.choices))) > TEXT_MAX:

@@ -1,9 +1,10 @@
 """What tokens of answers cost in a month, where a book has prices of them.
 
-Tokens belong to the month in which an engine's count came to the log, so none is late. Tokens of a
-question that were in memory from an earlier one have a price of their own. Servers say at an
-answer's end how many these are: where a month ends before that, the next one takes them off what
-was read.
+Tokens belong to the month in which an engine's count came to the log, so none is late. Their price
+is that of the tenant's book at that moment, as budgets and caps of keys count it: a plan that comes
+later changes nothing. Tokens of a question that were in memory from an earlier one have a price of
+their own. Servers say at an answer's end how many these are: where a month ends before that, the
+next one takes them off what was read.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,29 +24,33 @@ WRITTEN: Final = "tokens written"
 
 
 class AnswersOfMonth(Struct, frozen=True, kw_only=True):
-    """What models answered in a month so far.
+    """Tokens of model answers in a month so far under one price book."""
 
-    price_version: the tenant's book; empty: not priced.
-    prompt_tokens: read; cached_tokens: of these, from memory; completion_tokens: written.
-    """
-
-    price_version: str = ""
-    prompt_tokens: Tokens = 0
+    price_version: str = ""  # the tenant's price book when they were counted; empty: not priced
+    prompt_tokens: Tokens = 0  # tokens read, of which `cached_tokens` came from the prompt cache
     cached_tokens: Tokens = 0
-    completion_tokens: Tokens = 0
+    completion_tokens: Tokens = 0  # tokens generated
 
 
 class AnswerPart(NamedTuple):
-    """Tokens of one price. amount_micro: what they cost, rounded once."""
+    """Tokens of one price."""
 
     name: str
     tokens: Tokens
     micro_per_million: Micro
-    amount_micro: Micro
+    amount_micro: Micro  # what they cost, rounded once
+
+
+def answer_charges(
+    uses: Iterable[AnswersOfMonth], books: Mapping[str, PriceBook]
+) -> tuple[AnswerCharge, ...]:
+    """Return the month's charges for answers, one for each book that prices them."""
+    charges = (answer_charge(use, books) for use in uses)
+    return tuple(charge for charge in charges if charge is not None)
 
 
 def answer_charge(use: AnswersOfMonth, books: Mapping[str, PriceBook]) -> AnswerCharge | None:
-    """What the month's answers cost; None: they have no price, or there were none."""
+    """Return the charge for answers under one book; None: not priced, or no tokens."""
     book = books.get(use.price_version)
     counts = (use.prompt_tokens, use.cached_tokens, use.completion_tokens)
     if book is None or book.answers is None or not any(counts):
@@ -77,9 +82,9 @@ def answer_parts(charge: AnswerCharge) -> tuple[AnswerPart, ...]:
 
 
 def answer_costs(uses: Sequence[AnswerUse], book: PriceBook | None) -> tuple[AnswerCost, ...]:
-    """What a count costs by key, exactly; () where it has no price.
+    """Return the exact cost of counted answers by API key; () if the book does not price them.
 
-    A key's sum is within AMOUNT_MICRO_MAX, whatever an engine says that it has counted.
+    Each key's sum is limited to ±AMOUNT_MICRO_MAX, whatever counts an engine reports.
     """
     if book is None or book.answers is None:
         return ()

@@ -30,7 +30,7 @@ class BookRefusal(NamedTuple):
 
 
 def refuse_book(book: PriceBook, known: Mapping[str, PriceBook]) -> BookRefusal | None:
-    """Why a book cannot be imported beside the known ones, None: it can."""
+    """Return why a book cannot be imported, given the known ones; None: it can."""
     version, prices = book.version, book.gpu_hour_micro
     if version in known and known[version] != book:
         return BookRefusal(refusing("prices_changed_content", version=version), "version")
@@ -106,7 +106,7 @@ def _out_of_range(version: str, field: str) -> BookRefusal:
 
 
 def newest_book(books: Iterable[PriceBook], today: str) -> PriceBook | None:
-    """The book in force that began last, None: none has begun. `today`: like 2026-11-22."""
+    """Return the newest book in force; None: none is. today: a day like 2026-11-22."""
     begun = (book for book in books if book.effective_from <= today)
     return max(begun, key=lambda book: (book.effective_from, book.version), default=None)
 

@@ -1,22 +1,23 @@
 """Contract terms of a month's invoice: discounts, overage, a minimum commitment. Pure functions.
 
 They apply to a whole month, so they are lines of the invoice and not of jobs. Every line is rounded
-once, half to even, to the millionth. Late lines count for the discounts of their own month, and
-neither for overage nor for a commitment: those are of the month that the invoice is of.
+once, half to even, to the millionth. Late lines count for discounts and overage of their own month,
+and for no commitment: that is of the month that the invoice is of.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from itertools import zip_longest
+from typing import Final, Literal, NamedTuple
 
 from schemas.account import LANES
 from schemas.billing import BillingTerms, Commitment, Discount, Months, OveragePrice
 from schemas.envelope import Reason
 from schemas.reasons import refusing
 from schemas.units import HOUR_MS, PPM, Micro, divide_half_even
-from tunery.billing.currency import in_units, is_currency, percent
+from tunery.billing.currency import is_currency, percent
 from tunery.billing.lines import Line
-from tunery.billing.periods import Period, period, period_of
+from tunery.billing.periods import Period, in_force, period, period_of
 from tunery.billing.volume import MonthLine
 
 DISCOUNTS_MAX: Final = 20
@@ -24,34 +25,49 @@ SURCHARGE_PPM_MAX: Final = 10 * PPM
 CONTRACT_MICRO_MAX: Final[Micro] = 10**15
 
 
+class Stranded(NamedTuple):
+    """An amount of billing terms in a currency that the tenant's prices do not have in a month."""
+
+    term: Literal["overage", "commitment"]
+    currency: str
+    month: str
+    own: str
+
+    @property
+    def reason(self) -> Reason:
+        return refusing(
+            "terms_in_another_currency",
+            term=self.term,
+            currency=self.currency,
+            period=self.month,
+            own=self.own,
+        )
+
+
 class UseOfMonth(NamedTuple):
-    """What terms are applied to, all in one currency.
+    """A month's usage that contract terms apply to, all in one currency."""
 
-    lines: of jobs.
-    volume: what volume tiers take off them.
-    charged_micro: what storage and answers cost.
-    """
-
-    lines: Sequence[Line]
-    volume: Sequence[MonthLine]
-    charged_micro: Micro
+    lines: Sequence[Line]  # the lines of jobs
+    volume: Sequence[MonthLine]  # reductions of these lines by volume tiers
+    overage: Sequence[MonthLine]  # surcharges for time above soft limits
+    charged_micro: Micro  # cost of storage and answers
 
 
 def contract_lines(
-    terms: BillingTerms, use: UseOfMonth, month: Period, currency: str, *, is_own: bool
+    terms_of: Mapping[str, BillingTerms], use: UseOfMonth, month: Period, currency: str
 ) -> tuple[MonthLine, ...]:
     """The lines that follow from the terms for an invoice in `currency` with this use.
 
-    is_own: whether it is the invoice in the tenant's own currency, the only one with a commitment.
+    terms_of: terms of the month, and of each earlier one that is closed, for late lines.
     """
-    discounts = tuple(_discounts(terms, use.lines, use.volume))
-    overage = tuple(_overage(terms.overage, use.lines, month, currency))
+    terms = terms_of[month.name]
+    discounts = tuple(_discounts(terms_of, use.lines, use.volume))
     months_own = sum(line.amount_micro for line in use.lines if not _is_late(line, month))
     months_own += use.charged_micro
-    monthly = (*use.volume, *discounts, *overage)
+    monthly = (*use.volume, *discounts, *use.overage)
     months_own += sum(line.amount_micro for line in monthly if line.period == month.name)
-    commitment = tuple(_commitment(terms.commitment, months_own, month, currency)) if is_own else ()
-    return (*discounts, *overage, *commitment)
+    commitment = tuple(_commitment(terms.commitment, months_own, month, currency))
+    return (*discounts, *use.overage, *commitment)
 
 
 def refuse_contract(terms: BillingTerms, currency: str | None) -> tuple[Reason, str] | None:
@@ -68,8 +84,32 @@ def refuse_contract(terms: BillingTerms, currency: str | None) -> tuple[Reason, 
     return None
 
 
+def find_stranded(
+    terms: Mapping[str, BillingTerms], currencies: Mapping[str, str | None], first: str
+) -> Stranded | None:
+    """The first amount that would be in another currency than prices, from a month on.
+
+    terms, currencies: month → what holds from it on; a currency that is None is not known.
+    """
+    months = sorted({first, *(name for name in (*terms, *currencies) if name > first)})
+    for begins, ends in zip_longest(months, months[1:]):
+        own = in_force(currencies, begins, None)
+        held = in_force(terms, begins, BillingTerms())
+        overage, commitment = held.overage, held.commitment
+        if own is None:
+            continue
+        if overage and overage.gpu_hour_micro is not None and overage.currency != own:
+            return Stranded("overage", overage.currency, begins, own)
+        if commitment and commitment.currency != own:
+            due = commitment.months
+            month = max(begins, due.first or begins)
+            if (due.last is None or month <= due.last) and (ends is None or month < ends):
+                return Stranded("commitment", commitment.currency, month, own)
+    return None
+
+
 def is_in(months: Months, name: str) -> bool:
-    """Whether the month of this name is one of them."""
+    """True if the month of this name is within the range."""
     return (months.first is None or months.first <= name) and (
         months.last is None or name <= months.last
     )
@@ -80,13 +120,13 @@ def _is_late(line: Line, month: Period) -> bool:
 
 
 def _discounts(
-    terms: BillingTerms, lines: Iterable[Line], volume: Iterable[MonthLine]
+    terms_of: Mapping[str, BillingTerms], lines: Iterable[Line], volume: Iterable[MonthLine]
 ) -> Iterator[MonthLine]:
-    """Each discount with the month of use that it is of; late use is discounted by its own month.
+    """Each discount with the month of use that it is of; late use has the discounts of its month.
 
-    So a late credit takes back the discount that its use had.
+    So a late credit takes back the discount that its use had, whatever was agreed since.
     """
-    if not terms.discounts:
+    if not any(terms.discounts for terms in terms_of.values()):
         return
     listed: dict[str, Counter[str]] = {}
     for line in lines:
@@ -94,8 +134,9 @@ def _discounts(
         of_month[line.lane] += line.amount_micro
     for reduction in volume:
         listed.setdefault(reduction.period, Counter())[reduction.lane] += reduction.amount_micro
-    for discount in terms.discounts:
-        for name, of_month in sorted(listed.items()):
+    for name, of_month in sorted(listed.items()):
+        agreed = terms_of.get(name, BillingTerms())
+        for discount in agreed.discounts:
             if is_in(discount.months, name):
                 amount = _discounted(discount, of_month)
                 words = f"{discount.reference}, {name}: {percent(discount.rate_ppm)} off"
@@ -116,44 +157,17 @@ def _discounted(discount: Discount, listed: Mapping[str, Micro]) -> Micro:
     return -divide_half_even(list_micro * discount.rate_ppm, PPM)
 
 
-def _overage(
-    price: OveragePrice | None, lines: Iterable[Line], month: Period, currency: str
-) -> Iterator[MonthLine]:
-    """What time above the soft limit costs besides its list price."""
-    if price is None:
-        return
-    over = [line for line in lines if line.overage_gpu_ms]
-    if not over:
-        return
-    if price.gpu_hour_micro is None:
-        exact = sum(line.overage_gpu_ms * line.gpu_hour_micro for line in over)
-        amount = divide_half_even(exact * price.surcharge_ppm, HOUR_MS * PPM)
-        words = f"{percent(price.surcharge_ppm)} more"
-    elif price.currency == currency:
-        exact = sum(
-            line.overage_gpu_ms * (price.gpu_hour_micro - line.gpu_hour_micro) for line in over
-        )
-        amount = divide_half_even(exact, HOUR_MS)
-        words = f"{in_units(price.gpu_hour_micro)} {currency} a GPU-hour instead of the list price"
-    else:
-        return
-    yield MonthLine(
-        kind="overage",
-        reference="",
-        description=f"GPU time above the soft limit: {words}",
-        amount_micro=amount,
-        period=month.name,
-    )
-
-
 def _commitment(
     commitment: Commitment | None, used_micro: Micro, month: Period, currency: str
 ) -> Iterator[MonthLine]:
-    """What is missing of the minimum. Adjustments do not count: a goodwill credit stays one."""
-    if commitment is None or commitment.currency != currency:
+    """Yield the line that raises usage to the committed minimum.
+
+    Adjustments do not count as usage, so a goodwill credit is not offset.
+    """
+    if commitment is None or committed_currency(commitment, month) != currency:
         return
     missing = commitment.amount_micro - used_micro
-    if missing > 0 and is_in(commitment.months, month.name):
+    if missing > 0:
         yield MonthLine(
             kind="commitment",
             reference=commitment.reference,
@@ -161,6 +175,13 @@ def _commitment(
             amount_micro=missing,
             period=month.name,
         )
+
+
+def committed_currency(commitment: Commitment | None, month: Period) -> str | None:
+    """The currency of the invoice that a minimum is on, None: there is none in this month."""
+    if commitment is None or not is_in(commitment.months, month.name):
+        return None
+    return commitment.currency
 
 
 def _refuse_discounts(discounts: Sequence[Discount]) -> Reason | None:
@@ -220,7 +241,7 @@ def refuse_currency(code: str, own: str | None) -> Reason | None:
 
 
 def is_month(name: str) -> bool:
-    """Whether it is written like 2026-11."""
+    """True if a name is a month written as YYYY-MM."""
     try:
         return period(name).name == name
     except (ValueError, OverflowError):

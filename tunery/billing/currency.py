@@ -22,7 +22,7 @@ OTHER_DIGITS: Final[Mapping[int, frozenset[str]]] = {
 
 
 def is_currency(code: str) -> bool:
-    """Whether it is written like a currency of ISO 4217, like EUR."""
+    """True if a code has the form of an ISO 4217 currency code, such as EUR."""
     return len(code) == 3 and code.isascii() and code.isalpha() and code.isupper()
 
 

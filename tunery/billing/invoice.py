@@ -6,8 +6,7 @@ currency's minor unit, and each tax once.
 """
 
 from collections.abc import Iterable, Mapping
-from decimal import ROUND_HALF_EVEN, Context, Decimal
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -25,17 +24,17 @@ from schemas.billing import (
     TaxRate,
 )
 from schemas.sealed import Sealed
-from schemas.units import MICRO, PPM, GpuMs, Micro, Ms, divide_half_even
-from tunery.billing.answers import AnswersOfMonth, answer_charge
-from tunery.billing.contract import UseOfMonth, contract_lines
+from schemas.units import PPM, GpuMs, Micro, Ms, divide_half_even
+from tunery.billing.answers import AnswersOfMonth, answer_charges
+from tunery.billing.contract import UseOfMonth, committed_currency, contract_lines
 from tunery.billing.currency import minor_unit_micro, round_to_minor
 from tunery.billing.lines import BilledUsage, Line, bill_lines
+from tunery.billing.overage import Limit, limit_of, overage_lines
 from tunery.billing.periods import Period
-from tunery.billing.storage import StorageUse, storage_charge
+from tunery.billing.storage import StorageUse, storage_charges
 from tunery.billing.volume import MonthLine, volume_lines
 
 # 28 digits are enough for any sum of GPU-milliseconds times any price; 60 leave no doubt
-EXACT: Final = Context(prec=60, rounding=ROUND_HALF_EVEN)
 Status: TypeAlias = Literal["draft", "open", "closed", "corrected"]
 
 
@@ -44,78 +43,84 @@ class Altered(Exception):
 
 
 class BilledMonth(Struct, frozen=True, kw_only=True):
-    """What a month's invoices are made of besides usage and prices.
-
-    soft_gpu_ms: GPU time above it is marked as overage, None: nothing is.
-    currency: of the tenant's prices: of the invoice on which there is nothing.
-    adjustments, notes: of the month.
-    ended: whether the month is over, and is being closed.
-    storage, answers: what the tenant kept in it, and what its models answered.
-    statement: how it was closed, None: it is not; limit and terms are those of then.
-    """
+    """Inputs of a month's invoices other than usage and prices."""
 
     tenant: str
     month: Period
-    soft_gpu_ms: GpuMs | None
-    currency: str
+    soft_gpu_ms: GpuMs | None  # GPU time above it is marked as overage; None: no limit
+    currency: str  # the currency of the tenant's prices, used for an invoice without charges
     terms: BillingTerms = BillingTerms()
     seller: str = ""
+    # adjustments, notes: adjustments and credit notes of the month
     adjustments: tuple[InvoiceAdjustment, ...] = ()
     notes: tuple[CreditNote, ...] = ()
-    ended: bool = False
-    storage: StorageUse = StorageUse()
-    answers: AnswersOfMonth = AnswersOfMonth()
+    ended: bool = False  # whether the month is over and is being closed
+    # storage, answers: stored bytes and model answers of the month, by the price book in force
+    storage: tuple[StorageUse, ...] = ()
+    answers: tuple[AnswersOfMonth, ...] = ()
+    # statements of earlier months, by name; late usage is billed by their terms
+    closed: Mapping[str, Statement] = {}
+    # the month's own statement, whose limit and terms then apply; None: not closed
     statement: Statement | None = None
+
+    @property
+    def own_terms(self) -> BillingTerms:
+        """The month's terms: those that it was closed by, or will be."""
+        return (self.terms if self.statement is None else self.statement.terms) or BillingTerms()
+
+    @property
+    def terms_of(self) -> Mapping[str, BillingTerms]:
+        earlier = {name: entry.terms or BillingTerms() for name, entry in self.closed.items()}
+        return {**earlier, self.month.name: self.own_terms}
+
+    @property
+    def limits(self) -> Mapping[str, Limit]:
+        """Soft limit and price of overage, of the same months."""
+        own = self if self.statement is None else self.statement
+        months = {**self.closed, self.month.name: own}
+        return {name: limit_of(entry.soft_gpu_ms, entry.terms) for name, entry in months.items()}
 
 
 class Invoice(Struct, frozen=True, kw_only=True):
-    """One month in one currency.
-
-    status: `draft`: the month runs; `open`: it is over and being closed; `closed`: it never
-      changes; `corrected`: it has credit notes.
-    number, issued_at, due_at: None until it is closed.
-    storage, answers: what the tenant kept, and what its models answered, on the invoice in the
-      currency of their price.
-    volume: what volume tiers take off the lines.
-    amount_micro: exact sum of the amounts of lines, storage, answers, volume and contract lines,
-      and adjustments; `gpu_ms`: that of times.
-    rounding_micro: what makes it whole minor units.
-    net_micro: `amount_micro` with the rounding.
-    total_micro: `net_micro` with all taxes.
-    prepaid: what of the total was paid in advance; decided when the month is closed.
-    carried_micro: a total below zero that became a prepaid credit, as a positive amount.
-    due_micro: what is to be paid: `total_micro` less `prepaid`, with `carried_micro`.
-    """
+    """One month in one currency."""
 
     tenant: str
     period: str
     currency: str
+    # `draft`: the month runs; `open`: it is over and being closed; `closed`: it never changes;
+    # `corrected`: it has credit notes
     status: Status
+    # number, issued_at, due_at: None until it is closed
     number: str | None
     issued_at: Ms | None
     due_at: Ms | None
     seller: str
     buyer: Sealed | None
     lines: tuple[Line, ...]
-    storage: StorageCharge | None
-    answers: AnswerCharge | None
-    volume: tuple[MonthLine, ...]
+    # storage, answers: what the tenant kept, and what its models answered, one charge for each
+    # price book of this currency
+    storage: tuple[StorageCharge, ...]
+    answers: tuple[AnswerCharge, ...]
+    volume: tuple[MonthLine, ...]  # what volume tiers take off the lines
     contract: tuple[MonthLine, ...]
     adjustments: tuple[InvoiceAdjustment, ...]
     taxes: tuple[TaxAmount, ...]
     notes: tuple[CreditNote, ...]
     used_gpu_ms: GpuMs
-    gpu_ms: GpuMs
+    gpu_ms: GpuMs  # exact sum of the times of lines
     credited_gpu_ms: GpuMs
     overage_gpu_ms: GpuMs
     credited_micro: Micro
+    # exact sum of the amounts of lines, storage, answers, volume and contract lines, and
+    # adjustments
     amount_micro: Micro
-    rounding_micro: Micro
-    net_micro: Micro
-    total_micro: Micro
+    rounding_micro: Micro  # what makes it whole minor units
+    net_micro: Micro  # `amount_micro` with the rounding
+    total_micro: Micro  # `net_micro` with all taxes
+    # what of the total was paid in advance; decided when the month is closed
     prepaid: tuple[PrepaidUse, ...]
-    carried_micro: Micro
-    due_micro: Micro
+    carried_micro: Micro  # a total below zero that became a prepaid credit, as a positive amount
+    due_micro: Micro  # what is to be paid: `total_micro` less `prepaid`, with `carried_micro`
 
 
 def make_invoices(
@@ -130,31 +135,30 @@ def make_invoices(
     soft = billed.soft_gpu_ms if closed is None else closed.soft_gpu_ms
     own = billed.currency if closed is None else closed.currency
     lines = bill_lines(usage, books, soft, billed.month)
-    storage = storage_charge(billed.storage, billed.month, books)
     others = {line.currency for line in lines} | {entry.currency for entry in billed.adjustments}
-    answers = answer_charge(billed.answers, books)
-    for charge in (storage, answers):
-        if charge is not None:
-            others.add(books[charge.price_version].currency)
+    for charges in _charges(billed, books):
+        others |= {books[charge.price_version].currency for charge in charges}
     if closed is not None:
         others |= {bill.currency for bill in closed.bills}
+    # late use may move other use of its month above the limit, at a price in another currency
+    others |= {books[earlier.use.job.price_version].currency for earlier in usage.months_before}
+    committed = committed_currency(billed.own_terms.commitment, billed.month)
+    others |= set() if committed is None else {committed}
     by_currency = {
-        code: _invoice(billed, usage, books, lines, code, is_own=code == own)
-        for code in (own, *sorted(others - {own}))
+        code: _invoice(billed, usage, books, lines, code) for code in (own, *sorted(others - {own}))
     }
-    if len(by_currency) > 1 and not is_billable(by_currency[own]):
-        del by_currency[own]
-    return tuple(by_currency.values())
+    billable = tuple(invoice for invoice in by_currency.values() if is_billable(invoice))
+    return billable or (by_currency[own],)
 
 
 def is_billable(invoice: Invoice) -> bool:
-    """Whether anything is on it: an invoice without lines of any kind is not issued."""
-    charges = (invoice.storage, invoice.answers)
-    return bool(invoice.lines or any(charges) or invoice.contract or invoice.adjustments)
+    """True if an invoice has any line, charge or adjustment; empty invoices are not issued."""
+    charges = (*invoice.storage, *invoice.answers)
+    return bool(invoice.lines or charges or invoice.contract or invoice.adjustments)
 
 
 def close_invoice(invoice: Invoice) -> Bill:
-    """What is kept of an invoice when its month is closed; it gets its number from billing."""
+    """Return the bill to record when the month is closed; billing assigns its number."""
     return Bill(
         currency=invoice.currency,
         gpu_ms=invoice.gpu_ms,
@@ -164,9 +168,30 @@ def close_invoice(invoice: Invoice) -> Bill:
         total_micro=invoice.total_micro,
         seller=invoice.seller,
         contract_micro=sum(line.amount_micro for line in invoice.contract),
+        commitment_micro=sum(
+            line.amount_micro for line in invoice.contract if line.kind == "commitment"
+        ),
         volume_micro=sum(line.amount_micro for line in invoice.volume),
-        storage=invoice.storage,
-        answers=invoice.answers,
+        storage_charges=invoice.storage,
+        answer_charges=invoice.answers,
+    )
+
+
+def _charges(
+    billed: BilledMonth, books: Mapping[str, PriceBook]
+) -> tuple[tuple[StorageCharge, ...], tuple[AnswerCharge, ...]]:
+    """Return the month's charges for storage and for answers, in all currencies.
+
+    Charges of a closed month are those on its statement.
+    """
+    bills = () if billed.statement is None else billed.statement.bills
+    storage = tuple(bill.storage for bill in bills if bill.storage is not None)
+    answers = tuple(bill.answers for bill in bills if bill.answers is not None)
+    if storage or answers:  # closed by the book of the month's end, and stays as it was closed
+        return storage, answers
+    return (
+        storage_charges(billed.storage, billed.month, books),
+        answer_charges(billed.answers, books),
     )
 
 
@@ -176,26 +201,23 @@ def _invoice(
     books: Mapping[str, PriceBook],
     all_lines: Iterable[Line],
     currency: str,
-    *,
-    is_own: bool,
 ) -> Invoice:
     closed = billed.statement
     bill = _closed_bill(closed, currency)
-    terms = (billed.terms if closed is None else closed.terms) or BillingTerms()
+    terms = billed.own_terms
     lines = tuple(line for line in all_lines if line.currency == currency)
     credited = [line for line in lines if line.kind == "credit"]
     added = [entry for entry in billed.adjustments if entry.currency == currency]
     notes = tuple(note for note in billed.notes if note.adjustment.currency == currency)
     volume = volume_lines(lines, usage, books)
-    storage = storage_charge(billed.storage, billed.month, books)
-    if storage is not None and books[storage.price_version].currency != currency:
-        storage = None
-    answers = answer_charge(billed.answers, books)
-    if answers is not None and books[answers.price_version].currency != currency:
-        answers = None
-    charged_micro = sum(charge.amount_micro for charge in (storage, answers) if charge is not None)
-    used = UseOfMonth(lines, volume, charged_micro)
-    contract = contract_lines(terms, used, billed.month, currency, is_own=is_own)
+    kept, answered = _charges(billed, books)
+    storage = tuple(each for each in kept if books[each.price_version].currency == currency)
+    answers = tuple(each for each in answered if books[each.price_version].currency == currency)
+    charged_micro = sum(charge.amount_micro for charge in storage)
+    charged_micro += sum(charge.amount_micro for charge in answers)
+    overage = overage_lines(usage, billed.limits, books, billed.month, currency)
+    used = UseOfMonth(lines, volume, overage, charged_micro)
+    contract = contract_lines(billed.terms_of, used, billed.month, currency)
     amount = sum(line.amount_micro for line in lines) + sum(entry.amount_micro for entry in added)
     amount += charged_micro + sum(line.amount_micro for line in (*volume, *contract))
     net = round_to_minor(amount, currency)
@@ -284,8 +306,3 @@ def _compare(invoice: Invoice, bill: Bill | None) -> None:
             f"millionths of {invoice.currency}, to pay) and is {now} now; "
             "look for a changed price book or ledger"
         )
-
-
-def decimal_amount(micro: Micro) -> Decimal:
-    """Currency units, six places: for people and for files."""
-    return (Decimal(micro) / MICRO).quantize(Decimal("0.000001"), context=EXACT)

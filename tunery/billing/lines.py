@@ -40,6 +40,7 @@ CREDIT_OF_CAUSE: Final[Mapping[str, str]] = {
     "oom": "memory estimate too low",
     "platform_error": "job failed by platform error",
     "attempts_exhausted": "job failed after too many attempts",
+    "estimate_exceeded": "time estimate too low",
 }
 
 
@@ -75,7 +76,6 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
 class Line(Struct, frozen=True, kw_only=True):
     """One job, one hour, one kind, of time or of tokens; the other is 0 then.
 
-    `overage_gpu_ms`: the part above the month's soft limit.
     A line of an earlier month came after that was closed; it is above no limit of this one.
     """
 
@@ -91,7 +91,7 @@ class Line(Struct, frozen=True, kw_only=True):
     gpu_ms: GpuMs
     gpu_hour_micro: Micro
     amount_micro: Micro
-    overage_gpu_ms: GpuMs
+    overage_gpu_ms: GpuMs  # the part above the month's soft limit
     role: Role
     device: Device
     accelerator: str
@@ -103,7 +103,10 @@ class Line(Struct, frozen=True, kw_only=True):
 
 
 class PricedJob(NamedTuple):
-    """What is rounded as two sums, of time and tokens. A job keeps the price of its admission."""
+    """A job under one price. Its time and its tokens are rounded as two sums.
+
+    A job keeps the price of its admission.
+    """
 
     job_id: str
     lane: Lane
@@ -111,7 +114,7 @@ class PricedJob(NamedTuple):
 
 
 class PricedUse(NamedTuple):
-    """What of a job has one price."""
+    """The part of a job's usage that has one hourly price."""
 
     job: PricedJob
     role: Role
@@ -127,42 +130,32 @@ class PricedUse(NamedTuple):
 class EarlierUse(NamedTuple):
     """Use of an earlier month that is on earlier bills."""
 
-    period: str
+    hour_utc: int
     use: PricedUse
     gpu_ms: GpuMs
     tokens: Tokens
 
 
 class BilledUsage(Struct, frozen=True, kw_only=True):
-    """What is on one bill.
-
-    rows: of the bill, in any order; those of one line may be one sum.
-    before: what earlier bills have of the same jobs; `tokens_before`: trained tokens.
-    months_before: what they have of the months that late rows are of, of all jobs; needed where a
-      late row's price book has volume tiers.
-    """
-
+    # rows of the bill, in any order; rows of one line may be summed into one
     rows: tuple[LedgerRow, ...]
-    before: Mapping[PricedUse, GpuMs]
-    tokens_before: Mapping[PricedJob, Tokens] = {}
+    before: Mapping[PricedUse, GpuMs]  # time of the same jobs on earlier bills
+    tokens_before: Mapping[PricedJob, Tokens] = {}  # their trained tokens on earlier bills
+    # usage on earlier bills, of all jobs, in the months of late rows. Needed if the price book of a
+    # late row has volume tiers, or if its month has a price of overage.
     months_before: tuple[EarlierUse, ...] = ()
 
 
 class LineKey(NamedTuple):
-    """What the rows of one line have in common. Sorts as the lines of an invoice do.
+    """The fields by which rows are grouped into a line. Sorts as the lines of an invoice do."""
 
-    hour_utc: number of the UTC hour
-    is_credit: time that is credited
-    cause: of a credit
-    """
-
-    hour_utc: int
+    hour_utc: int  # number of the UTC hour
     job_id: str
-    is_credit: bool
+    is_credit: bool  # whether the time is credited
     role: Role
     lane: Lane
     price_version: str
-    cause: str
+    cause: str  # the cause of a credit
     device: Device
     accelerator: str
     spot: bool
@@ -170,7 +163,7 @@ class LineKey(NamedTuple):
 
 
 def select_usage(rows: Iterable[LedgerRow], share: BillShare) -> BilledUsage:
-    """What of the ledger's rows is on the bill that `share` is of."""
+    """Return the usage on the bill of `share` from rows of the ledger."""
     billed, before, tokens = [], Counter[PricedUse](), Counter[PricedJob]()
     earlier = list[EarlierUse]()
     for row in rows:
@@ -181,13 +174,13 @@ def select_usage(rows: Iterable[LedgerRow], share: BillShare) -> BilledUsage:
             use = priced_use(row)
             before[use] += row.gpu_ms
             tokens[use.job] += row.tokens
-            earlier.append(EarlierUse(_month(row.hour_utc), use, row.gpu_ms, row.tokens))
+            earlier.append(EarlierUse(row.hour_utc, use, row.gpu_ms, row.tokens))
     late = {_month(row.hour_utc) for row in billed if row.hour_utc < share.month.first_hour}
     return BilledUsage(
         rows=tuple(billed),
         before=before,
         tokens_before=tokens,
-        months_before=tuple(use for use in earlier if use.period in late),
+        months_before=tuple(use for use in earlier if _month(use.hour_utc) in late),
     )
 
 
@@ -227,7 +220,9 @@ def bill_lines(
                 gpu_ms=gpu_ms,
                 gpu_hour_micro=prices.hourly_micro(use) if is_time else 0,
                 amount_micro=amount,
-                overage_gpu_ms=0 if late else _overage(net, gpu_ms, soft_gpu_ms),
+                overage_gpu_ms=0
+                if late or soft_gpu_ms is None
+                else above(net, gpu_ms, soft_gpu_ms),
                 role=key.role,
                 device=key.device,
                 accelerator=key.accelerator,
@@ -261,7 +256,7 @@ def _line_key(row: LedgerRow, meter: Meter) -> LineKey:
 
 
 def priced_use(row: LedgerRow | LineKey | Line) -> PricedUse:
-    """What the price of a row or a line depends on."""
+    """Return the fields of a row or line that determine its price."""
     job = PricedJob(job_id=row.job_id, lane=row.lane, price_version=row.price_version)
     return PricedUse(job, row.role, row.device, row.accelerator, row.spot)
 
@@ -301,19 +296,19 @@ class JobCosts:
         self._times, self._tokens = Counter[PricedJob](), Counter[PricedJob]()
 
     def add_time(self, use: PricedUse, gpu_ms: GpuMs) -> Micro:
-        """What more time adds to its job's cost, rounded. Raises PriceMissing."""
+        """Add time to a job; return the rounded cost that it adds. Raises PriceMissing."""
         before, time = self._times[use.job], gpu_ms * self._prices.hourly_micro(use)
         self._times[use.job] = before + time
         return line_micro(before, time)
 
     def add_tokens(self, job: PricedJob, tokens: Tokens) -> Micro:
-        """What more trained tokens add to their job's cost, rounded. Raises PriceMissing."""
+        """Add trained tokens to a job; return the rounded cost they add. Raises PriceMissing."""
         price, before = self._prices.price(job).token_micro_per_million, self._tokens[job]
         self._tokens[job] = before + tokens
         return tokens_micro(before + tokens, price) - tokens_micro(before, price)
 
     def costs(self) -> Mapping[PricedJob, Micro]:
-        """What each job costs. Raises PriceMissing."""
+        """Return the cost of each job. Raises PriceMissing."""
         return {
             job: job_cost(self._times[job], self._tokens[job], self._prices.price(job))
             for job in self._times | self._tokens
@@ -340,12 +335,13 @@ def _description(key: LineKey, *, late: bool) -> str:
 
 
 def words_of(accelerator: str, *, spot: bool) -> str:
-    """What a line says of its hardware: " on h200, spot"; nothing where nothing was told."""
+    """Return the hardware in a line's description, such as " on h200, spot"; empty if unknown."""
     return (f" on {accelerator}" if accelerator else "") + (", spot" if spot else "")
 
 
-def _overage(before: GpuMs, gpu_ms: GpuMs, soft: GpuMs | None) -> GpuMs:
-    return 0 if soft is None else max(before + gpu_ms - soft, 0) - max(before - soft, 0)
+def above(before: GpuMs, gpu_ms: GpuMs, soft: GpuMs) -> GpuMs:
+    """Return how much of `gpu_ms` exceeds a month's soft limit after `before` was used."""
+    return max(before + gpu_ms - soft, 0) - max(before - soft, 0)
 
 
 def book_of(books: Mapping[str, PriceBook], version: str, lane: Lane) -> PriceBook:

@@ -1,16 +1,15 @@
 """Calendar months (UTC): what a bill is of, and which rows of the ledger are on it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from schemas.billing import (
-    Statement,
-)
+from schemas.billing import Statement
 from schemas.units import HOUR_MS, Ms
 
+Term = TypeVar("Term")
 CLOSE_AFTER_MS: Final[Ms] = 2 * HOUR_MS  # from a month's end: its last slices are written by then
 
 
@@ -52,38 +51,38 @@ def _hour(moment: datetime) -> int:
     return int(moment.timestamp()) * 1000 // HOUR_MS
 
 
+def in_force(changes: Mapping[str, Term], month: str, otherwise: Term) -> Term:
+    """The term at the month's end, of month → term from it on; `otherwise` before the first."""
+    name = max((name for name in changes if name <= month), default=None)
+    return otherwise if name is None else changes[name]
+
+
 class Cut(Struct, frozen=True, kw_only=True):
-    """Ends of the pool's journal when a month was closed, by partition.
+    """Ends of the pool's journal when a month was closed, by partition."""
 
-    offsets: the first offset that is not on the month's bill.
-    incarnations: of the journal then; an import begins the next one. Empty: closed before they
-      were kept, so any.
-    """
-
-    offsets: tuple[int, ...]
+    offsets: tuple[int, ...]  # the first offset that is not on the month's bill
+    # incarnations of the journal then, of which an import begins the next; empty: not recorded, so
+    # any
     incarnations: tuple[int, ...] = ()
 
     def is_before(self, partition: int, incarnation: int, offset: int) -> bool:
-        """Whether the record was in the journal when it was cut."""
+        """True if the record was in the journal when it was cut."""
         then = self.incarnations[partition] if self.incarnations else incarnation
         return (incarnation, offset) < (then, self.offsets[partition])
 
 
 class BillShare(Struct, frozen=True, kw_only=True):
-    """The rows of the ledger that are on one bill.
+    """The rows of the ledger that are on one bill."""
 
-    month: its own rows are on the bill, unless they were written after `cut`.
-    late: rows of earlier months are on the bill too if they were written after this; None: none is,
-        as the month before is not closed.
-    cut: rows that were written after this are on a later bill; None: the month is not closed.
-    """
-
-    month: Period
+    month: Period  # its own rows are on the bill, unless they were written after `cut`
+    # rows of earlier months are on the bill too if they were written after this; None: none is, as
+    # the month before is not closed
     late: Cut | None = None
+    # rows that were written after this are on a later bill; None: the month is not closed
     cut: Cut | None = None
 
     def has(self, hour: int, partition: int, incarnation: int, offset: int) -> bool:
-        """Whether the row of this hour and place in the journal is on the bill."""
+        """True if the row of this hour and journal position is on the bill."""
         if hour >= self.month.end_hour:
             return False
         if self.cut is not None and not self.cut.is_before(partition, incarnation, offset):
@@ -93,14 +92,14 @@ class BillShare(Struct, frozen=True, kw_only=True):
         )
 
     def is_earlier(self, hour: int, partition: int, incarnation: int, offset: int) -> bool:
-        """Whether the row is on the bill of an earlier month."""
+        """True if the row is on the bill of an earlier month."""
         if hour >= self.month.first_hour:
             return False
         return self.late is None or self.late.is_before(partition, incarnation, offset)
 
 
 def cut_of(statement: Statement) -> Cut:
-    """Where the journal was cut for a closed month."""
+    """Return the position in each journal partition at which a closed month ends."""
     return Cut(offsets=statement.cut, incarnations=statement.incarnations)
 
 

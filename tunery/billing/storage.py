@@ -1,13 +1,15 @@
 """What a tenant keeps in storage, and what a month of it costs, where a book has a price of it.
 
-A tenant keeps its files until they are deleted or expire, and its published models until they are
-erased, 30 days after they are deleted unless at once. Parts of uploads, prepared caches and
+A tenant keeps its files until they are deleted or expire, and its published models until their
+files are erased: 30 days after the deletion, or at once. Parts of uploads, prepared caches and
 checkpoints of a training under way are the platform's own and cost nothing. The price is that of a
-gigabyte (10⁹ bytes) that is kept all month.
+gigabyte (10⁹ bytes) that is kept all month, by the book that the tenant has at the time: when its
+plan moves to another book within the month, each book prices its own part of it.
 """
 
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_HALF_EVEN, Context, Decimal
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
@@ -16,10 +18,7 @@ from schemas.billing import PriceBook, StorageCharge
 from schemas.dataset import FileDeleted, FileRegistered
 from schemas.erasure import FilesErased, ModelsErased
 from schemas.lifetime import VersionErased
-from schemas.model import (
-    VersionDeleted,
-    VersionPublished,
-)
+from schemas.model import VersionDeleted, VersionPublished
 from schemas.units import HOUR_MS, Ms, divide_half_even
 from tunery.billing.currency import in_units
 from tunery.billing.periods import Period
@@ -32,29 +31,37 @@ FOREVER: Final[Ms] = 2**62  # what has no end yet
 
 
 class StoredObject(Struct, frozen=True, kw_only=True):
-    """A file or a model of a tenant. `since`, `until`: between these moments it is kept."""
+    """A file or a model of a tenant."""
 
     bytes: int
+    # since, until: when it was stored, and when it was erased
     since: Ms
     until: Ms = FOREVER
 
 
 class StorageUse(Struct, frozen=True, kw_only=True):
-    """What is kept in a month so far. `price_version`: the tenant's book; empty: not priced."""
+    """Byte hours of a month so far under one price book."""
 
-    price_version: str = ""
+    price_version: str = ""  # empty: not priced
     byte_hours: int = 0
 
 
+class BookPeriod(NamedTuple):
+    """From when on a tenant has a price book, until the next one of its list."""
+
+    since: Ms
+    price_version: str
+
+
 class StorageFact(NamedTuple):
-    """What an event says of an object. `bytes`: of a new one, None: the object is gone."""
+    """A change of one stored object."""
 
     object_id: str
-    bytes: int | None
+    bytes: int | None  # size of a new object; None: it was erased
 
 
 def storage_facts(event: Any) -> tuple[StorageFact, ...]:
-    """What an event of `dataset` or `model` changes in what its tenant keeps."""
+    """Return the changes to a tenant's stored objects in a `dataset` or `model` event."""
     match event:
         case FilesErased(files=names) | ModelsErased(models=names):
             return tuple(StorageFact(name, None) for name in names)
@@ -77,19 +84,41 @@ def _storage_fact(event: Any) -> StorageFact | None:
             return None
 
 
-def kept_byte_hours(objects: Iterable[StoredObject], month: Period, now: Ms) -> int:
-    """Byte-hours of a month up to `now`, rounded once. What was kept in it never changes later."""
-    first, end = month.first_hour * HOUR_MS, min(month.end_ms, now)
-    byte_ms = sum(
-        kept.bytes * max(min(kept.until, end) - max(kept.since, first), 0) for kept in objects
+def storage_of_month(
+    objects: Iterable[StoredObject], held: Iterable[BookPeriod], month: Period, now: Ms
+) -> tuple[StorageUse, ...]:
+    """Byte-hours of a month up to `now` under each price book, rounded once for each.
+
+    held: the tenant's books, in any order. What was kept under them never changes later.
+    """
+    kept, books = list(objects), sorted(held)
+    byte_ms: dict[str, int] = {}
+    for book, following in zip_longest(books, books[1:]):
+        since = max(month.first_hour * HOUR_MS, book.since)
+        until = min(month.end_ms, now, FOREVER if following is None else following.since)
+        byte_ms[book.price_version] = byte_ms.get(book.price_version, 0) + sum(
+            entry.bytes * max(min(entry.until, until) - max(entry.since, since), 0)
+            for entry in kept
+        )
+    return tuple(
+        StorageUse(price_version=version, byte_hours=divide_half_even(byte_ms, HOUR_MS))
+        for version, byte_ms in byte_ms.items()
+        if byte_ms
     )
-    return divide_half_even(byte_ms, HOUR_MS)
+
+
+def storage_charges(
+    uses: Iterable[StorageUse], month: Period, books: Mapping[str, PriceBook]
+) -> tuple[StorageCharge, ...]:
+    """Return the month's charges for storage, one for each book that prices it."""
+    charges = (storage_charge(use, month, books) for use in uses)
+    return tuple(charge for charge in charges if charge is not None)
 
 
 def storage_charge(
     use: StorageUse, month: Period, books: Mapping[str, PriceBook]
 ) -> StorageCharge | None:
-    """What the month's storage costs, rounded once; None: it has no price, or nothing was kept."""
+    """Return the charge for storage under one book, rounded once; None: not priced or empty."""
     book = books.get(use.price_version)
     if book is None or not book.storage_micro_per_gb_month or not use.byte_hours:
         return None

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from schemas.account import Lane
-from schemas.billing import PriceBook, Rate, Tier
+from schemas.billing import PriceBook, Rate, Statement, Tier
 from schemas.units import HOUR_MS, PPM, Micro, month_of
 from tunery.billing.currency import in_units
 from tunery.billing.lines import (
@@ -32,30 +32,23 @@ MonthKind: TypeAlias = Literal["volume", "discount", "overage", "commitment"]
 
 
 class MonthLine(Struct, frozen=True, kw_only=True):
-    """What volume tiers or contract terms add to an invoice, or take off it.
-
-    reference: of the rate, the discount or the commitment; empty for overage.
-    description: in words, with the rate.
-    amount_micro: below zero for what is taken off use.
-    period: the month of the use.
-    lane: of the use; empty: any.
-    """
+    """A charge or reduction for a whole month, from volume tiers or contract terms."""
 
     kind: MonthKind
-    reference: str
-    description: str
-    amount_micro: Micro
-    period: str
-    lane: str = ""
+    reference: str  # id of the rate, the discount or the commitment; empty for overage
+    description: str  # text for the invoice, with the rate
+    amount_micro: Micro  # negative for a reduction
+    period: str  # the month of the usage
+    lane: str = ""  # the lane of the usage; empty: any
 
 
 class Volume(NamedTuple):
-    """What is counted together: one rate's use in a month. `rate`: None for trained tokens."""
+    """A quantity to which tiers apply: one rate in a month."""
 
     period: str
     price_version: str
     lane: Lane
-    rate: Rate | None
+    rate: Rate | None  # None: trained tokens
 
     @property
     def meter(self) -> Meter:
@@ -65,7 +58,7 @@ class Volume(NamedTuple):
 def volume_lines(
     lines: Sequence[Line], usage: BilledUsage, books: Mapping[str, PriceBook]
 ) -> tuple[MonthLine, ...]:
-    """What tiers take off these lines, all in one currency. Raises PriceMissing."""
+    """Return reductions of these lines, all in one currency, by tier. Raises PriceMissing."""
     tiered = {version: book for version, book in books.items() if has_tiers(book)}
     if not tiered:
         return ()
@@ -76,7 +69,7 @@ def volume_lines(
             if volume.meter == line.meter:
                 billed[volume] += line.gpu_ms if line.meter == "time" else line.tokens
     for earlier in usage.months_before:
-        for volume in _volumes(earlier.use, earlier.period, tiered, prices):
+        for volume in _volumes(earlier.use, month_of(earlier.hour_utc), tiered, prices):
             before[volume] += earlier.gpu_ms if volume.meter == "time" else earlier.tokens
     candidates = (
         _line(volume, before[volume], quantity, tiered[volume.price_version])
@@ -86,31 +79,45 @@ def volume_lines(
 
 
 class LateMonth(NamedTuple):
-    """A month that late rows of tiered books are of."""
+    """A month that late rows belong to."""
 
     month: Period
-    price_versions: list[str]
+    price_versions: list[str] | None  # price books of the use that matters; None: all
 
 
 def late_months(
-    rows: Iterable[LedgerRow], month: Period, books: Mapping[str, PriceBook]
+    rows: Iterable[LedgerRow],
+    month: Period,
+    books: Mapping[str, PriceBook],
+    closed: Mapping[str, Statement],
 ) -> list[LateMonth]:
-    """Of which months it has to be known what earlier bills have, for the bill of `month`."""
+    """Return the months whose usage on earlier bills is needed for the bill of `month`.
+
+    Volume tiers depend on the month's usage under their book, overage on all of the month's usage.
+    """
     tiered = sorted(version for version, book in books.items() if has_tiers(book))
-    late = (row for row in rows if row.hour_utc < month.first_hour)
-    names = {month_of(row.hour_utc) for row in late if row.price_version in tiered}
-    return [LateMonth(period(name), tiered) for name in sorted(names)]
+    versions: dict[str, list[str] | None] = {}
+    for row in rows:
+        name = month_of(row.hour_utc)
+        terms = closed[name].terms if name in closed else None
+        if row.hour_utc >= month.first_hour:
+            continue
+        if terms is not None and terms.overage is not None:
+            versions[name] = None
+        elif row.price_version in tiered:
+            versions.setdefault(name, tiered)
+    return [LateMonth(period(name), used) for name, used in sorted(versions.items())]
 
 
 def has_tiers(book: PriceBook) -> bool:
-    """Whether any price of the book falls with a month's quantity."""
+    """True if any price of the book falls with a month's quantity."""
     return bool(book.token_tiers) or any(rate.tiers for rate in book.rates)
 
 
 def _volumes(
     use: PricedUse, period: str, tiered: Mapping[str, PriceBook], prices: HourlyPrices
 ) -> Iterator[Volume]:
-    """What a use counts for: by its time, and by its tokens."""
+    """Yield the tiered quantities that a use counts towards: its time and its tokens."""
     _, lane, version = use.job
     if version not in tiered:
         return

@@ -160,7 +160,7 @@ def _end_of_chars(text: str, count: int) -> int:
 
 
 def is_iban(text: str) -> bool:
-    """Whether a text is a valid IBAN (ISO 13616): the country's length, and 1 modulo 97."""
+    """True if a text is a valid IBAN (ISO 13616): the country's length, and 1 modulo 97."""
     compact = text.replace(" ", "")
     if len(compact) != IBAN_CHARS.get(compact[:2]):
         return False
@@ -177,7 +177,7 @@ def _addresses(text: str) -> Iterator[Span]:
 
 
 def is_ip_address(text: str) -> bool:
-    """Whether a text is an IP address other than the loopback and the unspecified address."""
+    """True if a text is an IP address other than a loopback or unspecified address."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -205,7 +205,7 @@ def classify_number(number: str) -> Kind | None:
 
 
 def luhn(digits: str) -> bool:
-    """Whether the check digit is right (Luhn, ISO/IEC 7812-1): the sum is a multiple of ten."""
+    """True if the check digit is right (Luhn, ISO/IEC 7812-1): the sum is a multiple of ten."""
     total = 0
     for index, digit in enumerate(reversed(digits)):
         value = int(digit) << (index & 1)

@@ -49,7 +49,7 @@ from tunery.data.tokens.shard_packer import ShardPacker, ShardSummary
 from tunery.data.tokens.shards import ShardWriter
 from tunery.data.tokens.tokenizer import Tokenizer
 from tunery.plan.methods import can_learn, rows_of_dialect
-from tunery.runtime.blobs.files import file_sha256
+from tunery.platform.blobs.files import file_sha256
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -66,24 +66,16 @@ NAMED_MAX: Final = 5  # findings in the message of a refusal
 
 
 class PreparationPolicy(Struct, frozen=True):
-    """The choices that determine the bytes of a prepared directory.
+    """The choices that determine the bytes of a prepared directory."""
 
-    max_length: tokens of a packed row
-    length_policy: what happens to rows with more tokens
-    validation_fraction_ppm: share of validation rows, in parts per million
-    seed: which rows validate
-    screen: what happens to unwanted content
-    benchmarks_sha256: hash of the benchmark items that rows are compared with; None without
-    packing: packing algorithm
-    """
-
-    max_length: int
-    length_policy: LengthPolicy
-    validation_fraction_ppm: int
-    seed: int
-    screen: ScreeningPolicy = UNSCREENED
+    max_length: int  # tokens of a packed row
+    length_policy: LengthPolicy  # what happens to rows with more tokens
+    validation_fraction_ppm: int  # share of validation rows, in parts per million
+    seed: int  # seed of the choice of validation rows
+    screen: ScreeningPolicy = UNSCREENED  # what happens to unwanted content
+    # hash of the benchmark items that rows are compared with; None without
     benchmarks_sha256: str | None = None
-    packing: str = PACKING
+    packing: str = PACKING  # packing algorithm
 
 
 class PreparedFile(Struct, frozen=True):
@@ -94,49 +86,29 @@ class PreparedFile(Struct, frozen=True):
 
 
 class PreparedManifest(Struct, frozen=True):
-    """`manifest.json` of a prepared directory.
+    """`manifest.json` of a prepared directory."""
 
-    key: hash of the fields from `pipeline_version` to `policy`, which determine the others
-    pipeline_version: version of the code that wrote the files
-    content_sha256: hash of the training file
-    validation_content_sha256: hash of the validation file; None without one
-    tokenizer_sha256: hash of the base model's tokenizer
-    template_sha256: hash of the base model's chat template
-    policy: how the file was prepared
-    train, validation: sums of the two shards
-    left_out: rows that the screening policy removed
-    files: hash and size of each file by name
-    rows: what the rows are
-    mixture: further files that train
-    """
-
-    key: str
-    pipeline_version: int
-    content_sha256: str
-    validation_content_sha256: str | None
-    tokenizer_sha256: str
-    template_sha256: str
-    policy: PreparationPolicy
+    key: str  # hash of the fields from `pipeline_version` to `policy`, which determine the others
+    pipeline_version: int  # version of the code that wrote the files
+    content_sha256: str  # hash of the training file
+    validation_content_sha256: str | None  # hash of the validation file; None without one
+    tokenizer_sha256: str  # hash of the base model's tokenizer
+    template_sha256: str  # hash of the base model's chat template
+    policy: PreparationPolicy  # how the file was prepared
+    # train, validation: sums of the two shards
     train: ShardSummary
     validation: ShardSummary
-    left_out: int
-    files: dict[str, PreparedFile]
-    rows: RowKind = "answers"
-    mixture: tuple[MixedContent, ...] = ()
+    left_out: int  # rows that the screening policy removed
+    files: dict[str, PreparedFile]  # hash and size of each file by name
+    rows: RowKind = "answers"  # what the rows are
+    mixture: tuple[MixedContent, ...] = ()  # further files that train
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedDirectory:
-    """A prepared directory.
-
-    directory: where it is
-    manifest: the content of its manifest
-    reused: whether it already existed, so that nothing was tokenised
-    """
-
-    directory: Path
-    manifest: PreparedManifest
-    reused: bool
+    directory: Path  # its path
+    manifest: PreparedManifest  # the content of its manifest
+    reused: bool  # whether it already existed, so that nothing was tokenised
 
     @property
     def key(self) -> str:
@@ -196,7 +168,7 @@ def prepare(
     max_length: tokens of a packed row
     length_policy: what happens to rows with more tokens
     validation_fraction_ppm: share of validation rows, in parts per million
-    seed: which rows validate
+    seed: seed of the choice of validation rows
     validation_path: a validation file; then all rows of `path` train and the fraction is not used
     screen: what happens to near duplicates, benchmark items, personal data and toxic rows
     benchmarks: items that rows are compared with
@@ -246,10 +218,13 @@ def prepare(
 def _screened(
     screen: ScreeningPolicy, items: Sequence[BenchmarkItem]
 ) -> tuple[ScreeningPolicy, Sequence[BenchmarkItem], str | None]:
-    """What of a policy changes bytes, the items that rows are compared with, and their hash."""
+    """Reduce a policy and its benchmark items to those that change the prepared bytes.
+
+    Returns both, and the hash of the items; None without items.
+    """
     screen = screen.without_warnings()  # the check gives warnings; the bytes are the same
     items = () if screen.benchmarks == "flag" else items
-    return screen, items, _items_sha256(items) if items else None
+    return screen, items, hashlib.sha256(msgspec.json.encode(items)).hexdigest() if items else None
 
 
 def cache_key(
@@ -496,10 +471,6 @@ def _file_name(at: int) -> str:
 def _write_manifest(directory: Path, manifest: PreparedManifest) -> None:
     content = msgspec.json.format(msgspec.json.encode(manifest))
     write_atomically(directory / MANIFEST, content + b"\n")
-
-
-def _items_sha256(items: Sequence[BenchmarkItem]) -> str:
-    return hashlib.sha256(msgspec.json.encode(items)).hexdigest()
 
 
 def _describe_file(path: Path) -> PreparedFile:

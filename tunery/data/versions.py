@@ -15,7 +15,7 @@ from tunery.data.checking import Checker
 from tunery.data.containers.reading import open_rows
 from tunery.data.dialects.conversation import Conversation
 from tunery.data.likeness.duplicates import fingerprint
-from tunery.runtime.blobs.files import file_sha256
+from tunery.platform.blobs.files import file_sha256
 
 U64: TypeAlias = NDArray[np.uint64]
 I64: TypeAlias = NDArray[np.int64]
@@ -26,38 +26,27 @@ _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class DatasetVersion(Struct, frozen=True):
-    """One version of a dataset.
-
-    id: `name@hash`
-    sha256: hash of its content
-    rows: all rows
-    faulty: rows that are not valid and were not compared
-    """
-
-    id: str
-    sha256: str
-    rows: int
-    faulty: int
+    id: str  # `name@hash`
+    sha256: str  # hash of its content
+    rows: int  # all rows
+    faulty: int  # rows that are not valid and were not compared
 
 
 class Difference(Struct, frozen=True):
-    """The difference of two versions, by row numbers.
+    """The difference of two versions, by row numbers."""
 
-    before, after: the versions
-    same: rows that are in both
-    added_count, removed_count, changed_count: exact numbers of rows
-    added, removed: the first 1,000 row numbers
-    changed: the first 1,000 pairs of rows with the same question and another answer
-    """
-
+    # before, after: the versions
     before: DatasetVersion
     after: DatasetVersion
-    same: int
+    same: int  # rows that are in both
+    # added_count, removed_count, changed_count: exact numbers of rows
     added_count: int
     removed_count: int
     changed_count: int
+    # added, removed: the first 1,000 row numbers
     added: tuple[int, ...]
     removed: tuple[int, ...]
+    # the first 1,000 pairs of rows with the same question and another answer
     changed: tuple[tuple[int, int], ...]
 
     @property

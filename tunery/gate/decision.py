@@ -7,7 +7,7 @@
 * pass: the upper bound of the drop is within what is allowed. All comparisons have to pass, so each
   of them can be made at the full level (Berger 1982, "Multiparameter hypothesis testing and
   acceptance sampling").
-* inconclusive: the items cannot tell.
+* inconclusive: too few items to decide.
 """
 
 from bisect import bisect_left
@@ -34,30 +34,20 @@ SINGLE_LOOK: Final = (1.0,)
 
 @dataclass(frozen=True)
 class Rule:
-    """What the gate allows.
+    """Tolerances of the gate."""
 
-    drop_max: loss of accuracy, as a share
-    alpha: how often an adapter that lost nothing may be blocked
-    items_min: fewer items neither pass nor block
-    """
-
-    drop_max: float
-    alpha: float = 0.05
-    items_min: int = 200
+    drop_max: float  # loss of accuracy, as a share
+    alpha: float = 0.05  # probability of blocking an adapter that lost nothing
+    items_min: int = 200  # fewer items neither pass nor block
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Counts of one comparison.
+    """Counts of one comparison."""
 
-    items: answered by both sides
-    worse: right on the side that is compared with, and wrong now
-    better: the reverse
-    """
-
-    items: int
-    worse: int
-    better: int
+    items: int  # answered by both sides
+    worse: int  # right on the side that is compared with, and wrong now
+    better: int  # the reverse
 
     @property
     def drop(self) -> float:
@@ -66,7 +56,7 @@ class Pairs:
 
     @property
     def p(self) -> float:
-        """Of the exact one-sided test that there is a drop."""
+        """P-value of the exact one-sided test for a drop."""
         return mcnemar_worse(self.worse, self.better)
 
     def bound(self, level: float) -> float:
@@ -81,15 +71,14 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Differences:
-    """Scores between 0 and 1 of one comparison: of each item what it is now less what it was.
+    """Differences between paired scores from 0 to 1: for each item, now less before.
 
-    groups: which items belong together, one name an item
-
-    The bootstrap tells no levels below 1 in its resamples: at such a look nothing is decided.
+    The bootstrap cannot resolve levels below one resample: an interim analysis at such a level
+    decides nothing.
     """
 
     values: tuple[float, ...]
-    groups: tuple[str, ...]
+    groups: tuple[str, ...]  # group of each item; items of a group belong together
 
     @property
     def items(self) -> int:
@@ -137,18 +126,11 @@ Comparison: TypeAlias = Pairs | Differences
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """The decision on one comparison.
-
-    p: of the exact test; p_adjusted: after Holm
-    bound: the drop that is ruled out, as a share
-    smallest: the drop that so many items show in 4 of 5 cases
-    """
-
     decision: Decision
-    p: float
-    p_adjusted: float
-    bound: float
-    smallest: float
+    p: float  # p-value of the exact test
+    p_adjusted: float  # after Holm's correction
+    bound: float  # largest drop that is not ruled out, as a share
+    smallest: float  # the drop that so many items detect in 4 of 5 cases
 
 
 def decide(

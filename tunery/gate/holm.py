@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def adjust(p_values: Sequence[float]) -> tuple[float, ...]:
-    """The p-values, in their order, such that below alpha at most alpha of all families err.
+    """P-values, adjusted so that rejecting those below alpha errs in at most alpha of all families.
 
     Holm (1979), "A simple sequentially rejective multiple test procedure": the k-th smallest of m
     is multiplied by m - k + 1, and none is below one that was smaller.

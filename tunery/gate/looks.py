@@ -1,7 +1,7 @@
-"""Several looks at the same items, as they are answered, without more false alarms than one.
+"""Interim analyses ("looks") of the same items, without more false alarms than one analysis.
 
 A test that is made at each of five looks at the level of 5 % errs in 14 % of the cases. Each look
-therefore has a level of its own, which together spend what one look may.
+therefore has its own level, which together spend what one look may.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ BISECTIONS: Final = 50
 
 
 def items_at(share_ppm: int, items: int) -> int:
-    """How many of a benchmark's items have been asked once a look at this share is taken.
+    """Return how many of a benchmark's items are asked up to the look at this share.
 
     A benchmark that is ahead of the plan keeps its error: the scores of its looks are correlated
     more closely than planned, and cross the same boundaries less often (Slepian 1962).
@@ -31,9 +31,9 @@ def items_at(share_ppm: int, items: int) -> int:
 
 
 def planned_looks(shares_ppm: Sequence[int], items: Iterable[int]) -> tuple[int, ...]:
-    """Those looks before which something new is asked; empty: all items are asked at once.
+    """Return the shares of interim analyses that have new items; empty: all items at once.
 
-    shares_ppm: of the items, in millionths, rising to all. items: of each benchmark.
+    shares_ppm: shares of the items, in millionths, rising to all. items: number of each benchmark.
     """
     sizes = tuple(items)
     asked = {tuple(items_at(share, size) for size in sizes): share for share in shares_ppm}
@@ -41,7 +41,7 @@ def planned_looks(shares_ppm: Sequence[int], items: Iterable[int]) -> tuple[int,
 
 
 def spent(fraction: float, alpha: float) -> float:
-    """How much of alpha is spent once this fraction of the items has been looked at.
+    """Return how much of alpha is spent once this fraction of the items has been looked at.
 
     2 - 2 * Phi(z_(alpha/2) / sqrt(fraction)): the spending function of the O'Brien-Fleming kind of
     Lan and DeMets (1983), "Discrete sequential boundaries for clinical trials", one-sided. It
@@ -124,7 +124,7 @@ def _boundary(
     due: float,
     deviation: float,
 ) -> float:
-    """The score that is crossed now, and not before, with the probability `due`."""
+    """Return the score that is crossed now, and not before, with the probability `due`."""
     low, high = 0.0, -LOWEST * deviation
     for _ in range(BISECTIONS):
         middle = (low + high) / 2

@@ -21,40 +21,32 @@ HALVINGS: Final = 40  # of an interval from 0 to 1
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Counts of pairs, each judged in both orders.
-
-    a, b: pairs that the answer of that side won in both orders
-    ties: all others
-    inconsistent: ties whose two verdicts differ; unreadable: ties with a verdict that says nothing
-    first, second: inconsistent pairs in which the same position won both times
-    """
+    """Counts of pairs, each judged in both orders."""
 
     pairs: int
+    # a, b: pairs that the answer of that side won in both orders
     a: int
     b: int
-    ties: int
-    inconsistent: int
-    unreadable: int
+    ties: int  # all other pairs
+    inconsistent: int  # ties whose two verdicts differ
+    unreadable: int  # ties with a verdict that says nothing
+    # first, second: inconsistent pairs in which the same position won both times
     first: int
     second: int
 
 
 @dataclass(frozen=True)
 class Qualification:
-    """How a judge does on labelled pairs; shares.
-
-    agreement_low: lower Wilson bound of the agreement at 95 %
-    position: pairs that their order alone decided
-    """
+    """How a judge does on labelled pairs; shares."""
 
     pairs: int
     agreement: float
-    agreement_low: float
-    position: float
+    agreement_low: float  # lower Wilson bound of the agreement at 95 %
+    position: float  # pairs that their order alone decided
 
     @property
     def is_met(self) -> bool:
-        """Whether its verdicts count."""
+        """Return whether the judge agrees with people enough for its verdicts to count."""
         return self.agreement_low >= AGREEMENT_MIN and self.position <= POSITION_MAX
 
 

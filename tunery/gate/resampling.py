@@ -29,9 +29,10 @@ def paired_interval(
 ) -> Interval:
     """Percentile interval of the mean of paired differences, at the level 1 - alpha.
 
-    groups: which items belong together, one name an item; a group is drawn as a whole. Items that
-    share a passage or a subject are alike, and an interval that draws them one by one is too
-    narrow: Miller (2024), "Adding error bars to evals". Efron and Tibshirani (1993), "An
+    groups: group of each item; a group is drawn as a whole
+
+    Items that share a passage or a subject are alike, and an interval that draws them one by one is
+    too narrow: Miller (2024), "Adding error bars to evals". Efron and Tibshirani (1993), "An
     introduction to the bootstrap", chapter 13. Raises ValueError without differences.
     """
     means = resampled_means(differences, groups, resamples)
@@ -70,7 +71,9 @@ def _mean_of_sample(clusters: Sequence[tuple[float, int]], draws: Iterator[int])
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Of values that rise. Linear between the two nearest, as in numpy and R (type 7)."""
+    """Return a quantile of ascending values: linear between the two nearest, as numpy and R (type
+    7).
+    """
     position = share * (len(ordered) - 1)
     below = int(position)
     above = min(below + 1, len(ordered) - 1)

@@ -39,12 +39,9 @@ class FormulaError(ValueError):
 
 @dataclass(frozen=True)
 class Formula:
-    """A formula that was checked; `parse_formula` makes them.
+    """A formula that was checked; `parse_formula` makes them."""
 
-    text: as it was written
-    """
-
-    text: str
+    text: str  # source text
     _root: Node
 
     def value(self, scores: Mapping[str, float]) -> float:
@@ -64,7 +61,7 @@ class Formula:
 def parse_formula(text: str, names: Collection[str]) -> Formula:
     """Check a formula. Raises `FormulaError` with what it may contain.
 
-    names: of the graders whose scores it may use
+    names: names of the graders whose scores it may use
     """
     if len(text) > CHARACTERS_MAX:
         raise FormulaError(f"it has {len(text)} characters, and {CHARACTERS_MAX} at most are read")

@@ -30,9 +30,9 @@ REFUSED_MEASURES: Final[Mapping[str, str]] = {
 
 
 class GraderRefused(ValueError):
-    """A declaration that is not taken.
+    """A declaration that is refused.
 
-    param: where in it, as a path: `graders.name.input`; empty: the whole
+    param: path of the faulty part, as in `graders.name.input`; empty: the whole
     """
 
     def __init__(self, param: str, problem: str) -> None:
@@ -41,27 +41,20 @@ class GraderRefused(ValueError):
 
 
 class StringCheck(Struct, frozen=True):
-    """1 where the input relates to the reference as the operation says, else 0.
-
-    operation: `eq`, `ne`: equal or not; `like`: it contains the reference; `ilike`: in any case
-    input, reference: templates
-    """
+    """1 where the input relates to the reference as the operation says, else 0."""
 
     name: str
+    # `eq`, `ne`: equal or not; `like`: it contains the reference; `ilike`: in any case
     operation: Operation
+    # input, reference: templates
     input: str
     reference: str
 
 
 class TextSimilarity(Struct, frozen=True):
-    """How alike input and reference are, from 0 to 1.
-
-    evaluation_metric: of `similarity.MEASURES`
-    input, reference: templates
-    """
-
     name: str
-    evaluation_metric: str
+    evaluation_metric: str  # one of `similarity.MEASURES`
+    # input, reference: templates
     input: str
     reference: str
 
@@ -74,17 +67,14 @@ class ScoreMessage(Struct, frozen=True):
 
 
 class ScoreModel(Struct, frozen=True):
-    """A number that a model gives.
-
-    model: as its endpoint knows it
-    range: the lowest and the highest score
-    temperature, seed, top_p, max_completion_tokens: how it answers; None: as the endpoint does
-    """
+    """A number that a model gives."""
 
     name: str
-    model: str
+    model: str  # model name at its endpoint
     input: tuple[ScoreMessage, ...]
-    range: tuple[float, float] = (0.0, 1.0)
+    range: tuple[float, float] = (0.0, 1.0)  # the lowest and the highest score
+    # temperature, seed, top_p, max_completion_tokens: sampling parameters; None: the endpoint's
+    # defaults
     temperature: float | None = None
     seed: int | None = None
     top_p: float | None = None
@@ -95,15 +85,11 @@ Single: TypeAlias = StringCheck | TextSimilarity | ScoreModel
 
 
 class Multi(Struct, frozen=True):
-    """A number that is computed from those of other graders.
-
-    graders: by the names that the formula has for them
-    calculate_output: the formula
-    """
+    """A number that is computed from the scores of other graders."""
 
     name: str
-    graders: dict[str, Single]
-    calculate_output: str
+    graders: dict[str, Single]  # graders by their names in the formula
+    calculate_output: str  # the formula
 
     def formula(self) -> Formula:
         return parse_formula(self.calculate_output, self.graders)
@@ -118,7 +104,7 @@ def parts_of(grader: Grader) -> tuple[Single, ...]:
 
 
 def asks_models(grader: Grader) -> bool:
-    """Whether a model gives one of its scores."""
+    """Return whether a model gives one of its scores."""
     return any(isinstance(part, ScoreModel) for part in parts_of(grader))
 
 

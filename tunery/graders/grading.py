@@ -48,16 +48,11 @@ class ScoreUnavailable(Exception):
 
 @dataclass(frozen=True)
 class Grade:
-    """What a sample is worth.
+    """Reward of a sample, with the scores that it is computed from."""
 
-    reward: 0 where there was an error that leaves no number
-    scores: of each part, by name
-    errors: names of OpenAI's, each with what happened
-    """
-
-    reward: float
-    scores: Mapping[str, float]
-    errors: Mapping[str, str]
+    reward: float  # 0 where an error leaves no number
+    scores: Mapping[str, float]  # score of each part, by name
+    errors: Mapping[str, str]  # OpenAI's error names, each with what happened
 
 
 def grade(grader: Grader, item: Any, output_text: str, ask: Ask | None = None) -> Grade:
@@ -90,7 +85,7 @@ def grade(grader: Grader, item: Any, output_text: str, ask: Ask | None = None) -
 
 
 def questions_of(grader: Grader, item: Any, output_text: str) -> list[Question]:
-    """What a grader asks models of a sample."""
+    """Return the questions of a grader to models about a sample."""
     questions: list[Question] = []
 
     def note(part: ScoreModel, messages: tuple[ScoreMessage, ...]) -> float:

@@ -39,12 +39,12 @@ FORM: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class LabelledPair:
-    """Two answers to a prompt; `better`: which is, as people say: a, b or tie."""
+    """Two answers to a prompt."""
 
     prompt: str
     a: str
     b: str
-    better: str
+    better: str  # the better answer by people's judgement: a, b or tie
 
 
 class PairsRefused(ValueError):
@@ -69,7 +69,7 @@ def pair_request(model: str, prompt: str, first: str, second: str) -> dict[str, 
 
 
 def text_of(answer: Any) -> str | None:
-    """What the model said in the body of an answer; None: the body is no chat completion."""
+    """Return the model's text in the body of an answer; None: the body is no chat completion."""
     try:
         text = answer["choices"][0]["message"].get("content")
     except (KeyError, IndexError, TypeError, AttributeError):

@@ -26,14 +26,14 @@ class VariableUnknown(KeyError):
 
 @dataclass(frozen=True)
 class RenderedTemplate:
-    """A text whose variables were replaced. `cut`: it was longer than is graded."""
+    """A text whose variables were replaced."""
 
     text: str
-    cut: bool = False
+    cut: bool = False  # it was longer than is graded
 
 
 def template_problem(template: str) -> str | None:
-    """What is wrong with a template; None: nothing."""
+    """Return what is wrong with a template; None: nothing."""
     if len(template) > TEMPLATE_CHARACTERS_MAX:
         return f"it has {len(template)} characters, and {TEMPLATE_CHARACTERS_MAX} at most are read"
     variables = _VARIABLE.findall(template)
@@ -54,7 +54,7 @@ def template_problem(template: str) -> str | None:
 def render(template: str, values: Mapping[str, Any]) -> RenderedTemplate:
     """Replace the variables of a template without problems. Raises `VariableUnknown`.
 
-    values: of `item` and `sample`
+    values: objects for the names `item` and `sample`
     """
     parts: list[str] = []
     length, at = 0, 0

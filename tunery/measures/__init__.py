@@ -1,9 +1,5 @@
 """What an answer to a tenant's own row is worth: measures by name, patterns, graders. Pure.
 
-    declaration   `eval.measures` of a job; `parse_measures` refuses what is wrong with it
-    scoring       `score_answer`: the score of one answer
-    texts         normalised texts, token F1, chrF
-
 The numbers are those of the libraries that are named; tests hold theirs. Patterns are RE2's, whose
 time grows with the text and never with the pattern's branches.
 """

@@ -33,13 +33,10 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Measure:
-    """What an answer is worth.
+    """Rule that scores an answer."""
 
-    kind: its name, or the type of its declaration; it reveals nothing of the tenant's
-    rule: None: the measure is known by its name
-    """
-
-    kind: str
+    kind: str  # its name, or the type of its declaration; it reveals nothing of the tenant's
+    # declared rule; None: the measure is built in under its name
     rule: Pattern | Grader | None = None
 
 
@@ -54,7 +51,7 @@ def parse_measures(declarations: Any, param: str = "eval.measures") -> tuple[Mea
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a part of the text matches. Raises ValueError for what is no pattern."""
+    """Return whether a part of the text matches. Raises ValueError for an invalid pattern."""
     import pyarrow as pa  # a tenth of a second, and 50 MB: only where there is a pattern
     import pyarrow.compute as pc
 

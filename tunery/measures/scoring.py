@@ -13,9 +13,9 @@ from tunery.measures.texts import CHARACTERS_MAX, as_label, chrf, token_f1
 
 
 def score_answer(measure: Measure, item: Mapping[str, str], answer: str) -> float:
-    """What an answer is worth.
+    """Score an answer.
 
-    item: the row: its `reference`, and whatever a grader may read
+    item: the row: its `reference`, and all other fields that a grader may read
     """
     text, reference = answer[:CHARACTERS_MAX], item["reference"][:CHARACTERS_MAX]
     match measure.rule:
@@ -32,7 +32,7 @@ def score_answer(measure: Measure, item: Mapping[str, str], answer: str) -> floa
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is one JSON value and nothing else."""
+    """Return whether a text is one JSON value and nothing else."""
     try:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):

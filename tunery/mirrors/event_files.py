@@ -22,7 +22,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 
 
 class EventFile:
-    """One job in a folder of its own under `folder`, where TensorBoard shows it as a run.
+    """One job in its own folder under `folder`, where TensorBoard shows it as a run.
 
     The bytes depend on the job alone: written again, the file is the same.
     """
@@ -149,5 +149,5 @@ def _float(figure: float) -> bytes:
 
 
 def _cell(value: Scalar) -> str:
-    """A value as a cell of a table: on one line, and without a border of its own."""
+    """A value as a cell of a table: on one line, and without its own border."""
     return " ".join(str(value).split()).replace("|", "\\|")

@@ -31,7 +31,7 @@ MEASURES: Final = ("accuracy", "loss", "exact_match")
 
 
 def parameters(job: Mapping[str, Any]) -> dict[str, Scalar]:
-    """What a job was asked to do, by name; lists and objects as JSON.
+    """Return the settings of a job, by name; lists and objects as JSON.
 
     Left out are unset values, and "auto": its number is known when the job runs.
     """
@@ -67,7 +67,7 @@ def step_figures(step: Mapping[str, Any]) -> dict[str, float]:
 
 
 def summary(job: Mapping[str, Any]) -> dict[str, Scalar]:
-    """What became of a job, by name. The cost is in millionths of the currency."""
+    """Return the outcome of a job, by name. The cost is in millionths of the currency."""
     gate, cost = job["gate"] or {}, job["cost"]
     values = {
         "status": job["status"],

@@ -11,7 +11,7 @@ from tunery.mirrors.figures import FIGURES, Scalar, parameters, step_figures, su
 JOB_TAG: Final = "tunery.job_id"
 STEP_TAG: Final = "tunery.last_step"
 METRICS_MAX: Final = 1_000  # of a request, by MLflow's own limit
-PARAMETERS_MAX: Final = 100  # likewise
+PARAMETERS_MAX: Final = 100  # of a request, by MLflow's own limit
 VALUE_CHARACTERS_MAX: Final = 5_000  # of a parameter or a tag: MLflow takes 6,000 and more
 FLUSH_S: Final = 2.0
 FOREIGN: Final = re.compile(r"[^A-Za-z0-9_\-. /:]")  # what a name may not have

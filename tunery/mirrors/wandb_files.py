@@ -48,7 +48,7 @@ def packed_run(
 
 
 def write_run(archive: Path, asked: Mapping[str, Any]) -> None:
-    """Write the run beside the archive, then pack it. Raises RunRefused, OSError."""
+    """Write the run next to the archive, then pack it. Raises RunRefused, OSError."""
     run = OfflineRun(archive.parent / "runs", **asked["settings"])
     run.begin(asked["job"])
     for step in asked["steps"]:

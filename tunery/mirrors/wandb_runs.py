@@ -34,7 +34,7 @@ class OfflineRun:
         entity: str | None = None,
         tags: Sequence[str] = (),
     ) -> None:
-        """name: of the run; None: the id of the job."""
+        """name: name of the run; None: the id of the job."""
         self._folder, self._project, self._name = folder, project, name
         self._entity, self._tags = entity, tuple(tags)
         self._run: Any = None

@@ -71,7 +71,7 @@ def read_bundle(data: bytes, trust: Trust, at: datetime) -> dict[str, Any]:
 
 
 def signed_bytes(payload: bytes) -> bytes:
-    """What a signature is made over: DSSE's pre-authentication encoding."""
+    """Return the bytes to sign: DSSE's pre-authentication encoding."""
     return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD), PAYLOAD.encode(), len(payload), payload)
 
 

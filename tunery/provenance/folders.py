@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from schemas.training import ADAPTER_FILES
+from tunery.platform.blobs.base_files import matches
+from tunery.platform.blobs.files import file_sha256
 from tunery.provenance.envelopes import BUNDLE_BYTES_MAX, read_bundle
 from tunery.provenance.keys import Trust, Untrusted
 from tunery.provenance.statements import (
@@ -18,30 +20,25 @@ from tunery.provenance.statements import (
     SIGNATURE,
     signed_files,
 )
-from tunery.runtime.blobs.base_files import matches
-from tunery.runtime.blobs.files import file_sha256
 
 _, CONFIG = ADAPTER_FILES
-BASE: Final = "base"  # a folder beside the files, in which a download puts the base model
+BASE: Final = "base"  # a folder next to the files, in which a download puts the base model
 CONFIG_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True)
 class ComparedFile:
-    """A file that is signed, or that lies beside those; `difference`: None where it is as signed.
-
-    note: what a reader should know of an equal file
-    """
+    """A file that is signed, or lies next to signed files."""
 
     name: str
-    difference: str | None = None
-    note: str = ""
+    difference: str | None = None  # None: it is as signed
+    note: str = ""  # what a reader should know of an equal file
 
 
 def compare_folder(
     folder: Path, trust: Trust, at: datetime, bases: Collection[str] = ()
 ) -> list[ComparedFile]:
-    """Each file of a folder, and each that is missing, beside the signature `SIGNATURE`.
+    """Each file of a folder, and each that is missing, except the signature `SIGNATURE`.
 
     at: when certificates must be valid
     bases: names of the base model that `adapter_config.json` may have instead of the signed one;
@@ -137,8 +134,17 @@ def _compare_config(
     named = None if base is None else _named_base(path, sha256, base[0])
     if base is None or named is None:
         return ComparedFile(CONFIG, "it differs from the signed file")
-    if named in bases or _is_base(Path(named), base[1]):
+    # A relative path would be looked for in the working directory, a hub's name as well.
+    folder = Path(named) if Path(named).is_absolute() else None
+    if named in bases or (folder is not None and _is_base(folder, base[1])):
         return ComparedFile(CONFIG, note=f"names the base model {named}; else as signed")
+    is_gone = folder is not None and not folder.exists()
+    if is_gone and _is_base(path.parent / BASE, base[1]):
+        return ComparedFile(
+            CONFIG,
+            note=f"names the base model {named}, which is not here; {BASE}/ has its files: "
+            "`tunery model where FOLDER` names that",
+        )
     return ComparedFile(
         CONFIG, f"it names the base model {named}, signed is {base[0]}: --base {named} permits it"
     )
@@ -172,6 +178,6 @@ def _base_of(lineage: dict[str, Any] | Untrusted | None) -> tuple[str, str] | No
 
 def _is_base(folder: Path, sha256: str) -> bool:
     try:
-        return folder.is_absolute() and matches(folder, sha256) is None
+        return matches(folder, sha256) is None
     except (OSError, ValueError, KeyError):
         return False

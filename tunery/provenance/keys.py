@@ -24,7 +24,7 @@ PEM_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
 
 
 class Untrusted(Exception):
-    """What is signed cannot be believed; the message says why."""
+    """A signed statement cannot be trusted; the message says why."""
 
 
 class KeyUnusable(Exception):
@@ -33,8 +33,6 @@ class KeyUnusable(Exception):
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A private key, and the certificates of it, if there are any."""
-
     private: ec.EllipticCurvePrivateKey = field(repr=False)
     certificates: tuple[x509.Certificate, ...] = ()
 

@@ -64,9 +64,9 @@ def signed_files(statement: Mapping[str, Any]) -> dict[str, str]:
 
 
 def lineage_statement(terms: VersionTerms, files: Mapping[str, str]) -> dict[str, Any]:
-    """Where a version comes from, as SLSA's provenance.
+    """Return the origin of a version as SLSA provenance.
 
-    files: SHA-256 by name, of what was trained
+    files: SHA-256 of the trained files, by name
     """
     lineage = terms.lineage
     return {

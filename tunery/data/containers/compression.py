@@ -96,7 +96,7 @@ def _open_zstd(raw: BinaryIO) -> Any:
 
 
 class _KeptOpen:
-    """What pyarrow reads from: after some errors it closes its source, which is still needed."""
+    """Reader for pyarrow that ignores `close`: pyarrow closes its source after some errors."""
 
     closed = False
 

@@ -37,20 +37,15 @@ _NAME: Final = re.compile(r"[\w .()/-]{0,64}")
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """The physical lines of one record.
+    """The physical lines of one record."""
 
-    line: number of the first line, from 1
-    raw: the bytes of the lines
-    fault: why the record cannot be read
-    """
-
-    line: int
-    raw: bytes
-    fault: Note | None = None
+    line: int  # number of the first line, from 1
+    raw: bytes  # the bytes of the lines
+    fault: Note | None = None  # why the record cannot be read
 
 
 def is_header(first: bytes, following: list[bytes]) -> bool:
-    """Whether a first line is probably a CSV header, rather than malformed JSON."""
+    """True if a first line is probably a CSV header, rather than malformed JSON."""
     try:
         header = first.decode("utf-8-sig").strip("\r\n")
     except UnicodeDecodeError:

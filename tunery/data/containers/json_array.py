@@ -22,25 +22,16 @@ _INSIDE: Final = re.compile(rb'["\\\n]')  # a line break ends an unclosed string
 
 @dataclass(slots=True)
 class _Scanner:
-    """The state of the scan between two chunks.
+    """The state of the scan between two chunks."""
 
-    number: elements so far
-    line: current physical line, from 1
-    begins: line on which the current element begins
-    depth: open brackets; 1 between elements, 0 before and after the array
-    in_string: whether the next byte is inside a string
-    skip: bytes at the beginning of the next chunk that belong to an escape
-    size: bytes of the current element so far
-    pieces: the bytes of the current element, up to the size limit
-    """
-
-    number: int = 0
-    line: int = 1
-    begins: int = 1
-    depth: int = 0
-    in_string: bool = False
-    skip: int = 0
-    size: int = 0
+    number: int = 0  # elements so far
+    line: int = 1  # current physical line, from 1
+    begins: int = 1  # line on which the current element begins
+    depth: int = 0  # open brackets; 1 between elements, 0 before and after the array
+    in_string: bool = False  # whether the next byte is inside a string
+    skip: int = 0  # bytes at the beginning of the next chunk that belong to an escape
+    size: int = 0  # bytes of the current element so far
+    # the bytes of the current element, up to the size limit
     pieces: list[bytes] = field(default_factory=list)
 
     def feed(self, chunk: bytes) -> Iterator[Row | Finding]:

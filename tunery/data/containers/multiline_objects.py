@@ -15,7 +15,7 @@ TRIES_MAX: Final = 4
 
 
 def is_regular(data: bytes) -> bool:
-    """Whether every line begins and ends with a brace, so that no object continues on the next."""
+    """True if every line begins and ends with a brace, so that no object spans lines."""
     return data.startswith(b"{") and _BETWEEN.search(data) is None
 
 

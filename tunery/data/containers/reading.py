@@ -45,14 +45,10 @@ WIDE: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\x00\x00\xfe\xff"
 
 
 class DetectedFormat(Struct, frozen=True):
-    """The format recognised from the first bytes of a file.
+    """The format recognised from the first bytes of a file."""
 
-    format: None for a compressed file, or one that cannot be read
-    fault: why the file cannot be read as rows
-    """
-
-    format: Format | None
-    fault: Note | None = None
+    format: Format | None  # None for a compressed file, or one that cannot be read
+    fault: Note | None = None  # why the file cannot be read as rows
 
 
 class Rows:

@@ -8,29 +8,20 @@ from tunery.data.containers.line_reader import BLANK
 
 
 class Row(Struct, frozen=True):
-    """One row of a file.
+    """One row of a file."""
 
-    number: the physical line of JSONL, else the record; from 1, headers not counted
-    line: the physical line on which the row begins; None for binary formats
-    content: the bytes of one JSON value, or the cells of one record by column name
-    """
-
-    number: int
-    line: int | None
+    number: int  # the physical line of JSONL, else the record; from 1, headers not counted
+    line: int | None  # the physical line on which the row begins; None for binary formats
+    # the bytes of one JSON value, or the cells of one record by column name
     content: bytes | dict[str, Any]
 
 
 class Block(Struct, frozen=True):
-    """Several whole lines of JSONL, each of which begins and ends with a brace.
+    """Several whole lines of JSONL, each of which begins and ends with a brace."""
 
-    line: number of the first line
-    count: number of lines
-    data: their bytes
-    """
-
-    line: int
-    count: int
-    data: bytes
+    line: int  # number of the first line
+    count: int  # number of lines
+    data: bytes  # their bytes
 
     def rows(self) -> list[Row]:
         lines = self.data.removesuffix(b"\n").split(b"\n")

@@ -49,20 +49,13 @@ _LINK: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FieldNames:
-    """The names that a dialect uses.
+    """The names that a dialect uses."""
 
-    messages: key of the list of messages
-    role: key of a message's role
-    content: key of a message's text
-    keys: all keys a message may have
-    aliases_warn: whether another format's name for a role is a warning
-    """
-
-    messages: str
-    role: str
-    content: str
-    keys: frozenset[str]
-    aliases_warn: bool
+    messages: str  # key of the list of messages
+    role: str  # key of a message's role
+    content: str  # key of a message's text
+    keys: frozenset[str]  # all keys a message may have
+    aliases_warn: bool  # whether another format's name for a role is a warning
 
 
 class Turns(Struct, frozen=True):
@@ -101,7 +94,7 @@ def check_link(text: str, at: str, notes: list[Note]) -> None:
 
 
 def has_link(text: str) -> bool:
-    """Whether the beginning of a text refers to a link or picture.
+    """True if the first LINK_CHARS characters of a text refer to a link or picture.
 
     The search for words before the pattern is a shortcut: most texts have none of them.
     """
@@ -250,7 +243,7 @@ def _content(
 
 
 def _reasoning(item: Object, role: str, at: str, notes: list[Note]) -> str | None:
-    """What the assistant thinks before its answer, under any of its names; None without it."""
+    """Return the assistant's reasoning, from any of REASONING_NAMES; None without it."""
     for name in REASONING_NAMES:
         value = item.get(name)
         if value is None or value == "":

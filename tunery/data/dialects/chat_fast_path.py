@@ -67,7 +67,7 @@ def read(data: bytes, lines: int) -> list[Conversation] | None:
 
 
 def _texts_are_valid(messages: list[_Message]) -> bool:
-    """Whether no text is blank, a placeholder, a repeat of the one before, or refers to a link."""
+    """True if no text is blank, a placeholder, a repeat of the last, or refers to a link."""
     before = ""
     for message in messages:
         text = message["content"]
@@ -81,7 +81,7 @@ def _texts_are_valid(messages: list[_Message]) -> bool:
 
 
 def _trained(messages: list[_Message]) -> list[bool] | None:
-    """Which messages the model learns; None unless user and assistant alternate."""
+    """Return which messages are trained on; None unless user and assistant alternate."""
     roles = tuple([message["role"] for message in messages])
     try:
         return _TRAINED_OF_ROLES[roles]

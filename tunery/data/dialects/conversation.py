@@ -12,25 +12,18 @@ REASONING_NAMES: Final = (REASONING, "reasoning", "thinking")
 
 
 class Conversation(Struct, frozen=True):
-    """The messages of a checked row, and which of them a model learns.
+    """The messages of a checked row, and which of them a model learns."""
 
-    messages: role and content (and reasoning and tool fields), as a chat template reads them
-    trained: for each message, whether the model learns it
-    tools: OpenAI function tools; None without tools
-    pair: prompt and completion of the row, for a base model without a chat template
-    plain: the text of `pair` is used without a template (continued pre-training)
-    rejected: the messages that end with the rejected answer (DPO)
-    label: whether the answer is wanted (KTO)
-    item: what a grader reads of a prompt, whose last message stands where the answer will be
-    """
-
+    # role and content (and reasoning and tool fields), as a chat template reads them
     messages: list[Object]
-    trained: list[bool]
-    tools: list[Any] | None = None
+    trained: list[bool]  # for each message, whether the model learns it
+    tools: list[Any] | None = None  # OpenAI function tools; None without tools
+    # prompt and completion of the row, for a base model without a chat template
     pair: tuple[str, str] | None = None
-    plain: bool = False
-    rejected: list[Object] | None = None
-    label: bool | None = None
+    plain: bool = False  # the text of `pair` is used without a template (continued pre-training)
+    rejected: list[Object] | None = None  # the messages that end with the rejected answer (DPO)
+    label: bool | None = None  # whether the answer is wanted (KTO)
+    # what a grader reads of a prompt, whose last message stands where the answer will be
     item: Object | None = None
 
     def rejected_conversation(self) -> "Conversation | None":

@@ -117,7 +117,7 @@ def _only_dialect(matches: list[Dialect], value: Object) -> Dialect | Note:
 
 
 def _is_labelled(value: Object, expected: Dialect | None) -> bool:
-    """Whether the label says that an answer is wanted or not, rather than naming a class."""
+    """True if the label marks an answer as wanted or unwanted, rather than naming a class."""
     if expected == "kto":
         return True
     labels = LABEL_KEYS & value.keys()

@@ -23,7 +23,7 @@ SPEAKERS: Final = {"Human": "user", "Assistant": "assistant"}
 def check_preference(value: Object, notes: list[Note]) -> Conversation | None:
     """Check a chosen and a rejected answer to one prompt; None when an error was noted.
 
-    The prompt is a field of its own, or both answers are whole conversations with the same prompt.
+    The prompt is its own field, or both answers are whole conversations with the same prompt.
     """
     before = len(notes)
     names = TRL if OPENAI[0] not in value and OPENAI[1] not in value else OPENAI
@@ -97,7 +97,7 @@ def _read_answer(value: Object, name: str, notes: list[Note]) -> Turns | None:
 
 
 def _is_whole(side: Turns) -> bool:
-    """Whether an answer is a whole conversation that begins with its prompt."""
+    """True if an answer is a whole conversation, beginning with its prompt."""
     return side.messages[0]["role"] in ("system", "user")
 
 

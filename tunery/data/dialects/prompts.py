@@ -18,7 +18,7 @@ STAND_IN: Final = "."
 
 
 def is_prompt(value: Object) -> bool:
-    """Whether a row is a prompt with fields for a grader."""
+    """True if a row is a prompt with fields for a grader."""
     messages = value.get(MESSAGES)
     last = messages[-1] if isinstance(messages, list) and messages else None
     asks = isinstance(last, dict) and last.get("role") == "user"

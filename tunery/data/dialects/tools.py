@@ -15,14 +15,11 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 class ToolDefinitions(Struct, frozen=True):
-    """The tools that a row defines.
+    """The tools that a row defines."""
 
-    tools: OpenAI function tools, as a chat template reads them; None without tools
-    names: the names of their functions; None without tools
-    """
-
+    # OpenAI function tools, as a chat template reads them; None without tools
     tools: list[Any] | None = None
-    names: frozenset[str] | None = None
+    names: frozenset[str] | None = None  # the names of their functions; None without tools
 
 
 def check_row(value: Object, notes: list[Note]) -> ToolDefinitions:

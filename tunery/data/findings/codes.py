@@ -11,16 +11,11 @@ Severity: TypeAlias = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One kind of finding.
+    """One kind of finding."""
 
-    severity: an error rejects the file, a warning does not
-    meaning: what is wrong, a sentence without its full stop
-    fix: what to do about it, shown as the hint of the finding
-    """
-
-    severity: Severity
-    meaning: str
-    fix: str
+    severity: Severity  # an error rejects the file, a warning does not
+    meaning: str  # what is wrong, a sentence without its full stop
+    fix: str  # what to do about it, shown as the hint of the finding
 
 
 _ERRORS: Final[dict[str, tuple[str, str]]] = {

@@ -26,24 +26,17 @@ _INVISIBLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class Finding(Struct, frozen=True):
-    """One fault or warning, with its position in the file.
+    """One fault or warning, with its position in the file."""
 
-    row: number of the row from 1 (line of JSONL, record of CSV); None for the whole file
-    line: physical line on which the row begins, from 1; None for formats without lines
-    pointer: JSON pointer (RFC 6901) into the row
-    code: a key of `CATALOGUE`
-    message: the meaning of the code, with a detail
-    hint: how to fix it
-    excerpt: the beginning of the text in question, with personal data masked
-    """
-
+    # number of the row from 1 (line of JSONL, record of CSV); None for the whole file
     row: int | None
+    # physical line on which the row begins, from 1; None for formats without lines
     line: int | None
-    pointer: str
-    code: str
-    message: str
-    hint: str
-    excerpt: str = ""
+    pointer: str  # JSON pointer (RFC 6901) into the row
+    code: str  # a key of `CATALOGUE`
+    message: str  # the meaning of the code, with a detail
+    hint: str  # how to fix it
+    excerpt: str = ""  # the beginning of the text in question, with personal data masked
 
     @property
     def is_error(self) -> bool:
@@ -51,18 +44,12 @@ class Finding(Struct, frozen=True):
 
 
 class Note(Struct, frozen=True):
-    """A finding without its row number, which the rules of one row do not know.
+    """A finding without its row number, which the rules of one row do not know."""
 
-    code: a key of `CATALOGUE`
-    pointer: JSON pointer (RFC 6901) into the row
-    detail: what exactly was read, added to the meaning of the code
-    excerpt: the beginning of the text in question, with personal data masked
-    """
-
-    code: str
-    pointer: str = ""
-    detail: str = ""
-    excerpt: str = ""
+    code: str  # a key of `CATALOGUE`
+    pointer: str = ""  # JSON pointer (RFC 6901) into the row
+    detail: str = ""  # what exactly was read, added to the meaning of the code
+    excerpt: str = ""  # the beginning of the text in question, with personal data masked
 
     @property
     def is_error(self) -> bool:
@@ -98,7 +85,7 @@ def excerpt(text: str | bytes, start: int = 0) -> str:
 
 
 def _end_of_run(text: str, at: int) -> int:
-    """The end of the run of characters of one value that goes on at an index."""
+    """The end of the run of characters of one value that continues at an index."""
     run = _RUN.match(text, at)
     return run.end() if run else len(text)
 

@@ -22,7 +22,7 @@ from tunery.benchmarks.task import (
     write_task,
 )
 from tunery.data.importing.rows import RowUnreadable, read_rows
-from tunery.runtime.blobs.files import file_sha256
+from tunery.platform.blobs.files import file_sha256
 
 LETTERS: Final = "ABCDEFGHIJKLMNOP"
 BREAK: Final = "\n\n"
@@ -55,14 +55,11 @@ A: The 1992 Olympics were held in Barcelona, Spain.
 
 @dataclass(frozen=True)
 class ReadItem:
-    """A row of a published benchmark. shown: the answer, where the row is an example.
-
-    group: rows of which examples are taken from rows of the same
-    """
+    """A row of a published benchmark."""
 
     item: TaskItem
-    shown: str = ""
-    group: str = ""
+    shown: str = ""  # the answer, where the row is an example
+    group: str = ""  # rows take their examples from rows of the same group
 
 
 Reader = Callable[[Path, int, Mapping[str, Any]], ReadItem]
@@ -70,18 +67,14 @@ Reader = Callable[[Path, int, Mapping[str, Any]], ReadItem]
 
 @dataclass(frozen=True)
 class TaskFormat:
-    """How one benchmark is published, and asked.
-
-    shots: examples before an item, where the operator does not say
-    lead: text before the examples of a group
-    """
+    """How one benchmark is published, and asked."""
 
     kind: TaskKind
     read: Reader
     about: str
-    shots: int = 0
+    shots: int = 0  # examples before an item, where the operator does not say
     per_character: bool = False
-    lead: Callable[[str], str] = field(default=lambda _: "")
+    lead: Callable[[str], str] = field(default=lambda _: "")  # text before the examples of a group
     columns: tuple[str, ...] = ()
 
 
@@ -123,7 +116,7 @@ def import_task(
 
 
 def _beginning(known: TaskFormat, group: str, shown: Sequence[ReadItem], count: int) -> str:
-    """What the items of a group begin with. Raises TaskUnusable for too few examples."""
+    """Return the prefix of a group's items: lead and examples. Raises TaskUnusable if too few."""
     of_group = [row for row in shown if row.group == group][:count]
     if len(of_group) < count:
         raise TaskUnusable(

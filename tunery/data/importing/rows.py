@@ -21,7 +21,7 @@ class RowUnreadable(ValueError):
 def read_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield rows with their numbers. CSV files, recognised by name, may have any columns.
 
-    columns: of a CSV file without a line of names.
+    columns: names for a CSV file without a header.
     Raises `RowUnreadable` for a row that cannot be read, and OSError.
     """
     table = TABLE.search(path.name)

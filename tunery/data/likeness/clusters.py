@@ -48,16 +48,12 @@ CACHED_GRAMS_MAX: Final = 1 << 23  # 64 MiB of sets
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """The clusters of n rows, which are numbered from 0.
+    """The clusters of n rows, which are numbered from 0."""
 
-    first: [n], the first row of each row's cluster; the row itself when it is alone or first
-    fingerprints: [n], fingerprint of each row
-    equal: [n], whether an earlier row has the same fingerprint
-    """
-
+    # [n], the first row of each row's cluster; the row itself when it is alone or first
     first: NDArray[np.int32]
-    fingerprints: U64
-    equal: NDArray[np.bool_]
+    fingerprints: U64  # [n], fingerprint of each row
+    equal: NDArray[np.bool_]  # [n], whether an earlier row has the same fingerprint
 
     @property
     def repeats(self) -> int:

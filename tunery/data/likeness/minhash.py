@@ -35,14 +35,10 @@ _HALF: Final = np.uint64(32)
 
 @dataclass(frozen=True, slots=True)
 class Signatures:
-    """The signatures of n texts.
+    """The signatures of n texts."""
 
-    bands: [n, 16], hash of each band
-    slots: [n, 128], one byte of each slot
-    """
-
-    bands: U64
-    slots: U8
+    bands: U64  # [n, 16], hash of each band
+    slots: U8  # [n, 128], one byte of each slot
 
 
 def sign(texts: Sequence[str]) -> Signatures:
@@ -66,7 +62,7 @@ def gram_sets(texts: Sequence[str]) -> list[U64]:
 
 
 def jaccard_at_least(left: U64, right: U64, percent: int) -> bool:
-    """Whether two sorted sets share at least `percent` of their union, computed exactly."""
+    """True if two sorted sets share at least `percent` of their union, computed exactly."""
     if 100 * min(len(left), len(right)) < percent * max(len(left), len(right)):
         return False
     both = np.concatenate((left, right))

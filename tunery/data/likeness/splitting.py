@@ -58,7 +58,7 @@ def split(
     used: [n], whether a row may be used
     classes: [n], class of each row; None without classes
     fraction_ppm: share of validation rows, in parts per million
-    seed: which rows are drawn
+    seed: seed of the draw of rows
 
     In each class the fewest whole clusters validate that reach `fraction_ppm` of its rows, rounded,
     and at least one cluster trains. At least one cluster validates, unless there is only one. A

@@ -35,16 +35,12 @@ def template_of(sample: Sequence[U64]) -> U64:
 class TemplateGroup:
     """n rows that were made from one template.
 
-    rows: [n], row numbers, ascending
-    sizes: [n], number of grams of each row
-    differences: n sets, the grams of each row xor those of the template
-
     Any template gives the right result as long as all rows use the same; a good one saves time.
     """
 
-    rows: Rows
-    sizes: I64
-    differences: Sequence[U64]
+    rows: Rows  # [n], row numbers, ascending
+    sizes: I64  # [n], number of grams of each row
+    differences: Sequence[U64]  # n sets, the grams of each row xor those of the template
 
 
 def join_similar(group: TemplateGroup, percent: int, sets: UnionFind) -> list[Rows]:

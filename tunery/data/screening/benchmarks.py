@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tunery.data.importing.rows import RowUnreadable, read_rows
 from tunery.data.screening.contamination import BenchmarkItem
-from tunery.runtime.blobs.files import file_sha256
+from tunery.platform.blobs.files import file_sha256
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 SUFFIX: Final = ".jsonl"
@@ -39,16 +39,11 @@ class BenchmarkUnusable(Exception):
 
 
 class BenchmarkSource(Struct, frozen=True):
-    """A file from which items were read.
-
-    file: its name
-    sha256: hash of its content
-    items: number of items
-    """
+    """A file from which items were read."""
 
     file: str
-    sha256: str
-    items: int
+    sha256: str  # hash of its content
+    items: int  # number of items
 
 
 class BenchmarkHeader(Struct, frozen=True):

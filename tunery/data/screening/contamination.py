@@ -28,46 +28,29 @@ FILTER_MASK: Final = np.uint64((1 << FILTER_BITS) - 1)
 
 
 class BenchmarkItem(Struct, frozen=True, kw_only=True):
-    """One question of a benchmark.
-
-    benchmark: name of the benchmark
-    source: file and row that it comes from
-    question: its text
-    answer: text of the right answer; may be empty
-    """
-
     benchmark: str
+    # file and row that it comes from
     source: str = field(name="place")  # the key in stored benchmarks
-    question: str
-    answer: str = ""
+    question: str  # its text
+    answer: str = ""  # text of the right answer; may be empty
 
 
 class Overlap(Struct, frozen=True, kw_only=True):
-    """A text that contains an item.
+    """A text that contains an item."""
 
-    text: number of the text
-    item: number of the item
-    percent: share of the item's words that the text contains
-    """
-
-    text: int
-    item: int
-    percent: int
+    text: int  # number of the text
+    item: int  # number of the item
+    percent: int  # share of the item's words that the text contains
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The runs of all forms, sorted by hash.
+    """The runs of all forms, sorted by hash."""
 
-    run: hash of each run
-    form: number of the form that contains it
-    at: index of the word of the form with which it begins
-    filters: Bloom filters: the shift of a hash, and one bit for each value of the rest
-    """
-
-    run: U64
-    form: I64
-    at: I64
+    run: U64  # hash of each run
+    form: I64  # number of the form that contains it
+    at: I64  # index of the word of the form with which it begins
+    # Bloom filters: the shift of a hash, and one bit for each value of the rest
     filters: tuple[tuple[np.uint64, Bits], ...]
 
     @classmethod
@@ -138,7 +121,7 @@ class BenchmarkIndex:
         return text[last], form[last], np.diff(total, prepend=0)
 
     def _match_short(self, read: Words) -> tuple[I64, I64, I64]:
-        """Likewise for forms of fewer than n words, which must be contained whole."""
+        """The same for forms of fewer than n words, which must be contained whole."""
         heads, word = read.runs(FORM_WORDS_MIN)
         at, entry = self._short.find(heads)
         form, word = self._short.form[entry], word[at]

@@ -42,29 +42,22 @@ TRIAL: Final = "Ann lives in Oslo."  # text with which models are tried
 
 
 class ScreeningPolicy(Struct, frozen=True):
-    """What happens to rows with unwanted content.
+    """Policy for rows with unwanted content."""
 
-    repeats: near duplicates are kept or removed
-    benchmarks: rows with benchmark items are flagged, removed, or the file is refused
-    personal: personal data is ignored, flagged, masked (scrub), or the file is refused
-    secrets: the same for keys and tokens
-    toxic: toxic rows are flagged, or the file is refused
-    toxic_percent: rating from which a row is toxic
-    personal_model: model that recognises names (see `operator_models`); None: names are not checked
-    toxicity_model: model that rates toxicity; None: toxicity is not checked
-    """
-
-    repeats: Repeats = "keep"
+    repeats: Repeats = "keep"  # near duplicates are kept or removed
+    # rows with benchmark items are flagged, removed, or the file is refused
     benchmarks: Overlaps = "flag"
+    # personal data is ignored, flagged, masked (scrub), or the file is refused
     personal: Personal = "ignore"
-    secrets: Personal = "block"
-    toxic: Toxic = "warn"
-    toxic_percent: int = 50
+    secrets: Personal = "block"  # the same for keys and tokens
+    toxic: Toxic = "warn"  # toxic rows are flagged, or the file is refused
+    toxic_percent: int = 50  # rating from which a row is toxic
+    # model that recognises names (see `operator_models`); None: names are not checked
     personal_model: str | None = None
-    toxicity_model: str | None = None
+    toxicity_model: str | None = None  # model that rates toxicity; None: toxicity is not checked
 
     def rule(self, kind: Kind) -> Personal:
-        """What happens to personal data of this kind."""
+        """Return how personal data of this kind is handled."""
         return self.secrets if kind == "secret" else self.personal
 
     def recognise_names(self, text: str) -> Iterable[Span]:
@@ -202,7 +195,7 @@ class Screening:
 
     @property
     def scrubs(self) -> bool:
-        """Whether values are masked when the rows are prepared."""
+        """True if values are masked when the rows are prepared."""
         return any(self.policy.rule(kind) == "scrub" for kind in KINDS)
 
     def clusters(self) -> Clusters:
@@ -212,7 +205,7 @@ class Screening:
         return self._clusters
 
     def used(self) -> NDArray[np.bool_]:
-        """Whether the policy keeps each valid row."""
+        """Return a mask of the valid rows, True for each that the policy keeps."""
         first = self.clusters().first
         used = np.ones(len(first), np.bool_)
         if self.policy.benchmarks == "remove":

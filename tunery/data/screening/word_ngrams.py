@@ -35,18 +35,12 @@ _HALF: Final = np.uint64(32)
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words of several texts, joined.
+    """The words of several texts, joined."""
 
-    text: [words], number of the text of each word
-    count: [texts], number of words of each text
-    begin: [texts], index of its first word
-    prefix: [words + 1], hash of all words before each word
-    """
-
-    text: I64
-    count: I64
-    begin: I64
-    prefix: U64
+    text: I64  # [words], number of the text of each word
+    count: I64  # [texts], number of words of each text
+    begin: I64  # [texts], index of its first word
+    prefix: U64  # [words + 1], hash of all words before each word
 
     def runs(self, n: int) -> tuple[U64, I64]:
         """The hashes of all runs of n words within a text, and the index of their first words."""

@@ -37,34 +37,23 @@ PART_NAMES: Final[dict[message_marks.PartKind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A rendered conversation. Spans are character offsets [start, end) into `text`.
+    """A rendered conversation. Spans are character offsets [start, end) into `text`."""
 
-    text: what the model sees
-    trained: the spans that are labels
-    plain: special tokens that the user wrote, to be encoded as plain text
-    turn: start of the last trained turn; the text before it is the prompt of that answer
-    """
-
-    text: str
-    trained: tuple[tuple[int, int], ...]
+    text: str  # what the model sees
+    trained: tuple[tuple[int, int], ...]  # the spans that are labels
+    # special tokens that the user wrote, to be encoded as plain text
     plain: tuple[tuple[int, int], ...]
-    turn: int
+    turn: int  # start of the last trained turn; the text before it is the prompt of that answer
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """The special tokens of a base model, as far as they matter to chats.
+    """The special tokens of a base model, as far as they matter to chats."""
 
-    pattern: matches any of them
-    bos: the beginning-of-sequence token; None without one
-    stops: those that end an answer, by the base model's configuration
-    is_token: whether a text is one token of the base model
-    """
-
-    pattern: re.Pattern[str]
-    bos: str | None
-    stops: frozenset[str]
-    is_token: Callable[[str], bool]
+    pattern: re.Pattern[str]  # matches any of them
+    bos: str | None  # the beginning-of-sequence token; None without one
+    stops: frozenset[str]  # those that end an answer, by the base model's configuration
+    is_token: Callable[[str], bool]  # whether a text is one token of the base model
 
 
 class ChatRenderer:
@@ -129,7 +118,7 @@ class ChatRenderer:
 
     @property
     def end_token(self) -> str:
-        """What is written after the last answer because the template writes no end; else empty."""
+        """Token appended to the last answer if the template writes no end; else empty."""
         return self._end_token
 
     def _probe(self) -> None:
@@ -206,7 +195,7 @@ class ChatRenderer:
         add_generation_prompt: bool = False,
         generation: tuple[str, str] = ("", ""),
     ) -> str:
-        """What the template writes for messages. Raises `TemplateError` when it fails."""
+        """Render messages with the chat template. Raises `TemplateError` when it fails."""
         text = self.template.render(
             [self._adapt(message) for message in messages],
             tools,

@@ -19,44 +19,26 @@ from tunery.data.findings.finding import Collector, Note
 from tunery.data.findings.limits import CHUNK_CHARS, CHUNK_ROWS, ENCODE_CHARS, ENCODE_ROWS
 from tunery.data.tokens.chat_renderer import Rendered
 from tunery.data.tokens.length_policy import fit_answers
-from tunery.data.tokens.shards import (
-    ANSWER,
-    CHOSEN,
-    PROMPT,
-    REJECTED,
-    UNWANTED,
-    WANTED,
-    Document,
-)
+from tunery.data.tokens.shards import ANSWER, CHOSEN, PROMPT, REJECTED, UNWANTED, WANTED, Document
 from tunery.data.tokens.tokenizer import Encoded, Tokenizer
 
 
 class SelectedRow(Struct, frozen=True):
-    """A valid row that is to be tokenised.
+    """A valid row that is to be tokenised."""
 
-    row: as it was read
-    conversation: what it became
-    validates: whether it belongs to the validation split
-    """
-
-    row: Row
-    conversation: Conversation
-    validates: bool
+    row: Row  # the row as read
+    conversation: Conversation  # what it became
+    validates: bool  # whether it belongs to the validation split
 
 
 class TokenisedRow(Struct, frozen=True, array_like=True):
-    """A row as token sequences.
+    """A row as token sequences."""
 
-    documents: its sequences: one, several when it was split, the two of a pair
-    validates: whether it belongs to the validation split
-    cut: whether it was truncated
-    prompt: its line of validation.jsonl; empty for training rows, plain text, cut rows and answers
-      that are not wanted
-    """
-
-    documents: list[Document]
-    validates: bool
-    cut: bool
+    documents: list[Document]  # its sequences: one, several when it was split, the two of a pair
+    validates: bool  # whether it belongs to the validation split
+    cut: bool  # whether it was truncated
+    # its line of validation.jsonl; empty for training rows, plain text, cut rows and answers that
+    # are not wanted
     prompt: bytes
 
 
@@ -194,7 +176,10 @@ def render_answers(tokenizer: Tokenizer, conversation: Conversation) -> Sequence
 
 
 def without_answer(rendered: Rendered) -> Rendered:
-    """What a model is given to answer; its end is marked, as the place where the answer begins."""
+    """Cut a rendered conversation off where its last answer begins.
+
+    The last character before the cut is marked, to locate the beginning of the answer.
+    """
     end = rendered.turn
     plain = tuple(span for span in rendered.plain if span[1] <= end)
     return Rendered(rendered.text[:end], ((max(0, end - 1), end),), plain, end)

@@ -24,17 +24,15 @@ _THINK: Final = re.compile("({}|{})".format(*THINK_TAGS))
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The six noncharacters that serve as marks in one row.
+    """The six noncharacters that serve as marks in one row."""
 
-    tag_opens, tag_closes: around the number of a part
-    plain_opens, plain_closes: around a special token that must remain plain text
-    block_opens, block_closes: around what `{% generation %}` encloses
-    """
-
+    # tag_opens, tag_closes: around the number of a part
     tag_opens: str
     tag_closes: str
+    # plain_opens, plain_closes: around a special token that must remain plain text
     plain_opens: str
     plain_closes: str
+    # block_opens, block_closes: around what `{% generation %}` encloses
     block_opens: str
     block_closes: str
 
@@ -47,33 +45,23 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class MessagePart:
-    """A part of a message that a template may move or leave out.
+    """A part of a message that a template may move or leave out."""
 
-    message: number of the message
-    kind: what it is
-    text: its text; for a call the name of the function
-    """
-
-    message: int
-    kind: PartKind
-    text: str
+    message: int  # number of the message
+    kind: PartKind  # what it is
+    text: str  # its text; for a call the name of the function
 
 
 @dataclass(slots=True)
 class MarkedText:
-    """A rendered text without its marks, and where they were, as character spans [start, end).
+    """A rendered text without its marks, and where they were, as character spans [start, end)."""
 
-    text: the text without marks
-    messages: for each message, the span from its first to its last part
-    plain: special tokens that the user wrote
-    blocks: what `{% generation %}` encloses
-    dropped: the parts that the template left out, whole or in part
-    """
-
-    text: str = ""
+    text: str = ""  # the text without marks
+    # for each message, the span from its first to its last part
     messages: dict[int, tuple[int, int]] = field(default_factory=dict)
-    plain: list[tuple[int, int]] = field(default_factory=list)
-    blocks: list[tuple[int, int]] = field(default_factory=list)
+    plain: list[tuple[int, int]] = field(default_factory=list)  # special tokens that the user wrote
+    blocks: list[tuple[int, int]] = field(default_factory=list)  # what `{% generation %}` encloses
+    # the parts that the template left out, whole or in part
     dropped: list[MessagePart] = field(default_factory=list)
 
 
@@ -131,7 +119,7 @@ class MessageTagger:
     def tag(self, number: int, message: Object) -> Object:
         """Put the text, the reasoning and the names of the calls of a message between tags.
 
-        Reasoning inside the text of an answer is a part of its own.
+        Reasoning inside the text of an answer is its own part.
         """
         pieces = [message["content"]]
         if message["role"] == "assistant":

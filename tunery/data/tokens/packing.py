@@ -14,17 +14,12 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class RowPacking:
-    """Which sequences each packed row contains.
+    """Assignment of sequences to packed rows."""
 
-    sequences: [sequences], their numbers, row after row
-    sizes: [rows], how many sequences each row contains
-    """
-
-    sequences: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    sequences: NDArray[np.int64]  # [sequences], their numbers, row after row
+    sizes: NDArray[np.int64]  # [rows], number of sequences in each row
 
     def rows(self) -> list[list[int]]:
-        """The sequence numbers of each row."""
         numbers = iter(self.sequences.tolist())
         return [list(islice(numbers, size)) for size in self.sizes.tolist()]
 

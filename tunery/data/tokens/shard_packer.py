@@ -10,24 +10,16 @@ from tunery.data.tokens.shards import ANSWER, Document, ShardWriter
 
 
 class ShardSummary(Struct, frozen=True):
-    """The sums of one shard.
+    """The sums of one shard."""
 
-    rows: rows of the file
-    sequences: more than `rows` when rows were split
-    packed_rows: rows of `max_length` tokens
-    tokens: each split adds one, since a sequence begins with the last token of the previous one
-    trainable_tokens: tokens that are labels
-    truncated: rows that were cut to `max_length`
-    longest: tokens of the longest sequence
-    """
-
-    rows: int
-    sequences: int
-    packed_rows: int
+    rows: int  # rows of the file
+    sequences: int  # more than `rows` when rows were split
+    packed_rows: int  # rows of `max_length` tokens
+    # each split adds one, since a sequence begins with the last token of the previous one
     tokens: int
-    trainable_tokens: int
-    truncated: int
-    longest: int
+    trainable_tokens: int  # tokens that are labels
+    truncated: int  # rows that were cut to `max_length`
+    longest: int  # tokens of the longest sequence
 
 
 class ShardPacker:

@@ -45,18 +45,12 @@ PROMPT: Final = 5
 
 
 class Document(Struct, frozen=True, array_like=True):
-    """One sequence of tokens, ready to be written.
+    """One sequence of tokens, ready to be written."""
 
-    ids: token ids as little-endian int32
-    mask: one byte per token, 1 for a label; the first token is not a label
-    role: ANSWER, CHOSEN, REJECTED, WANTED, UNWANTED or PROMPT
-    item: of a prompt, what a grader reads, as JSON
-    """
-
-    ids: bytes
-    mask: bytes
-    role: int = ANSWER
-    item: bytes = b""
+    ids: bytes  # token ids as little-endian int32
+    mask: bytes  # one byte per token, 1 for a label; the first token is not a label
+    role: int = ANSWER  # ANSWER, CHOSEN, REJECTED, WANTED, UNWANTED or PROMPT
+    item: bytes = b""  # data of a prompt for a grader, as JSON
 
     @classmethod
     def from_tokens(cls, tokens: Encoded, role: int = ANSWER, item: bytes = b"") -> "Document":
@@ -64,7 +58,7 @@ class Document(Struct, frozen=True, array_like=True):
 
 
 class ShardWriter:
-    """Collects packed rows in temporary files beside `path`; `close` joins them to one file.
+    """Collects packed rows in temporary files next to `path`; `close` joins them to one file.
 
     rows, sequences, tokens, trainable_tokens: how many were added so far
     """

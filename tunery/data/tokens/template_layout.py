@@ -18,14 +18,11 @@ PLAIN_KEYS: frozenset[str] = frozenset(("role", "content"))
 
 @dataclass(frozen=True, slots=True)
 class TemplateLayout:
-    """The text that a template writes around the messages of one sequence of roles.
+    """The text that a template writes around the messages of one sequence of roles."""
 
-    around: the text before each message, and the text after the last one
-    reach: for each assistant message, by how many characters its turn begins before the message
-        and ends after it
-    """
-
-    around: tuple[str, ...]
+    around: tuple[str, ...]  # the text before each message, and the text after the last one
+    # for each assistant message, by how many characters its turn begins before the message and ends
+    # after it
     reach: dict[int, tuple[int, int]]
 
     def turns(self, messages: list[Object], text: str) -> dict[int, tuple[int, int]] | None:

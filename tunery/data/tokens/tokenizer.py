@@ -20,7 +20,7 @@ from tunery.data.findings.finding import Note
 from tunery.data.tokens import message_marks
 from tunery.data.tokens.chat_renderer import ChatRenderer, Rendered, SpecialTokens
 from tunery.data.tokens.chat_template import TEMPLATE_DAY, Template, TemplateError
-from tunery.runtime.blobs.base_files import text_config
+from tunery.platform.blobs.base_files import text_config
 
 CHARACTER_TOKENS_MAX: Final = 8
 PARSED_MAX: Final = 4  # cached tokenizers; one of 49,000 tokens takes 55 MB
@@ -36,16 +36,11 @@ class BaseUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The tokens of one sequence.
+    """The tokens of one sequence."""
 
-    ids: token ids
-    mask: one byte per token, 1 for a label
-    rendered: the conversation that the tokens come from
-    """
-
-    ids: list[int]
-    mask: bytes
-    rendered: Rendered
+    ids: list[int]  # token ids
+    mask: bytes  # one byte per token, 1 for a label
+    rendered: Rendered  # the conversation that the tokens come from
 
     @property
     def trainable(self) -> int:
@@ -53,7 +48,7 @@ class Encoded:
         return self.mask[1:].count(1)
 
     def span(self, start: int, end: int | None) -> "Encoded":
-        """The tokens [start, end) as a sequence of their own."""
+        """The tokens [start, end) as their own sequence."""
         return Encoded(self.ids[start:end], self.mask[start:end], self.rendered)
 
 
@@ -76,7 +71,7 @@ def parse_tokenizer(content: bytes) -> tuple[tokenizers.Tokenizer, tokenizers.To
 def warm(base_dir: Path) -> None:
     """Parse the tokenizer of a base model, for processes that are forked from this one.
 
-    Nothing is encoded, which would start threads. One that is unusable is told by who uses it.
+    Nothing is encoded, which would start threads. The caller reports an unusable one.
     """
     with suppress(Exception):  # the library raises bare Exception
         parse_tokenizer((base_dir / "tokenizer.json").read_bytes())
@@ -160,12 +155,12 @@ class Tokenizer:
 
     @property
     def shows_tools(self) -> bool:
-        """Whether the chat template shows tool definitions to the model."""
+        """True if the chat template renders tool definitions."""
         return self.template is not None and "tools" in self.template.reads
 
     @property
     def shows_calls(self) -> bool:
-        """Whether the chat template shows tool calls to the model."""
+        """True if the chat template renders tool calls."""
         return self.template is not None and "tool_calls" in self.template.source
 
     def special_in(self, conversation: Conversation) -> str | None:
@@ -219,7 +214,7 @@ class Tokenizer:
         *,
         add_generation_prompt: bool = False,
     ) -> str:
-        """What the chat template writes. Raises `TemplateError`, also where there is none."""
+        """Render messages with the chat template. Raises `TemplateError`, also without one."""
         if self._chats is None:
             raise TemplateError("the base model has none")
         return self._chats.template.render(

@@ -14,21 +14,17 @@ from tunery.data.tokens.message_marks import MarkedText
 
 @dataclass(frozen=True, slots=True)
 class TurnFormat:
-    """How turns begin and end.
+    """How turns begin and end."""
 
-    special: matches the special tokens of the base model
-    stops: those that end an answer, by the base model's configuration
-    header: the generation prompt; empty when the template has none
-    header_min: how much of it the template writes before a short answer at least. It may write
-        less than all, such as no `<think>` before an answer without reasoning
-    ending: what follows every answer, through its last special token; empty when answers are
-        followed by different tokens
-    """
-
-    special: re.Pattern[str]
+    special: re.Pattern[str]  # matches the special tokens of the base model
+    # those that end an answer, by the base model's configuration
     stops: frozenset[str] = frozenset()
-    header: str = ""
+    header: str = ""  # the generation prompt; empty when the template has none
+    # how much of it the template writes before a short answer at least. It may write less than all,
+    # such as no `<think>` before an answer without reasoning
     header_min: int = 0
+    # what follows every answer, through its last special token; empty when answers are followed by
+    # different tokens
     ending: str = ""
 
     def locate(self, marked: MarkedText, row: Conversation) -> dict[int, tuple[int, int]]:
@@ -52,7 +48,7 @@ class TurnFormat:
         return turns
 
     def header_end(self, text: str, before: int, first: int) -> int:
-        """Where the header ends in `text[before:first]`; `first` without a header."""
+        """Return where the header ends in `text[before:first]`; `first` without a header."""
         size, end = self.match_header(text, before, first)
         return end if size >= max(self.header_min, 1) else first
 
@@ -74,11 +70,11 @@ class TurnFormat:
         return best, end
 
     def _find_end(self, text: str, last: int, after: int, quoted: set[int]) -> int | None:
-        """Where the turn ends whose text ends at `last`, before the next message at `after`.
+        """Return the end of the turn whose text ends at `last`, before the next message at `after`.
 
-        It ends with the usual ending, or with the first token that stops the base model. The last
-        turn, and one that is followed by a header, may end with any special token, such as that
-        of gpt-oss after a call. None when there is no such token.
+        The turn ends with the usual ending, or with the first token that stops the base model. The
+        last turn, and one that is followed by a header, may end with any special token, such as
+        that of gpt-oss after a call. None when there is no such token.
         """
         at = text.find(self.ending, last, after) if self.ending else -1
         if at >= 0 and at not in quoted:
@@ -99,19 +95,19 @@ class TurnFormat:
 
 
 def learn_header(special: re.Pattern[str], question: str, prompted: str) -> str:
-    """What a template adds to a question as its generation prompt.
+    """Return the generation prompt that a template appends to a question.
 
     question, prompted: a question, rendered without and with the generation prompt
     """
     size = _count_common(question, prompted)
     for token in special.finditer(prompted):
         if token.start() < size < token.end():
-            size = token.start()  # both go on with a special token, but not with the same
+            size = token.start()  # both continue with a special token, but not with the same
     return prompted[size:]
 
 
 def learn_ending(special: re.Pattern[str], after_first: str, after_last: str) -> str:
-    """What follows both answers of a conversation, through its last special token."""
+    """Return the text after both answers of a conversation, through its last special token."""
     common = after_first[: _count_common(after_first, after_last)]
     ends = [token.end() for token in special.finditer(common)]
     return common[: ends[-1]] if ends else ""

@@ -1,0 +1,1 @@
+"""Blobs on S3, encrypted with tenants' keys."""

@@ -1,0 +1,1 @@
+"""Metrics of a process on an operator's machines."""

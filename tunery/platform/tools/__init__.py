@@ -1,0 +1,1 @@
+"""Tools for topics of ours."""
