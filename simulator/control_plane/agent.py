@@ -35,7 +35,7 @@ STEPS_PER_CHECKPOINT: Final = 10
 
 @dataclass
 class Diary:
-    """What an attempt knows of itself, in its agent's monotonic time."""
+    """Times that an attempt keeps about itself, in its agent's monotonic time."""
 
     began_ms: Ms | None = None
     exited_ms: Ms | None = None
@@ -46,7 +46,7 @@ LeaseDiaries = dict[tuple[str, int], Diary]  # by incarnation and lease; agents 
 
 
 class SimAttempt:
-    """What runs under one lease, and the reports that its agent sends about it."""
+    """A simulated process under one lease, and the reports that its agent sends about it."""
 
     def __init__(self, grant: Grant, incarnation: str, diary: Diary) -> None:
         self.grant, self.incarnation, self.diary = grant, incarnation, diary
@@ -75,7 +75,7 @@ class SimAttempt:
         return True
 
     def request_keys(self) -> RequestLeaseKeys:
-        """What it asks before it prepares anything."""
+        """Build the request for the lease's keys, sent before anything is prepared."""
         return RequestLeaseKeys(
             lease=self.grant.token.lease,
             incarnation=self.incarnation,
@@ -158,24 +158,24 @@ class SimAgent:
         self.attempts: dict[int, SimAttempt] = {}
 
     def register(self) -> RegisterNode:
-        """What it says first."""
+        """Build the command that registers the node, the first of an agent."""
         return RegisterNode(node=self.node, joins=True)
 
     def join(self) -> JoinNode:
-        """What it says once it has read the journal."""
+        """Build the command that joins the pool, sent once the agent has read the journal."""
         return JoinNode(node_id=self.node.node_id, incarnation=self.node.incarnation)
 
     def leave(self) -> LeaveNode:
-        """What it says when it is told to end."""
+        """Build the command that leaves the pool, sent when the agent is asked to stop."""
         return LeaveNode(node_id=self.node.node_id, incarnation=self.node.incarnation)
 
     def notice(self, left_ms: Ms) -> NoticeNode:
-        """What it says when its cloud takes the machine away."""
+        """Build the notice that the cloud takes the machine away in `left_ms`."""
         node = self.node
         return NoticeNode(node_id=node.node_id, incarnation=node.incarnation, left_ms=left_ms)
 
     def retire(self) -> RetireNode:
-        """What it says last."""
+        """Build the command that retires the node, the last of an agent."""
         return RetireNode(node_id=self.node.node_id, incarnation=self.node.incarnation)
 
     def fold(self, event: Event) -> None:
@@ -192,16 +192,16 @@ class SimAgent:
         return tuple(self.attempts[lease] for lease in assigned)
 
     def target_of(self, attempt: SimAttempt) -> TargetState:
-        """What the journal wants of an attempt that it assigns to this node."""
+        """Return the target state that the journal assigns to an attempt of this node."""
         return self.state.assignments[attempt.grant.token.lease].target
 
     def has_keys(self, attempt: SimAttempt) -> bool:
-        """Whether the journal has keys for an attempt of this agent."""
+        """True if the journal has sealed keys for an attempt of this agent."""
         assignment = self.state.assignments.get(attempt.grant.token.lease)
         return assignment is not None and bool(assignment.sealed_keys)
 
     def heartbeat(self, now_ms: Ms) -> Heartbeat:
-        """What it says every few seconds."""
+        """Build the periodic heartbeat, with the times and prepared bytes of running leases."""
         running = {
             lease: attempt
             for lease, attempt in self.attempts.items()

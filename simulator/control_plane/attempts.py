@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from simulator.control_plane.nodes import AgentTasks
 
 SERVED_MS: Final = 7_000  # between two looks at what its process does
-JOIN_MS_MAX: Final[Ms] = 60_000  # until all members of a lease have met
-SETTLE_MS_MAX: Final[Ms] = 15_000  # until all of them have ended
+JOIN_MS_MAX: Final[Ms] = 60_000  # for all members of a lease to meet
+SETTLE_MS_MAX: Final[Ms] = 15_000  # for all of them to end
 GANG_LOOK_MS: Final[Ms] = 1_000
 NO_TEXT: Final = Sealed(key_id="", nonce=b"", ciphertext=b"")
 READ_MS: Final[Ms] = 30_000  # of a slow disk, for something that its agent can see
 KEYS_MS_MAX: Final[Ms] = 30_000  # that an agent waits for the keys of a lease
 KEYS_LOOK_MS: Final[Ms] = 1_000
-STILL_MS_MAX: Final[Ms] = 600_000  # the limit, a step's share of the cap, and all that goes wrong
+STILL_MS_MAX: Final[Ms] = 600_000  # idle limit, a step's share of the cap, and delays by faults
 CAUSES: Final[tuple[FailureCause, ...]] = (
     *("oom", "divergence", "bad_data", "user"),
     *("bad_node", "bad_node", "platform", "platform"),
@@ -55,7 +55,7 @@ class AttemptTask:
         return self.name in self.machine.running and not self._broken_off
 
     def break_off(self) -> None:
-        """Its task ends by a stray cancellation; the process runs on until the pool's kill."""
+        """Cancel the task by mistake; its process runs on until the pool's order to kill it."""
         self.machine.note(f"{self.name} is cancelled by mistake")
         self.task.cancel()
         self.attempt.is_over = self._broken_off = True
@@ -159,7 +159,7 @@ class AttemptTask:
         return "succeeded", None
 
     def _failure(self) -> FailureCause | None:
-        """Why it fails now, whatever it computes."""
+        """Return why the attempt fails now, in any phase of its work; None: it does not."""
         if not self.machine.is_broken:
             return None
         self.context.broker.tally.add("node failed by itself")
@@ -172,7 +172,7 @@ class AttemptTask:
     async def _serve(
         self, *, fails: bool, listens: bool
     ) -> tuple[AttemptOutcome, FailureCause | None]:
-        """Answer until told to end. Nothing of it is in a checkpoint."""
+        """Answer until the order to end. No checkpoint has anything of it."""
         while not (self._target == "kill" or (self._target == "drain" and listens)):
             await self._until(self.agent.port.monotonic_ms() + SERVED_MS)
             if self.machine.is_broken:
@@ -335,7 +335,7 @@ class GangTask(AttemptTask):
 
     @property
     def _may_join(self) -> bool:
-        """Whether the first member has said where it is."""
+        """True if the first member of the gang has published its rendezvous address."""
         assignment = self.agent.agent.state.assignments.get(self.attempt.grant.token.lease)
         return assignment is not None and assignment.rendezvous is not None
 

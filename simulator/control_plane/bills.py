@@ -129,7 +129,7 @@ def true_bills(
 ) -> dict[BillKey, tuple[GpuMs, Micro]]:
     """Time and money by tenant, month and currency; a job's sum to a month's end is rounded once.
 
-    charges: of each job, by the price that it was admitted at.
+    charges: charges of each job, by the price that it was admitted at.
     """
     used: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     prices: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
@@ -159,7 +159,11 @@ def compare_bills(
     charges: Mapping[str, Charged],
     books: Mapping[str, PriceBook],
 ) -> list[str]:
-    """What is not as it must be: prices of lines, bills, sums of lines of each job."""
+    """Return violations of the bills.
+
+    Checked are the price of each line, the time and amount of each bill, and that the lines of each
+    job sum to its cost.
+    """
     violations = [why for line in lines for why in _wrong_price(line, charges[line.job_id], books)]
     issued = {bill.key: (bill.gpu_ms, bill.amount_micro) for bill in bills}
     if len(issued) != len(bills):

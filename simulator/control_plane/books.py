@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from schemas.errors import BUDGET_EXHAUSTED
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.units import GpuMs, Ms
 from simulator.control_plane.agent import Diary
 from simulator.control_plane.key_books import KeyBooks
 from simulator.control_plane.quota_books import Quota
 from simulator.control_plane.start_limits import StartLimits
-from simulator.control_plane.usage_books import WHOLE, Agent, Beat, Meter
+from simulator.control_plane.usage_books import ABOVE, WHOLE, Agent, Beat, Meter
 
 
 @dataclass
@@ -19,10 +20,10 @@ class SecondBooks:
     """Entered decision by decision; `violations` is what did not hold at some prefix.
 
     beats: every heartbeat that is in the log, also of later, by agent.
-    diaries: of those who ran, by incarnation and lease.
+    diaries: diaries of agents that ran leases, by incarnation and lease.
     net: billed to a job so far, credits taken off.
-    starts: which leases were ended before they had started.
-    keys: which agents asked for keys of leases, and were given them.
+    starts: leases that ended before they had started.
+    keys: agents that asked for keys of leases, and got them.
     """
 
     beats: Mapping[Agent, Sequence[Beat]]
@@ -64,9 +65,10 @@ class SecondBooks:
             self._violations.append(f"hold: {job_id} is at {self.net[job_id]} of {hold} held")
 
     def violations_at_the_end(self) -> list[str]:
-        """What does not hold although all has ended.
+        """Return what does not hold once the run is idle.
 
-        Every job has ended, every hold is released, every lease is closed; all say the same bill.
+        Every job has ended, every hold is released, every lease is closed, and the quota, the pool
+        and the ledger agree on each bill.
         """
         meter, quota = self.meter, self.quota
         violations = [f"end: {job_id} never ended" for job_id in sorted(quota.open_jobs)]
@@ -82,7 +84,10 @@ class SecondBooks:
                 cause: n for (job, cause), n in meter.refunded.items() if job == job_id and n
             }
             code = ended.failure.code if ended.failure else ""
-            if refunded != ({code: before} if before and code in WHOLE else {}):
+            due, cause = before if code in WHOLE else 0, code
+            if code == BUDGET_EXHAUSTED:
+                due, cause = max(0, before - quota.estimated[job_id]), ABOVE
+            if refunded != ({cause: due} if due else {}):
                 violations.append(f"refund: {job_id} ended by {code!r}, {refunded} of {before}")
             net = before - sum(refunded.values())
             truth = truth[0], truth[0] - net

@@ -8,10 +8,15 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from schemas.account import InvoiceClosed
 from schemas.sealed import Sealed
-from schemas.topics import ACCOUNT, JOB, PARTITIONS, POOL, STREAMS, TOPICS
+from schemas.streams import PARTITIONS
+from schemas.topics import ACCOUNT, JOB, POOL, STREAMS, TOPICS
 from schemas.units import HOUR_MS
 from simulator.control_plane.bills import SimBill, books_on_log, make_bills
+from simulator.control_plane.closing_stub import SimBooks
+from simulator.control_plane.errands import ERRANDS, SimWorld, adjust, correct_bills, pay_in_advance
+from simulator.control_plane.exports import SimExporter
 from simulator.control_plane.hosts import hosts
 from simulator.control_plane.nodes import SimMachine
 from simulator.control_plane.plan import ControlPlanePlan, Size
@@ -27,6 +32,7 @@ from simulator.engine.broker import EPOCH_MS, Broker
 from simulator.engine.cluster import Action, Cluster
 from simulator.engine.faults import FaultTally
 from simulator.engine.virtual_loop import RUN_S_MAX, run_virtual
+from tunery.billing.periods import CLOSE_AFTER_MS, period_of
 
 SLOTS_MAX: Final = 3
 ALIKE: Final = ("g0", "g1")  # machines that together have the slots of a gang
@@ -34,6 +40,7 @@ FRESH: Final = ("fresh", "fresh2")
 NEW_MONTH_MS: Final = 1_701_388_800_000  # 2023-12-01T00:00Z, a fortnight after the epoch of runs
 LATE_S: Final = 15  # records in flight when faults stop
 SETTLE_S: Final = 5
+CLOSING_S_MAX: Final = 300
 NO_URLS: Final[Mapping[str, Sealed]] = {}
 Act = Callable[[], Coroutine[Any, Any, None]]
 
@@ -46,6 +53,7 @@ class ControlPlaneRun:
     context: SimContext
     machines: list[SimMachine]
     cluster: Cluster
+    exporter: SimExporter
     trace: list[str]
     ledger: Sequence[dict[str, Any]] = ()
     bills: Sequence[SimBill] = ()
@@ -79,10 +87,15 @@ class ControlPlaneSim:
         ]
         if context.plan.gangs:
             self.machines += [SimMachine(context, name, SLOTS_MAX) for name in ALIKE]
+        if context.plan.gangs > 1:
+            for machine in self.machines[size.nodes :]:
+                machine.accelerator = "h1"
         self.tenants = [
             SimTenant(context, name, urls.get(name, NO_TEXT)) for name in tenants(size.tenants)
         ]
-        self.answering_services = AnsweringServices(context)
+        billing = SimBooks(context, self.cluster.database("billing"))
+        self.answering_services = AnsweringServices(context, billing)
+        self.exporter = SimExporter(context)
 
     async def live(self) -> bool:
         """Play the plan. True when all jobs have ended and the ledger is complete."""
@@ -103,6 +116,15 @@ class ControlPlaneSim:
         await asyncio.gather(*acts)
         await asyncio.sleep(LATE_S)
         finished = await self._settled()
+        await self.exporter.import_prices()
+        finished = finished and await self._settled()
+        self.exporter.start()
+        if context.plan.closings:
+            finished = finished and await self._close_months()
+        if finished:
+            await self.exporter.finish()
+            finished = await self._settled()  # what is exported is announced
+        self.exporter.end()
         self.cluster.end()
         for task in living:
             task.cancel()
@@ -134,6 +156,10 @@ class ControlPlaneSim:
         for number in range(plan.answers):
             answer = partial(SimTenant.answer, chance.choice(self.tenants), number)
             acts.append((chance.uniform(3, faulty_s - 3), answer))
+        world = SimWorld(self.context, self.tenants, self.machines)
+        for name in plan.errands:
+            chance = self.context.chance(f"errand {name}")
+            acts.append((chance.uniform(3, faulty_s - 10), partial(ERRANDS[name], world, chance)))
         if plan.new_month and plan.month_outage:
             acts.append(self._outage_across_the_month())
         return acts
@@ -185,6 +211,39 @@ class ControlPlaneSim:
             self.machines.append(SimMachine(self.context, name, SLOTS_MAX))
             self.machines[-1].boot()
 
+    async def _close_months(self) -> bool:
+        """Let months end until two are closed; correct the first, with the next one under way."""
+        world, clock = (
+            SimWorld(self.context, self.tenants, self.machines),
+            self.context.broker.clock,
+        )
+        for number in range(2):
+            month = period_of(clock.true_ms() - CLOSE_AFTER_MS)
+            clock.epoch_ms += month.end_ms + CLOSE_AFTER_MS + 1_000 - clock.true_ms()
+            if not (await self._are_closed(month.name) and await self._settled()):
+                return False
+            chance = self.context.chance(f"months later {number}")
+            await correct_bills(world, chance, month.name)
+            await adjust(world, chance)
+            await pay_in_advance(world, chance)
+        return await self._settled()
+
+    async def _are_closed(self, month: str) -> bool:
+        """Wait until every tenant has the bill of a month, although nobody asks for anything."""
+        loop, names = asyncio.get_running_loop(), {tenant.name for tenant in self.tenants}
+        deadline = loop.time() + CLOSING_S_MAX
+        while loop.time() < deadline:
+            closed = {
+                decision.header.key
+                for decision in self.context.decisions["account"]
+                for event in decision.events
+                if isinstance(event, InvoiceClosed) and event.statement.period == month
+            }
+            if closed == names:
+                return True
+            await asyncio.sleep(SETTLE_S)
+        return False
+
     async def _settled(self) -> bool:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.context.size.patience_s
@@ -197,25 +256,16 @@ class ControlPlaneSim:
         return False
 
     def _quiet(self) -> bool:
-        """Whether every job has ended, every command is decided, and nothing runs or is in flight.
+        """True if every job has ended, every command is decided, and nothing runs or is in flight.
 
         When this holds for a while, reactions and the ledger have arrived as well.
         """
-        broker = self.context.broker
-        decided = {stream: len(entries) for stream, entries in self.context.decisions.items()}
-        asked = {
-            stream.name: sum(
-                len(broker.history[stream.commands.name, partition])
-                for partition in broker.active[stream.commands.name]
-            )
-            for stream in (ACCOUNT, JOB, POOL)
-        }
         busy = (
-            *(tenant.jobs or tenant.terms or tenant.is_served for tenant in self.tenants),
+            *(t.jobs or t.terms or t.is_served or t.sweeps for t in self.tenants),
             *(machine.running for machine in self.machines),
             self.answering_services.answering,
         )
-        return decided == asked and not any(busy)
+        return self.context.all_decided() and not any(busy)
 
 
 def play(
@@ -228,16 +278,16 @@ def play(
         broker = Broker(rng, plan.faults, FaultTally(), active(size))
         lines: list[str] = []
         if trace:
-            broker.trace = lambda line: lines.append(
-                f"{broker.clock.monotonic_ms() / 1_000:8.3f} {line}"
-            )
+            broker.trace_into(lines)
         await broker.memory.create(TOPICS, PARTITIONS)
         # A full hour, perhaps a month as well, begins while jobs run.
         boundary = NEW_MONTH_MS if plan.new_month else -(-EPOCH_MS // HOUR_MS) * HOUR_MS
         broker.clock.epoch_ms = boundary - 1_000 * rng.randint(20, size.faulty_s)
         context = SimContext(plan, size, broker, rng)
         simulation = ControlPlaneSim(context, urls)
-        run = ControlPlaneRun(plan, context, simulation.machines, simulation.cluster, lines)
+        run = ControlPlaneRun(
+            plan, context, simulation.machines, simulation.cluster, simulation.exporter, lines
+        )
         run.finished = await simulation.live()
         run.ledger = await simulation.cluster.database("billing").rows("ledger")
         run.bills = make_bills(run.ledger, books_on_log(context.decisions["account"]))

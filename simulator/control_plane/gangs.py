@@ -1,4 +1,4 @@
-"""What the agents of a lease of several nodes tell each other: who is there, and who has ended.
+"""Messages between the agents of a lease of several nodes: members that are there or have ended.
 
 In production it goes over connections between them. A member whose agent is gone, or that the
 network does not reach any more, has ended as well, and no reason is known.
@@ -15,12 +15,12 @@ LOST: Final[tuple[AttemptOutcome, FailureCause]] = "lost", "platform"
 
 @dataclass
 class SimGang:
-    """Of one lease.
+    """State of the processes of one lease on several nodes.
 
-    joined: nodes whose agents have met that of the first member
-    ends: of members, by node: how, and why
-    has_begun: all have joined, and the first one works
-    drains: a member was told to stop, so all do after the same step
+    joined: nodes whose process has connected to that of the first member
+    ends: outcome and cause of each member that ended, by node
+    has_begun: all members have joined, and the first one works
+    drains: a member was asked to stop, so all stop after the same step
     """
 
     joined: set[str] = field(default_factory=set)
@@ -33,7 +33,7 @@ class SimGang:
         self.ends.setdefault(node_id, (outcome, cause))
 
     def lose(self, node_id: str) -> None:
-        """Nothing is heard of a member any more."""
+        """Make a member silent from now on."""
         self.ends.setdefault(node_id, LOST)
 
     def failed(self, others: Iterable[str]) -> tuple[str, FailureCause | None] | None:
@@ -45,5 +45,5 @@ class SimGang:
         return None
 
     def have_ended(self, others: Iterable[str]) -> bool:
-        """Whether all of these have."""
+        """True if all these members have ended."""
         return self.ends.keys() >= {*others}

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from schemas.topics import ACCOUNT, JOB, POOL
+from schemas.topics import ACCOUNT, JOB, POOL, STREAMS
 from services.billing.app import ACCOUNTS, LEDGER
 from services.billing.react import react_account
 from services.scheduler.app import JOBS, POOLS
@@ -50,9 +50,9 @@ def hosts(size: Size, cluster: Cluster, process: Process) -> tuple[Host, ...]:
         owner(scheduler, JOBS),
         owner(scheduler, POOLS),
         owner(billing, ACCOUNTS),
-        Reactor(scheduler, JOB, react_job, limits=bounds),
-        Reactor(scheduler, POOL, react_pool, limits=bounds),
-        Reactor(billing, ACCOUNT, react_account, limits=bounds),
+        Reactor(scheduler, JOB, react_job, streams=STREAMS, limits=bounds),
+        Reactor(scheduler, POOL, react_pool, streams=STREAMS, limits=bounds),
+        Reactor(billing, ACCOUNT, react_account, streams=STREAMS, limits=bounds),
     )
     if any(isinstance(host, Watcher) for other in cluster.processes for host in other.hosts):
         return every

@@ -54,7 +54,7 @@ class Life:
 
 
 def live(jobs: int, urls: Mapping[str, Sealed], seed: int = 1) -> Life:
-    """Simulate this many jobs while machines and services fail, in an event loop of its own.
+    """Simulate this many jobs while machines and services fail, in its own event loop.
 
     `urls`: of webhook endpoints, by tenant. Raises AssertionError when an invariant is violated.
     """

@@ -48,6 +48,10 @@ from services.scheduler.domain.pool import state as pool_state
 from services.scheduler.domain.pool.closing import LeaseEnd
 from services.scheduler.domain.pool.state import Lease, Node, Pool, lease_key, open_leases
 from services.scheduler.domain.pool.usage import ChargedHour, Slice, newest_hours, slices
+from simulator.control_plane.account_mutants import ACCOUNT_MUTANTS
+from simulator.control_plane.export_mutants import EXPORT_MUTANTS
+from simulator.control_plane.node_mutants import NODE_MUTANTS
+from simulator.control_plane.work_mutants import WORK_MUTANTS
 from simulator.event_core.mutants import Mutant
 from tunery.billing import lines
 from tunery.plan.price import usage_micro
@@ -200,7 +204,7 @@ def _nothing_left(_term: OpenTerm) -> GpuMs:
 def _as_of_trainings(
     outcome: AttemptOutcome, ended_by: EndAuthor, cause: FailureCause | None, _role: Role
 ) -> Refund:
-    """What a replica has answered is given back with it."""
+    """Refund a replica's time by the rules for training attempts."""
     return attempt_refund(outcome, ended_by, cause)
 
 
@@ -287,7 +291,7 @@ def _job_pays(_code: str) -> None:
 def _attempt_pays(
     _outcome: AttemptOutcome, _by: EndAuthor, _cause: FailureCause | None, _role: Role
 ) -> Refund:
-    """Lost work is billed whoever lost it."""
+    """Lost work is billed even if the platform lost it."""
     return ATTEMPTS["user"]
 
 
@@ -320,7 +324,7 @@ def _although_it_ended(lease: Lease, incarnation: str) -> LeaseMember | None:
 
 _with_answers = quota.with_answers
 _REPORT = reports, "decide_report"
-MUTANTS: Final[Sequence[Mutant]] = (
+OF_JOBS: Final[Sequence[Mutant]] = (
     Mutant(
         "slots freed before the kill is confirmed",
         planned_pool,
@@ -344,7 +348,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_last_proof_of_all",
         _any_proof,
         "ledger",
-        seed=78,
+        seed=81,
     ),
     Mutant("one member billed", Lease, "slots", property(_of_the_first), "ledger", seed=6),
     Mutant("fencing tokens compared by order", *_REPORT, _by_order, "token", seed=19),
@@ -362,9 +366,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant("the hold's rest is not released", steps, "rest_gpu_ms", _nothing_released, "hold"),
     Mutant(
-        "use after the last proof of life", closing, "end_of_lost", _to_the_end, "ledger", seed=3
+        "use after the last proof of life", closing, "end_of_lost", _to_the_end, "ledger", seed=11
     ),
-    Mutant("what no agent lists lives on", nodes, "_unlisted", _listed_or_not, "progress", seed=21),
+    Mutant("what no agent lists lives on", nodes, "_unlisted", _listed_or_not, "progress", seed=42),
     Mutant(
         "a job that the platform failed billed", steps, "job_refund", _job_pays, "refund", seed=79
     ),
@@ -396,7 +400,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         seed=3,
     ),
     Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger", seed=2),
-    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=3),
+    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=29),
     Mutant("provisioning billed", pool_evolve, "_evolve_lease", _from_the_grant, "ledger", seed=2),
     Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=16),
     Mutant(
@@ -431,4 +435,11 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("all currencies on one bill", lines, "book_of", _one_currency, "invoice", seed=7),
     Mutant("sleep of a machine billed", pool_evolve, "_proof", _seen_is_run, "ledger", seed=9),
     Mutant("concurrency not counted", submitting, "running", _none_running, "limit", seed=4),
+)
+MUTANTS: Final[Sequence[Mutant]] = (
+    *OF_JOBS,
+    *ACCOUNT_MUTANTS,
+    *WORK_MUTANTS,
+    *NODE_MUTANTS,
+    *EXPORT_MUTANTS,
 )

@@ -12,16 +12,18 @@ import msgspec
 
 from schemas.envelope import Message
 from schemas.node import NodeDescription
-from schemas.topics import HEARTBEATS, NODE_PREFIX, POOL
+from schemas.streams import KEY_NUMBER, NODE_PREFIX
+from schemas.topics import HEARTBEATS, POOL
 from schemas.units import Ms
 from simulator.control_plane.agent import LeaseDiaries, SimAgent
 from simulator.control_plane.attempts import AttemptTask, GangTask
 from simulator.control_plane.samples import POOL as POOL_NAME
 from simulator.control_plane.samples import SLOT_BYTES
-from simulator.control_plane.sim_context import POOL_PARTITION, READ_WAIT_MS, SimContext, insist
+from simulator.control_plane.sim_context import POOL_PARTITION, SimContext
 from simulator.engine.cluster import keys_as
+from simulator.engine.sim_log import READ_WAIT_MS, insist
+from tunery.platform.bus.sender_keys import NODES
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
-from tunery.runtime.bus.signing import NODES
 from tunery.runtime.journal.reader import START, JournalReader
 
 HEARTBEAT_MS: Final[Ms] = 7_500
@@ -35,6 +37,7 @@ HARDWARE: Final[Mapping[str, tuple[str, bool]]] = {
     "n1": ("", True),
     "n2": ("h1", True),
 }
+DOMAINS: Final[Mapping[str, str]] = {"n0": "east", "fresh": "east"}
 
 
 class SimMachine:
@@ -46,6 +49,8 @@ class SimMachine:
         self.incarnations = 0
         self.agent: AgentTasks | None = None
         self.is_broken = False
+        self.accelerator, self.is_spot = HARDWARE.get(node_id, ("", False))
+        self.key_number = 1  # of the keys that its next agent signs with
 
     def boot(self) -> None:
         """Start a new agent, which first kills the processes of the one before."""
@@ -100,7 +105,7 @@ class SimMachine:
         agent.port.resume()
 
     async def sleep(self) -> None:
-        """Only broker time runs: a closed lid, a paused virtual machine."""
+        """Stop the machine's clocks while broker time runs: a closed lid, a paused machine."""
         agent = self.agent
         asleep_s = self.rng.choice((self.rng.uniform(2, 15), self.rng.uniform(20, 60)))
         if agent is None or not agent.port.fall_asleep():
@@ -112,7 +117,9 @@ class SimMachine:
         agent.port.wake_up()
 
     async def break_down(self) -> None:
-        """A full disk, a dead driver: whatever it runs fails, until somebody repairs it."""
+        """Fill the disk or lose the driver: all that the machine runs fails, until it is
+        repaired.
+        """
         self.context.broker.tally.add("node broken")
         self.note("is broken")
         self.is_broken = True
@@ -139,7 +146,7 @@ class SimMachine:
             self.context.broker.later(self.rng.uniform(500, 30_000), self.boot)
 
     async def be_taken_away(self) -> None:
-        """A spot machine: its agent is told, and some time later it is gone with all it runs."""
+        """Take a spot machine away: a notice to its agent, and some time later a power cut."""
         agent = self.agent
         if agent is None or not agent.agent.state.registered:
             return
@@ -163,17 +170,19 @@ class AgentTasks:
         self.machine, self.incarnation = machine, incarnation
         self.rng = machine.context.chance(incarnation)
         self.port, sender_as = machine.context.port(incarnation)
-        self._principal = NODE_PREFIX + machine.node_id
+        number = f"{KEY_NUMBER}{machine.key_number}" if machine.key_number > 1 else ""
+        self._principal = NODE_PREFIX + machine.node_id + number
         self._sender = sender_as(self._principal)
-        accelerator, spot = HARDWARE.get(machine.node_id, ("", False))
         node = NodeDescription(
             node_id=machine.node_id,
             incarnation=incarnation,
             slots=machine.slots,
             device="cpu",
             memory_bytes=SLOT_BYTES * machine.slots,
-            accelerator=accelerator,
-            spot=spot,
+            accelerator=machine.accelerator,
+            spot=machine.is_spot,
+            domain=DOMAINS.get(machine.node_id, ""),
+            fabric=True,
         )
         self.agent = SimAgent(node, machine.diaries)
         self._attempts: dict[int, AttemptTask] = {}
@@ -196,7 +205,7 @@ class AgentTasks:
         await insist(self.port, self._sender, POOL.name, POOL_NAME, body)
 
     def tell(self, body: Message) -> asyncio.Task[None]:
-        """Send a fact, beside whatever else it does."""
+        """Send a fact, concurrently with its other work."""
         telling = asyncio.create_task(self.fact(body))
         self._tasks.append(telling)
         return telling

@@ -22,7 +22,7 @@ KINDS: Final[Mapping[str, int]] = {
     "node departed": 1,  # in order, and comes back
     "machine asleep": 2,  # its monotonic clock stands, the broker's time runs
     "all asleep": 1,  # for hours, while no process and no machine notices any time
-    "node broken": 2,  # whatever runs on it fails by itself, for some seconds
+    "node broken": 2,  # all that runs on it fails by itself, for some seconds
     "zone lost": 1,  # most of the machines lose power at once
     "machine taken away": 2,  # by its cloud, half a minute or two after a notice
 }
@@ -42,7 +42,19 @@ CONSEQUENCES: Final = (
     *("serving pool set", "serving term renewed", "serving pool removed"),
     *("several nodes", "lost one of several nodes", "network between nodes cut"),
     *("tenant suspended", "tenant resumed", "submission of a suspended tenant"),
+    *("exporter killed", "exporter met another"),
 )
+
+#: What happens besides jobs (`errands.py`), each once where a plan names it.
+ERRANDS: Final = (
+    *("keys", "endpoints", "tracking"),
+    *("terms", "adjustments", "prepaid", "month", "erasure"),
+    *("sweep", "looks", "judged again", "reports"),
+    *("demands", "orders", "devices", "withdrawn keys"),
+)
+ERRANDS_AT_ONCE: Final = 2
+#: Errands that take much of a run, some of which are alone in it.
+LONG_ERRANDS: Final = ("forgotten nodes", "late on spot nodes", "lost spot nodes", "serving months")
 
 
 class Size(Struct, frozen=True):
@@ -55,7 +67,7 @@ class Size(Struct, frozen=True):
     nodes: int = 3
     faulty_s: int = 90
     snapshot_every: int = 15
-    patience_s: int = 6_000  # after that, until every job has ended
+    patience_s: int = 6_000  # time after the faults, until every job has ended
 
 
 class ControlPlanePlan(Struct, frozen=True):
@@ -75,6 +87,8 @@ class ControlPlanePlan(Struct, frozen=True):
     `answers`: counts of tokens, where there are new prices: only these have some of answers.
     `gangs`: how many of the jobs need more slots than any machine has; `cuts`: per cent of the
     looks at a lease of several nodes at which the network between them is gone.
+    `errands`: of ERRANDS and LONG_ERRANDS. `closings`: two months are closed once all jobs have
+    ended.
     """
 
     seed: int
@@ -99,10 +113,12 @@ class ControlPlanePlan(Struct, frozen=True):
     answers: int = 0
     gangs: int = 0
     cuts: int = 0
+    errands: tuple[str, ...] = ()
+    closings: bool = False
 
 
 def draw(seed: int, size: Size) -> ControlPlanePlan:
-    """The plan of a seed: the same for the same size, whatever the process."""
+    """The plan of a seed: the same for the same size, regardless of the process."""
     rng = Random(
         f"{seed}/town"
     )  # only the name of a random stream; another name would change the runs of all seeds
@@ -115,6 +131,11 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
     new_prices = terms.choice((0, 0, 0, 1, 2))
     several = Random(f"{seed}/gangs")
     gangs = several.choice((0, 0, 0, 1, 2))
+    others = Random(f"{seed}/errands")
+    errands = tuple(others.sample(ERRANDS, others.choice((0, ERRANDS_AT_ONCE, ERRANDS_AT_ONCE))))
+    longer = Random(f"{seed}/long errands")
+    if not errands and longer.random() < 0.4:
+        errands = (longer.choice(LONG_ERRANDS),)
     return ControlPlanePlan(
         seed,
         draw_faults(rng, 1_000 * size.faulty_s - 3_000, KINDS),
@@ -138,4 +159,6 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
         answers=Random(f"{seed}/answers").choice((0, 3, 6)) if new_prices else 0,
         gangs=gangs,
         cuts=several.choice((0, 20)) if gangs else 0,
+        errands=errands,
+        closings=bool(errands) and others.random() < 0.4,
     )

@@ -14,6 +14,7 @@ from schemas.admission import (
     AnswersCharged,
     BudgetAlert,
     BudgetCounted,
+    BudgetRemoved,
     BudgetSet,
     BudgetTerms,
     BudgetThresholdReached,
@@ -50,9 +51,9 @@ from tunery.plan.estimate import estimate
 
 @dataclass
 class Charged:
-    """What a job has used of its tenant's budget, and of its API key's cap.
+    """Usage that counts against the tenant's budget and the API key's cap, for one job.
 
-    Prices are those of its admission.
+    Prices are those at the job's admission.
     """
 
     key_id: str | None
@@ -114,7 +115,7 @@ class TenantBook:
             self.terms, self.to_come = self.to_come[1], None
 
     def open_micro(self, currency: str, key_id: str | None = None) -> Micro:
-        """What open jobs in a currency may still cost; those of one key, where it is named."""
+        """Return the largest remaining cost of open jobs in a currency, optionally of one key."""
         return sum(
             most
             for job_id, most in self.promised.items()
@@ -127,17 +128,17 @@ class TenantBook:
         return self.used[month(at // HOUR_MS)] + sum(max(0, left) for left in self.holds.values())
 
     def spending(self, cap: KeyCap, currency: str, at: Ms) -> Micro:
-        """What a key has cost in the month, and what its open jobs may still cost."""
+        """Return a key's cost in the month plus the largest remaining cost of its open jobs."""
         still = self.open_micro(currency, cap.key_id)
         return self.cost(cap.key_id, currency, at) + still
 
     def cost(self, scope: str, currency: str, at: Ms) -> Micro:
-        """What jobs and answers have cost in the month; a part of a millionth is none yet."""
+        """Return the month's cost of jobs and answers, rounded down to a micro-unit."""
         window = (scope, currency, month(at // HOUR_MS))
         return self.spent[window] + self.answered[window] // PPM
 
     def budget_use(self, at: Ms) -> tuple[Micro, Micro]:
-        """What jobs and answers have cost in the month, and what open jobs may still cost."""
+        """Return the month's cost, and the largest remaining cost of open jobs."""
         currency = "" if self.budget is None else self.budget.currency
         return self.cost(TENANT_BUDGET, currency, at), self.open_micro(currency)
 
@@ -151,6 +152,7 @@ class Quota:
     tokens: dict[str, int] = field(default_factory=dict)  # that holds allow
     ended: dict[str, JobEnded] = field(default_factory=dict)
     held: dict[str, GpuMs] = field(default_factory=dict)
+    estimated: dict[str, GpuMs] = field(default_factory=dict)
     counted: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     terms_ended: dict[str, ServingTermEnded] = field(default_factory=dict)
 
@@ -199,6 +201,8 @@ class Quota:
                     self._end(book, event, at)
                 case BudgetSet():
                     book.budget = event.terms
+                case BudgetRemoved():
+                    book.budget = None
                 case BudgetCounted() | BudgetThresholdReached():
                     self._check_budget(book, event, at)
                 case Rejected():
@@ -207,7 +211,7 @@ class Quota:
                     self._serve(book, event, at)
 
     def _serve(self, book: TenantBook, event: Any, at: Ms) -> None:
-        """What is about serving pools: a term has a hold as a job has, and gives back its rest."""
+        """Apply an event of a serving pool. Each term takes a hold and releases the unused rest."""
         match event:
             case ServingPoolSet():
                 price, plan = event.terms.price, book.terms
@@ -235,8 +239,11 @@ class Quota:
         price, replica = event.price, terms.replica
         if term_id in self.held:
             self._say("hold", f"{term_id} begins twice")
-        if event.hold_gpu_ms != replica.slots * replica.term_ms or price != terms.price:
+        if event.hold_gpu_ms != replica.slots * replica.term_ms:
             self._say("hold", f"{event} is not of {terms}")
+        plan, begun = book.terms, (price.version, price.lane, event.placement.lane)
+        if plan is None or begun != (plan.price_version, plan.lane, plan.lane):
+            self._say("price", f"{event} begins at {begun}, the plan is {plan}")
         self._admitted(book, term_id)
         book.terms_open.add(term_id)
         book.holds[term_id] = self.held[term_id] = event.hold_gpu_ms
@@ -259,7 +266,7 @@ class Quota:
 
     @property
     def charges(self) -> dict[str, Charged]:
-        """Of all jobs that were admitted."""
+        """All admitted jobs of all tenants, by job id."""
         return {
             job_id: charge
             for book in self.tenants.values()
@@ -305,6 +312,8 @@ class Quota:
         self._admitted(book, event.job_id)
         book.holds[event.job_id] = self.held[event.job_id] = hold
         self.tokens[event.job_id] = event.estimate.tokens
+        expected = event.estimate.train_gpu_ms + event.estimate.eval_gpu_ms
+        self.estimated[event.job_id] = expected
         book.promised[event.job_id] = event.estimate.price_max_micro
         self._check_limits(book, event.job_id, currency, at)
 
@@ -327,7 +336,7 @@ class Quota:
         """Stated totals are those of these books, and an alert comes once."""
         if isinstance(event, BudgetThresholdReached):
             if event.alert in book.alerts:
-                self._say("limit", f"{event.alert} is told again")
+                self._say("limit", f"{event.alert} is announced again")
             book.alerts.add(event.alert)
         elif (event.use.used_micro, event.use.held_micro) != book.budget_use(at):
             self._say("limit", f"{event.use} is said of {book.budget_use(at)}")
@@ -413,5 +422,5 @@ class Quota:
 
 
 def month(hour: int) -> str:
-    """Of an hour since the epoch, UTC."""
+    """Return the UTC month, such as 2026-11, of an hour since the epoch."""
     return f"{datetime.fromtimestamp(hour * HOUR_MS // 1_000, UTC):%Y-%m}"

@@ -91,7 +91,7 @@ def file_of(tenant: str) -> BlobFile:
 
 
 def result_of(role: Role, tenant: str) -> Result:
-    """What a lease of a tenant leaves when it succeeds."""
+    """Return the result that a successful lease of this role reports."""
     if role == "train":
         return replace(TRAINED, adapter=(file_of(tenant),))
     return replace(SCORED, scores=replace(file_of(tenant), name="scores.json"))
@@ -167,6 +167,7 @@ def node(node_id: str = "a", incarnation: str = "a-1", slots: int = 2) -> Regist
         slots=slots,
         device="cpu",
         memory_bytes=SLOT_BYTES * slots,
+        fabric=True,
     )
     return RegisterNode(node=described)
 

@@ -1,9 +1,9 @@
 """Tenants that submit and change jobs, and stubs of the services that are not simulated."""
 
 import asyncio
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from schemas import errors
@@ -15,6 +15,7 @@ from schemas.account import (
     DeliveryReport,
     EndDelivery,
     Lane,
+    PeriodEnded,
     PlanStart,
     PlanTerms,
     ResumeTenant,
@@ -26,7 +27,10 @@ from schemas.admission import TENANT_BUDGET, BudgetTerms, SetBudget
 from schemas.answers import AnswersCounted, AnswerUse, CountAnswers
 from schemas.dataset import PinDataset
 from schemas.endpoints import EndpointTerms
-from schemas.envelope import Envelope, Message, Rejected
+from schemas.enrolment import NodeEnrolled, RecordNodeKeys
+from schemas.envelope import Message, Rejected
+from schemas.erasure import EraseFiles, EraseModels, ErasurePartDone, RecordErasedPart
+from schemas.gate import RecordGateRun
 from schemas.job import (
     CancelJob,
     JobEnded,
@@ -35,6 +39,7 @@ from schemas.job import (
     RecordBase,
     RecordDataset,
     RecordFile,
+    RecordLook,
     RecordRegistered,
     RecordVerdict,
     ResumeJob,
@@ -43,7 +48,7 @@ from schemas.job import (
     WantedSet,
 )
 from schemas.lease_keys import LeaseKeysRequested, RecordLeaseKeys
-from schemas.model import GLOBAL, PinBase, RegisterVersion
+from schemas.model import PinBase, RegisterVersion
 from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
 from schemas.serving import (
@@ -56,17 +61,24 @@ from schemas.serving import (
     ServingTermEnded,
     SetServingPool,
 )
+from schemas.streams import GLOBAL, Stream
 from schemas.submission import KeyCap, Price
-from schemas.topics import ACCOUNT, DATASET, MODEL, PARTITIONS, Stream
-from schemas.units import HOUR_MS
+from schemas.sweep import CancelSweep, SweepEnded, SweepSubmitted
+from schemas.topics import ACCOUNT, DATASET, MODEL
+from schemas.units import HOUR_MS, GpuMs
+from services.billing.effect import Behind, close
+from services.billing.ports import Books
 from simulator.control_plane.bills import LATER_BOOKS, import_of, own_books
 from simulator.control_plane.samples import BASE, PASSED, POOL, PREPARED, SLOT_BYTES, submit, tokens
-from simulator.control_plane.sim_context import READ_WAIT_MS, SimContext, insist
+from simulator.control_plane.sim_context import SimContext
+from simulator.engine.sim_log import RETRY_MS, insist
 from tunery.billing.periods import period_of
 from tunery.plan.estimate import AS_EXPECTED
 from tunery.plan.price import lane_price
+from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.journal.reader import Accepted
+from tunery.runtime.store.abstract import StoreUnavailable
 
 NO_TEXT: Final = Sealed(key_id="", nonce=b"", ciphertext=b"")
 LANES: Final[tuple[Lane, ...]] = ("premium", "standard", "free")
@@ -78,7 +90,6 @@ EVENT_TYPES: Final = tuple(
 )
 TOKENS_PER_SLOT: Final = 26_000  # so that ten minutes of each are held for a training
 GANG_SLOTS: Final = 4  # more than any machine has
-RECORDS_MAX: Final = 1_000
 REPLICAS: Final = ((1, 60_000), (1, 1_500_000), (2, 90_000))  # slots, time of a term
 REPLICAS_MAX: Final = 3
 ENDPOINT: Final = "we_tenant"
@@ -99,6 +110,7 @@ class SimTenant:
         self.jobs: dict[str, Wanted] = {}  # those that have not ended
         self.terms: set[str] = set()  # of replicas; those that have not ended
         self.is_served = False  # it has a serving pool
+        self.sweeps: set[str] = set()  # those that have not ended
         self._asked = 0
         context.readers.append(self._read)
 
@@ -115,6 +127,10 @@ class SimTenant:
                     self.jobs.pop(event.job_id, None)
                 case ServingPoolSet() | ServingPoolRemoved():
                     self.is_served = isinstance(event, ServingPoolSet)
+                case SweepSubmitted():
+                    self.sweeps.add(event.terms.sweep_id)
+                case SweepEnded():
+                    self.sweeps.discard(event.sweep_id)
                 case ServingTermBegun():
                     if int(event.placement.job_id.rpartition("-")[2]) > REPLICAS_MAX:
                         self.context.broker.tally.add("serving term renewed")
@@ -153,7 +169,7 @@ class SimTenant:
         return PlanTerms(lane=self.rng.choice(LANES), limits=limits, price_version=price_version)
 
     def _draw_cap(self) -> KeyCap | None:
-        """What the one API key may spend: about as much as one to four holds can cost."""
+        """Draw the spending cap of the tenant's API key: the cost of about one to four holds."""
         rng = self.context.chance(f"{self.name}'s cap")
         if not self.context.plan.narrow or rng.random() < 0.4:
             return None
@@ -161,7 +177,7 @@ class SimTenant:
         return KeyCap(key_id=f"{self.name}'s key", spend_cap_micro=most)
 
     def _draw_budget(self) -> BudgetTerms | None:
-        """What all jobs may cost in a month: about as much as one to five holds can."""
+        """Draw the monthly budget of the tenant's jobs: the cost of about one to five holds."""
         rng = self.context.chance(f"{self.name}'s budget")
         if not self.context.plan.narrow or rng.random() < 0.5:
             return None
@@ -174,12 +190,41 @@ class SimTenant:
 
     async def _move_to(self, plan: PlanTerms, start: PlanStart = "now") -> None:
         """Ask for a plan. The gateway knows of it later, perhaps after `job` does."""
-        begins = self.port.now_ms() if start == "now" else period_of(self.port.now_ms()).end_ms
-        await self.ask("account", SetPlan(terms=plan, start=start))
+        while True:
+            begins = self.port.now_ms() if start == "now" else period_of(self.port.now_ms()).end_ms
+            refused = await self.ask("account", SetPlan(terms=plan, start=start))
+            if refused is None or refused.reason.code != "prices_not_here":
+                break
+            if plan.price_version in own_books():  # on the log once jobs have ended: it stays
+                return
+            self.context.broker.tally.add("prices on their way")
+            await self.port.sleep(RETRY_MS)
         await self.port.sleep(self.rng.randint(0, 10_000))
         self._plans[begins] = plan
         if start == "next_month":
             self.context.broker.tally.add("plan to come")
+
+    async def limit(self, hard_gpu_ms: GpuMs) -> bool:
+        """Have another limit of the month and no other, with all else as it is; whether it may."""
+        limits = PlanLimits(soft_gpu_ms=0, hard_gpu_ms=hard_gpu_ms, concurrency=10_000)
+        plan = replace(self._plan, limits=limits)
+        if max(self._plans) > self.port.now_ms():  # another one is to come
+            return False
+        if await self.ask("account", SetPlan(terms=plan)) is not None:
+            return False
+        self._plans[self.port.now_ms()] = plan
+        await self.port.sleep(5_000)  # until `job` knows it
+        return True
+
+    @property
+    def has_budget(self) -> bool:
+        """True if the tenant has a monthly budget."""
+        return self._budget is not None
+
+    @property
+    def is_bounded(self) -> bool:
+        """True if a budget or a key's spending cap limits the tenant in addition to its plan."""
+        return self.has_budget or self._cap is not None
 
     @property
     def _plan(self) -> PlanTerms:
@@ -232,6 +277,19 @@ class SimTenant:
             fact = RecordFile(file_id=f"file-{number}", accepted=accepted, tokens=counts)
             await insist(self.port, self._checker, "job", self.name, fact)
 
+    async def submit_as(self, job_id: str, count: int, **changes: Any) -> None:
+        """Submit a job with so many tokens; `changes` are fields of its spec."""
+        spec = submit(job_id, count, **changes).spec
+        body = replace(
+            submit(job_id, count), spec=replace(spec, price=self.price, pace=AS_EXPECTED)
+        )
+        await self.ask("job", replace(body, cap=self._cap))
+
+    @property
+    def price(self) -> Price:
+        """The gateway's current price for a request of this tenant."""
+        return _price(self._plan)
+
     async def change_mind(self) -> None:
         """Pause, resume or cancel one job, one to three times in a row."""
         if not self.jobs:
@@ -280,7 +338,12 @@ class SimTenant:
         await insist(self.port, self._engine, ACCOUNT.name, self.name, counted)
 
     async def settle(self) -> None:
-        """Resume what is paused, or cancel it; have no replicas any more."""
+        """Resume what is paused, or cancel it; have no replicas any more.
+
+        A sweep none of whose jobs is open waits for another month, and is cancelled.
+        """
+        for sweep_id in sorted(self.sweeps) if not self.jobs else ():
+            await self.ask("job", CancelSweep(sweep_id=sweep_id))
         if self.is_served:
             await self.ask("job", RemoveServingPool(serving_pool_id=f"sp_{self.name}"))
         for job_id in sorted(job_id for job_id, wanted in self.jobs.items() if wanted == "paused"):
@@ -290,32 +353,27 @@ class SimTenant:
 
 
 def _price(plan: PlanTerms) -> Price:
-    """What the gateway prices a request of this plan at."""
+    """Return the gateway's price for a request under this plan."""
     books = {**own_books(), **{book.version: book for book in LATER_BOOKS}}
     return lane_price(books[plan.price_version], plan.lane)
 
 
 class AnsweringServices:
-    """Stubs of ingest, registry, eval and notifier, and of what billing does with keys."""
+    """Stubs of ingest, registry, eval and notifier, and of what billing does with keys.
 
-    def __init__(self, context: SimContext) -> None:
+    books: billed months.
+    """
+
+    def __init__(self, context: SimContext, books: Books) -> None:
         self.context, self.rng = context, context.chance("neighbours")
         self.port, self._sender_as = context.port("neighbours")
-        self._answered: set[str] = set()
+        self._close = close(self.port, books)
         self.answering: set[asyncio.Task[None]] = set()
         context.readers.append(self._read)
 
     async def listen(self, stream: Stream) -> None:
         """Answer each command of a stream that has no owner in the simulation, once."""
-        topic = stream.commands.name
-        reader = await self.context.broker.memory.reader(topic, dict.fromkeys(range(PARTITIONS), 0))
-        body = msgspec.json.Decoder(stream.command)
-        while True:
-            for record in await reader.poll(READ_WAIT_MS, RECORDS_MAX):
-                envelope = msgspec.json.decode(record.value, type=Envelope)
-                if envelope.id not in self._answered:
-                    self._answered.add(envelope.id)
-                    self._respond(envelope.key, body.decode(envelope.body))
+        await self.context.listen(stream, lambda envelope, body: self._respond(envelope.key, body))
 
     def _respond(self, tenant: str, body: object) -> None:
         match body:
@@ -338,18 +396,33 @@ class AnsweringServices:
                     job_id=job_id, model_id=body.terms.model_id, failure=full if failed else None
                 )
                 self._answer("registry", "job", tenant, registered)
+            case RecordGateRun(run=run):
+                judged = RecordRegistered(job_id=run.job_id, model_id=run.model_id)
+                self._answer("registry", "job", tenant, judged)
+            case EraseFiles():
+                self._answer("ingest", "account", tenant, RecordErasedPart(part="files"))
+            case EraseModels():
+                self._answer("registry", "account", tenant, RecordErasedPart(part="models"))
             case _:
                 pass
 
     def _fails(self, what: str) -> bool:
-        """Whether a service fails a job whose training is paid for."""
+        """True if a service fails a job after its training was paid for."""
         return self.context.chance(what).random() < self.context.plan.failures / 200
+
+    def _looks_on(self, due: VerdictDue) -> bool:
+        """True if the items scored so far do not decide the verdict."""
+        return self.context.chance(f"look {due.look} of {due.job_id}").random() < 0.7
 
     def _read(self, decision: Accepted) -> None:
         for event in decision.events:
             match event:
+                case VerdictDue() if event.look < len(event.looks_ppm) and self._looks_on(event):
+                    look = RecordLook(job_id=event.job_id, look=event.look, comparisons=())
+                    self._answer("eval", "job", decision.header.key, look)
                 case VerdictDue():
-                    verdict = RecordVerdict(job_id=event.job_id, summary=PASSED)
+                    summary = replace(PASSED, look=event.look)
+                    verdict = RecordVerdict(job_id=event.job_id, summary=summary)
                     if self._fails(f"verdict of {event.job_id}"):
                         lost = Failure(code=errors.PLATFORM, reason=failing("scores_unjudged"))
                         verdict = RecordVerdict(job_id=event.job_id, summary=None, failure=lost)
@@ -360,8 +433,18 @@ class AnsweringServices:
                     )
                     ended = EndDelivery(report=report)
                     self._answer("notifier", "account", decision.header.key, ended)
+                case NodeEnrolled():
+                    sealed = RecordNodeKeys(
+                        node_id=event.node_id, public_key=event.public_key, sealed_keys="keys"
+                    )
+                    self._answer("scheduler", "pool", decision.header.key, sealed)
                 case LeaseKeysRequested():
                     self._give_keys(decision.header.key, event)
+                case ErasurePartDone() if "key" in event.begins:
+                    gone = RecordErasedPart(part="key")
+                    self._answer("billing", "account", decision.header.key, gone)
+                case PeriodEnded():
+                    self._begin(self._bill(decision.header.key, event))
                 case _:
                     pass
 
@@ -382,7 +465,23 @@ class AnsweringServices:
 
     def _answer(self, service: str, stream: str, tenant: str, body: Message) -> None:
         sender = self._sender_as(service)
-        task = asyncio.create_task(self._send_later(sender, stream, tenant, body))
+        self._begin(self._send_later(sender, stream, tenant, body))
+
+    async def _bill(self, tenant: str, ended: PeriodEnded) -> None:
+        """The effect that closes a month, until it has done so; now and then it does it twice."""
+        for _ in range(self.rng.choice((1, 1, 2))):
+            while True:
+                await self.port.sleep(self.rng.randint(50, 5_000))
+                try:
+                    done = await self._close.run(ended, tenant, 1)
+                except (Behind, Unavailable, StoreUnavailable):
+                    continue
+                assert done is not None
+                break
+            await insist(self.port, self._sender_as("billing"), done.stream, tenant, done.body)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self.answering.add(task)
         task.add_done_callback(self.answering.discard)
 

@@ -25,7 +25,7 @@ def hours(
 
 
 def lost_by_hour(truth: dict[int, tuple[GpuMs, GpuMs]], captured_gpu_ms: GpuMs) -> Counter[int]:
-    """What a lease is billed after its last capture, by UTC hour."""
+    """Return the billed time of a lease after its last captured checkpoint, by UTC hour."""
     lost, before = Counter[int](), 0
     for hour, (_, billable) in sorted(truth.items()):
         lost[hour] = billable - min(billable, max(0, captured_gpu_ms - before))

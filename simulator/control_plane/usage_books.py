@@ -44,6 +44,7 @@ AttemptKey: TypeAlias = tuple[str, int]  # job, attempt
 Agent: TypeAlias = tuple[str, str]  # node, incarnation
 PLATFORM: Final = ("platform", "bad_node", None)
 WHOLE: Final = ("platform_error", "attempts_exhausted")  # ends of jobs that cost nothing
+ABOVE: Final = "estimate_exceeded"  # the end of one that costs its estimate at most
 
 
 class Beat(NamedTuple):
@@ -93,7 +94,7 @@ class Granted:
 
     @property
     def agents(self) -> tuple[Agent, ...]:
-        """Those of all members."""
+        """Node id and incarnation of each member's agent."""
         return tuple((member.node_id, member.incarnation) for member in self.members)
 
     def on(self, node_id: str) -> int:
@@ -120,7 +121,7 @@ class LeaseBook:
 
     @property
     def is_free(self) -> bool:
-        """Whether all its members are."""
+        """True if the nodes of all members are freed."""
         return self.freed >= {member.node_id for member in self.grant.members}
 
 
@@ -336,7 +337,7 @@ class Meter:
     def _credit(self, event: UsageCredited) -> None:
         ref = event.lease
         lease = self.leases[ref.token.lease]
-        if event.cause in WHOLE:
+        if event.cause in (*WHOLE, ABOVE):
             self.refunded[ref.job_id, event.cause] += event.lost_gpu_ms
         elif lease.closed:
             self._say("ledger", f"{ref.token} is credited after its end")

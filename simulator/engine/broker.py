@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from random import Random
 
-from schemas.topics import PARTITIONS
+from schemas.streams import PARTITIONS
 from schemas.units import Ms
 from simulator.engine.faults import APPEND_MS_MAX, SESSION_MS, Faults, FaultTally
 from simulator.engine.virtual_loop import virtual_loop
@@ -26,7 +26,7 @@ class BrokerClock:
         self._loop = virtual_loop()
 
     def true_ms(self) -> Ms:
-        """What every clock would say if it were right."""
+        """Return the true time in ms since the epoch, without the errors of simulated clocks."""
         return self.epoch_ms + self.monotonic_ms()
 
     def now_ms(self) -> Ms:
@@ -67,6 +67,10 @@ class Broker:
         self.on_flight: Callable[[str], None] = lambda _: None
         # every record ever written, trimmed or not, by topic and partition
         self.history: dict[tuple[str, int], list[Record]] = defaultdict(list)
+
+    def trace_into(self, lines: list[str]) -> None:
+        """Append a line to these, with its second, for each thing that happens."""
+        self.trace = lambda line: lines.append(f"{self.clock.monotonic_ms() / 1_000:8.3f} {line}")
 
     def chance(self, per_cent: int) -> bool:
         return per_cent > 0 and not self.healed and self.rng.random() * 100 < per_cent
@@ -186,7 +190,7 @@ class Broker:
         return self.active.get(topic, frozenset(range(PARTITIONS)))
 
     def assign(self, group: tuple[str, str]) -> None:
-        """Assign every member its share; each assignment arrives after a delay of its own."""
+        """Assign every member its share; each assignment arrives after its own delay."""
         members, partitions = sorted(self.groups[group]), sorted(self.in_use(group[1]))
         for rank, member in enumerate(members):
             self.announce(group, member, frozenset(partitions[rank :: len(members)]))

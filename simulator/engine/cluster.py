@@ -9,12 +9,18 @@ from uuid import UUID
 
 import msgspec
 
-from schemas.topics import SNAPSHOTS, Stream
+from schemas.streams import Stream
+from schemas.topics import SNAPSHOTS
 from schemas.units import HOUR_MS, Ms
 from simulator.engine.broker import Broker
 from simulator.engine.faults import SESSION_MS, Faults, FaultStep
 from simulator.engine.faulty_port import FaultyPort
 from simulator.engine.stores import Database, FaultyBlobs, FaultyStore, Storage
+from tunery.platform.memory_servers import settings
+from tunery.platform.ports import Runtime
+from tunery.platform.seal.memory import MemoryKeyStore
+from tunery.platform.seal.sealer import Sealer
+from tunery.platform.settings import RuntimeSettings
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.bus.signing import SenderKeys, operator_keys
 from tunery.runtime.health import FailureReason, Health
@@ -23,11 +29,6 @@ from tunery.runtime.hosts.broker_time import AHEAD_MS_MAX
 from tunery.runtime.hosts.keeping import OUTAGE, keep
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.snapshots import Pointer
-from tunery.runtime.memory_servers import settings
-from tunery.runtime.ports import Runtime
-from tunery.runtime.seal.memory import MemoryKeyStore
-from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.settings import RuntimeSettings
 from tunery.runtime.tasks import StrayCancellation
 
 PROCESSES: Final = 2
@@ -44,7 +45,7 @@ def _settings() -> RuntimeSettings:
 
 @cache
 def keys_as(sender: str) -> SenderKeys:
-    """By which a part of a simulated installation proves who it is."""
+    """Return the keys with which a component of a simulated installation signs commands."""
     return operator_keys(b"simulator", sender)
 
 
@@ -266,7 +267,10 @@ class Cluster:
             if process in self.processes:
                 for group, queues in members.items():
                     for member, queue in queues.items():
-                        self.broker.join(group, member, queue)
+                        # A shorter pause may have ended before, and the process left the group:
+                        # nobody would serve the partitions of a member that it has given up.
+                        if member in process.port.members:
+                            self.broker.join(group, member, queue)
         self.broker.trace(f"{process.name} goes on")
         process.port.resume()
 
@@ -351,7 +355,7 @@ class Cluster:
 
     async def _tear(self, rng: Random) -> None:
         """Damage a snapshot or delete its blob."""
-        keys = sorted(self.storage.bodies)
+        keys = sorted(key for key in self.storage.bodies if key.startswith("snapshots/"))
         if keys:
             key = rng.choice(keys)
             self._note("snapshot torn", f"{key} is torn")

@@ -1,7 +1,7 @@
 """Plays seeds of scenarios on all cores; progress on stderr, one JSON object last on stdout.
 
 --seeds N --first F [--processes P]      many seeds, each of every scenario
---seed N [--trace] [--plan JSON]         scenario, with its timeline; or a plan of its own
+--seed N [--trace] [--plan JSON]         scenario, with its timeline; or its own plan
 """
 
 import argparse
@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -53,18 +53,20 @@ class SeedReport:
     failing: list[tuple[SeedJob, Verdict]] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
 
     def add(self, job: SeedJob, verdict: Verdict) -> None:
         self.played += 1
         self.voided += verdict.voided
         self.faults.update(verdict.faults)
         self.counts.update(verdict.counts)
+        self.kinds.update(verdict.kinds)
         if verdict.violations:
             self.failing.append((job, verdict))
             _say(f"{job.scenario.name} seed {job.seed}: {verdict.violations[0]}")
 
     def as_json(self, smallest: dict[SeedJob, Any]) -> dict[str, Any]:
-        """What the command prints. smallest: the shrunken plans of the first failing seeds."""
+        """Return the JSON report. smallest: shrunken plans of the first failing seeds."""
         failing = sorted(
             self.failing, key=lambda scenario: (scenario[0].seed, scenario[0].scenario.name)
         )
@@ -87,8 +89,15 @@ class SeedReport:
         }
 
 
-def main(arguments: Sequence[str] | None, scenarios: Sequence[Scenario]) -> int:
-    """The command line. Exit status 1 when an invariant is violated."""
+def main(
+    arguments: Sequence[str] | None,
+    scenarios: Sequence[Scenario],
+    table: Callable[[Mapping[str, int]], Iterable[str]] | None = None,
+) -> int:
+    """The command line. Exit status 1 when an invariant is violated.
+
+    table: lines that say which kinds of commands and events the runs have met.
+    """
     parser = _parser(scenarios)
     options = parser.parse_args(arguments)
     chosen = [scenario for scenario in scenarios if options.scenario in (None, scenario.name)]
@@ -105,6 +114,8 @@ def main(arguments: Sequence[str] | None, scenarios: Sequence[Scenario]) -> int:
             seeds = range(options.first, options.first + options.seeds)
             report = play_all(chosen, seeds, options.processes)
             smallest = _shrink_first(report)
+    if options.coverage and table is not None:
+        print("\n".join(table(report.kinds)))
     print(json.dumps(report.as_json(smallest)))
     return 1 if report.failing else 0
 
@@ -118,6 +129,9 @@ def _parser(scenarios: Sequence[Scenario]) -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="play this scenario only")
     parser.add_argument("--trace", action="store_true", help="print what happened, line by line")
     parser.add_argument("--plan", help="play this plan (as a failing run prints it)")
+    parser.add_argument(
+        "--coverage", action="store_true", help="print which kinds of messages the runs have met"
+    )
     parser.add_argument("--scenario", choices=[scenario.name for scenario in scenarios])
     parser.add_argument(
         "--processes",

@@ -46,8 +46,8 @@ class Faults(Struct, frozen=True):
     """Chances are per cent of the operations concerned, while faults are on.
 
     lost: never in the log; late: in the log after the writer gave up, maybe behind newer claims;
-    unanswered: in the log at once, acknowledged too late; doubled: in the log twice, once late;
-    slow: in the log at once, acknowledged just in time;
+    unanswered: appended at once, acknowledged too late; doubled: in the log twice, once late;
+    slow: appended at once, acknowledged just in time;
     stale_ends: questions for the log's end answered with an older one; store_unanswered: writes to
     the SQL store whose answer is lost, done at once or late.
     """

@@ -7,7 +7,7 @@ from itertools import count
 from random import Random
 from typing import Any, Final
 
-from schemas.topics import Topic
+from schemas.streams import Topic
 from schemas.units import Ms
 from simulator.engine.broker import Broker
 from simulator.engine.faults import SESSION_MS
@@ -40,13 +40,14 @@ class FaultyPort:
         self.on_crash: Callable[[], None] = lambda: None
         self.crash_after: int | None = None  # awaits from now until the process dies
         self.cancel_after: int | None = None  # awaits from now until a task is cancelled
+        self.members: set[str] = set()  # of groups that the process follows, as it believes
         self._running = asyncio.Event()
         self._running.set()
         self._asleep_since: Ms | None = None  # by virtual time
         self._slept_ms: Ms = 0
 
     def monotonic_ms(self) -> Ms:
-        """Of its machine; it stands still while that sleeps."""
+        """Return the monotonic time of this machine, which stops while the machine sleeps."""
         awake_until = self._asleep_since
         now_ms = self.broker.clock.monotonic_ms() if awake_until is None else awake_until
         return now_ms - self._slept_ms
@@ -74,7 +75,7 @@ class FaultyPort:
         return True
 
     def wake_up(self) -> None:
-        """Its machine goes on, from the monotonic time at which it fell asleep."""
+        """Its machine continues, from the monotonic time at which it fell asleep."""
         if self._asleep_since is not None:
             self._slept_ms += self.broker.clock.monotonic_ms() - self._asleep_since
             self._asleep_since = None
@@ -152,6 +153,13 @@ class FaultyPort:
         self.broker.expose(topic, partition, bounds[1])
         return bounds
 
+    async def ends(self, topic: str, partitions: Sequence[int]) -> Mapping[int, int]:
+        await self.reach()
+        ends = {at: (await self.broker.bounds(topic, at))[1] for at in partitions}
+        for partition, end in ends.items():
+            self.broker.expose(topic, partition, end)
+        return ends
+
     async def trim(self, topic: str, partition: int, before: int) -> None:
         await self.reach()
         self.broker.on_trim(topic, partition, before)
@@ -171,12 +179,15 @@ class FaultyPort:
     async def membership(
         self, group: str, topic: str
     ) -> AsyncIterator[AsyncIterator[frozenset[int]]]:
+        """The partitions of this process, as often as they change, until the caller leaves."""
         await self.reach()
         membership, member = (group, topic), f"{self.member}/{next(self._joins)}"
         queue = self.broker.join(membership, member)
+        self.members.add(member)
         try:
             yield self._changes(queue)
         finally:
+            self.members.discard(member)
             if self.alive:
                 self.broker.leave(membership, member)
 
@@ -204,7 +215,7 @@ class FaultyWriter:
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Appended] = loop.create_future()
         outcome.add_done_callback(_retrieve)
-        # The task is the network's, not the process's: it goes on when the process is dead.
+        # The task is the network's, not the process's: it continues when the process is dead.
         self._last = loop.create_task(self._deliver(self._last, key, value, outcome))
         return outcome
 

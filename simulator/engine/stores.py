@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from schemas.units import Ms
 from simulator.engine.broker import Broker, TrueClock
 from simulator.engine.faulty_port import FaultyPort
-from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
+from tunery.runtime.blobs.abstract import BlobExists, BlobsUnavailable, Stored
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.store.abstract import (
     CommandResult,
@@ -154,11 +154,16 @@ def _alone(change: Callable[[], Awaitable[Any]]) -> None:
 
 
 class Storage(MemoryBlobs):
-    """Object storage shared by all processes. `ever`: every body that there was."""
+    """Object storage shared by all processes.
+
+    ever: every body that there was.
+    existed: how often an object that must be new was there already.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.away = False
+        self.existed = 0
         self.ever: dict[str, bytes] = {}
 
 
@@ -176,8 +181,13 @@ class FaultyBlobs(MemoryBlobs):
             raise BlobsUnavailable("object storage is away")
 
     async def put(self, key: str, data: Any, **options: Any) -> Stored:
+        """Store a body for all processes. Raises BlobExists, BlobsUnavailable."""
         await self._reach()
-        stored = await super().put(key, data, **options)
+        try:
+            stored = await super().put(key, data, **options)
+        except BlobExists:
+            self._storage.existed += 1
+            raise
         self._storage.ever[key] = self.bodies[key]
         await self._port.pass_through()
         return stored

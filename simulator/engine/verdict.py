@@ -11,7 +11,8 @@ NOTHING_BROKEN: Final[AbstractContextManager[Any]] = nullcontext()
 class Verdict:
     """violations: "invariant: what was seen", nothing where all holds; voided: journal records
     that are not a claim and do not count; faults: what really happened, by kind; counts: other
-    sums worth reporting; trace: lines of a timeline, when one was asked for.
+    sums worth reporting; trace: lines of a timeline, when one was asked for; kinds: of commands
+    and events, how often they were met.
     """
 
     violations: list[str] = field(default_factory=list)
@@ -19,6 +20,7 @@ class Verdict:
     faults: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     trace: list[str] = field(default_factory=list)
+    kinds: dict[str, int] = field(default_factory=dict)
 
     @property
     def violated(self) -> frozenset[str]:
@@ -30,7 +32,7 @@ class Scenario(Protocol):
     """A simulated system under faults. Instances are picklable, to be sent to other processes.
 
     A plan is a frozen `msgspec.Struct` with a field `seed`. It alone decides the run, to the
-    byte, whatever the hash seed. Everything in it that may go wrong is a number (0: never), a
+    byte, regardless of the hash seed. Everything in it that may go wrong is a number (0: never), a
     flag or a tuple of steps, so that a failing plan can be made smaller without knowing it.
     """
 
@@ -38,7 +40,7 @@ class Scenario(Protocol):
     def name(self) -> str: ...
 
     def plan(self, seed: int) -> Any:
-        """What the seed draws."""
+        """Draw the plan of a run from its seed."""
 
     def play(
         self,

@@ -211,12 +211,12 @@ async def send_once(
         return
 
 
-_send_all = reactor.Reactor._send_all
+_take = reactor.Reactor.take
 
 
 async def send_later(self: Any, accepted: Any) -> None:
     """The position moves on before the reactions are sent."""
-    self._sending = asyncio.create_task(_send_all(self, accepted))
+    self._sending = asyncio.create_task(_take(self, accepted))
 
 
 # --- snapshots ------------------------------------------------------------------------------------

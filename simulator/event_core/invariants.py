@@ -9,7 +9,7 @@ from msgspec import structs
 
 from examples.first_stream import SEATS_MAX, SeatsExpired, SeatsHeld, SeatsReleased, TicketRecorded
 from schemas.envelope import Claim, Rejected
-from schemas.topics import Stream
+from schemas.streams import Stream
 from simulator.event_core.streams import SeatsCounted
 from simulator.event_core.views import Rows, rebuild_rows
 from tunery.runtime.bus.abstract import Record

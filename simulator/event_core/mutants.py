@@ -59,7 +59,11 @@ class Mutant:
                 setattr(self.owner, self.attribute, before)
 
     def _is_known(self) -> bool:
-        """Of a module also the builtins that it may shadow, of a class what it sets on itself."""
+        """True if the owner has the attribute.
+
+        A module also has the builtins, which it may shadow; a class has the attributes that its
+        `__init__` sets.
+        """
         if hasattr(self.owner, self.attribute):
             return True
         if isinstance(self.owner, ModuleType):
@@ -157,7 +161,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "position saved before reactions are sent",
         reactor.Reactor,
-        "_send_all",
+        "take",
         broken.send_later,
         "reactions",
         9,

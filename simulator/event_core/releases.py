@@ -19,7 +19,7 @@ from examples.first_stream import (
     refuse,
 )
 from schemas.envelope import Context, Header, Message
-from schemas.topics import Stream
+from schemas.streams import Stream
 from simulator.event_core.streams import react_seats
 from tunery.runtime.verbs import Send
 

@@ -38,7 +38,7 @@ UNKNOWN: Final = f"Invalid value '{SeatsPraised.__struct_config__.tag}'"
 
 
 class EventCorePlan(Struct, frozen=True):
-    """requests: of each tenant; failures: per cent of the attempts at an effect."""
+    """requests: number per tenant; failures: percentage of the attempts at an effect."""
 
     seed: int
     faults: Faults
@@ -100,7 +100,7 @@ class EventCoreRun:
 
 
 def plan(seed: int) -> EventCorePlan:
-    """What the seed draws."""
+    """Draw faults and failure rates from the seed."""
     rng = Random(f"{seed}/faults")  # runs must repeat
     rare = {kind: 1 for kind, chance in RARE.items() if rng.random() < chance}
     if TAIL_LOST in rare:

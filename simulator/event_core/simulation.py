@@ -11,7 +11,8 @@ from uuid import UUID
 
 from examples.first_stream import SEATS, HoldSeats, ReleaseSeats, SeatsHeld, TicketRecorded
 from schemas.envelope import Claim, Idempotency
-from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
+from schemas.streams import PARTITIONS, Stream
+from schemas.topics import SNAPSHOTS
 from simulator.engine.broker import LATE_MS_MAX, Broker
 from simulator.engine.cluster import Cluster, Process, keys_as
 from simulator.engine.faults import FaultTally
@@ -150,7 +151,7 @@ class _EventCoreSim:
         )
 
     def is_patient(self, waited_s: float) -> bool:
-        """Whether missing records may still arrive."""
+        """True if missing records may still arrive after `waited_s` seconds."""
         if self.run.plan.faults.has(TAIL_LOST):
             return waited_s < HEALING_S_MAX / 3
         working = self.cluster.database(SERVICE).has_work()
@@ -276,11 +277,12 @@ class _EventCoreSim:
     async def _set_base(
         self, stream: Stream, partition: int, before: list[Record], decided: int
     ) -> None:
-        """What an operator does: empty the topic, claim with a new base, send reactions again.
+        """Recover lost commands as an operator does.
 
-        What came to the new topic meanwhile would be decided before what was lost, and reactions
-        out of order are dropped. Nothing is to be done where the owner went on: reactions that
-        were sent again had made the very same topic.
+        Empty the commands topic, claim the journal with a new base, and send reactions again.
+        Commands that reached the new topic meanwhile would otherwise be decided before those that
+        were lost, and reactions out of order are dropped. Nothing is to be done if the owner went
+        on: reactions that were sent again have rebuilt the same topic.
         """
         fold = self._replay(stream, partition).fold
         base = fold.position.acceptance.cause + 1
@@ -372,9 +374,7 @@ def play(plan: EventCorePlan, trace: bool = False) -> EventCoreRun:
         broker = Broker(rng, plan.faults, tally, active)
         run = EventCoreRun(plan, tally, broker)
         if trace:
-            broker.trace = lambda line: run.trace.append(
-                f"{broker.clock.monotonic_ms() / 1_000:8.3f} {line}"
-            )
+            broker.trace_into(run.trace)
         await _play(run, rng)
         return run
 

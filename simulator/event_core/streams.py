@@ -17,7 +17,7 @@ from examples.first_stream import (
     TicketRecorded,
 )
 from schemas.envelope import Context, Header, Message, Rejected, Repeated
-from schemas.topics import Stream
+from schemas.streams import Stream
 from tunery.runtime.verbs import Aggregate, Send
 
 

@@ -74,11 +74,13 @@ def ticket_effect(issue: Callable[[str], Awaitable[None]]) -> Effect[IssueTicket
     def exhausted(work: IssueTicket, tenant: str, _failure: str) -> Send:
         return Send(SEATS.name, tenant, tenant, RecordTicket(hold_id=work.hold_id, issued=False))
 
-    return Effect(TICKET, IssueTicket, run, exhausted, TICKET_LEASE_MS, tries_max=TRIES_MAX)
+    return Effect(
+        TICKET, IssueTicket, run, exhausted, row_lease_ms=TICKET_LEASE_MS, tries_max=TRIES_MAX
+    )
 
 
 def rebuild_rows(entries: Iterable[Accepted]) -> Rows:
-    """The tables from zero, one change after the other: none of the store's own folding."""
+    """Build the tables from zero, one change after the other, independently of the store."""
     tables: Rows = {name: {} for name in VIEWS.tables}
     for entry in entries:
         for event in entry.events:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from schemas.model import GLOBAL
+from schemas.streams import GLOBAL
 from services.billing.app import ACCOUNTS
 from services.ingest.app import DATASETS
 from services.registry.app import MODELS
@@ -36,6 +36,7 @@ _ALL: Final = (
     Story(ACCOUNTS, account.plans_and_suspension),
     Story(ACCOUNTS, account.price_books, GLOBAL),
     Story(ACCOUNTS, account.a_contract_with_prepaid_credits),
+    Story(ACCOUNTS, account.terms_of_months),
     Story(ACCOUNTS, account.a_prepaid_credit_that_is_revoked),
     Story(ACCOUNTS, account.answers_that_are_counted),
     Story(ACCOUNTS, account.answers_that_have_a_price),
@@ -46,6 +47,7 @@ _ALL: Final = (
     Story(DATASETS, dataset.uploads_that_end),
     Story(DATASETS, dataset.versions_and_what_models_keep),
     Story(DATASETS, dataset.files_of_an_erased_tenant),
+    Story(DATASETS, dataset.work_that_is_discarded),
     Story(JOBS, job.a_job_that_succeeds),
     Story(JOBS, job.jobs_that_fail),
     Story(JOBS, job.plans_and_suspension),
@@ -54,6 +56,7 @@ _ALL: Final = (
     Story(JOBS, job.a_sweep_in_two_rungs),
     Story(JOBS, job.configurations_that_take_turns),
     Story(JOBS, job.a_serving_pool_that_is_renewed),
+    Story(JOBS, job.what_waits_for_another_month),
     Story(JOBS, job.jobs_that_only_evaluate),
     Story(JOBS, job.a_verdict_in_two_looks),
     Story(JOBS, job.jobs_of_an_erased_tenant),

@@ -45,7 +45,7 @@ def main(folder: Path = FOLDER) -> int:
     for history in histories(folder):
         path, folded = folder / f"{history.name}.state.json", outcome(history)
         if not path.exists() or expected(history.name, folder).fold_version != folded.fold_version:
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(folded), indent=1) + b"\n")
+            path.write_bytes(msgspec.json.encode(folded) + b"\n")
             sys.stdout.write(f"{history.name}: folds to {folded.state_hash}\n")
         elif problem := difference(history.name, expected(history.name, folder), folded):
             wrong.append(problem)

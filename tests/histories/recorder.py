@@ -15,6 +15,8 @@ from schemas.envelope import Claim, Envelope, Message
 from schemas.ids import NAMESPACE
 from schemas.sealed import Sealed
 from schemas.units import Ms
+from tunery.platform.seal.memory import MemoryKeyStore
+from tunery.platform.seal.sealer import NONCE_BYTES
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import judge
@@ -22,8 +24,6 @@ from tunery.runtime.journal.codec import codec_of, decode_record, encode
 from tunery.runtime.journal.decision import decide_record
 from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.seal.memory import MemoryKeyStore
-from tunery.runtime.seal.sealer import NONCE_BYTES
 from tunery.runtime.verbs import Aggregate
 
 BEGAN: Final[Ms] = 1_793_534_400_000  # 2026-11-01, a full hour

@@ -71,16 +71,13 @@ class History:
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """What a history folds to.
-
-    after: the beginning of the state's hash after each record, to name the first that differs;
-    state: the last one, there to be read.
-    """
+    """What a history folds to."""
 
     fold_version: int
     state_hash: str
+    # the beginning of the state's hash after each record, to name the first that differs;
     after: tuple[str, ...]
-    state: msgspec.Raw
+    state: msgspec.Raw  # the last one, there to be read
 
 
 def histories(folder: Path = FOLDER) -> Iterator[History]:

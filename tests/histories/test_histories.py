@@ -38,10 +38,10 @@ from tests.histories.replaying import (
     sums,
 )
 from tunery.cli.replay.catalogue import PROJECTIONS
+from tunery.platform.seal.sealer import NO_KEY, Sealer
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.journal.acceptance import record_hash
 from tunery.runtime.journal.codec import canonical
-from tunery.runtime.seal.sealer import NO_KEY, Sealer
 from tunery.runtime.tools.inspection import PartitionScan, unsealed
 from tunery.runtime.tools.verify import replay
 from tunery.runtime.verbs import React

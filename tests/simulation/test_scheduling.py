@@ -7,17 +7,22 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from simulator.event_core.mutants import Mutant
-from tests.simulation.scheduling.mutants import OF_CLUSTERS, OF_POOLS
+from tests.simulation.scheduling.mutants import OF_CLUSTERS, OF_EVALUATIONS, OF_POOLS
 from tests.simulation.scheduling.planner_machine import PlannerMachine
-from tests.simulation.scheduling.pool_machine import PoolMachine
+from tests.simulation.scheduling.pool_machine import EvaluatedPoolMachine, PoolMachine
 from tests.simulation.scheduling.rules import MISSING, Rule, Violation
 
-MACHINES = {"pool": PoolMachine, "cluster": PlannerMachine}
-SHARDS, EXAMPLES = 8, 125  # of each machine: 2,000 in all, half of them in `make soak`
+MACHINES = {
+    "pool": PoolMachine,
+    "evaluations": EvaluatedPoolMachine,
+    "cluster": PlannerMachine,
+}
+SHARDS, EXAMPLES = 8, 125  # of each machine: 3,000 in all, half of them in `make soak`
 QUICK_EXAMPLES, MUTANT_EXAMPLES, STEPS = 5, 400, 25
 CAUGHT_WITHIN = 150  # examples; a seed that takes more is slow, and about to miss its mutant
 MUTANTS = [
     *(("pool", mutant) for mutant in OF_POOLS),
+    *(("evaluations", mutant) for mutant in OF_EVALUATIONS),
     *(("cluster", mutant) for mutant in OF_CLUSTERS),
 ]
 
@@ -53,7 +58,7 @@ def test_the_scheduler_keeps_its_promises(name: str) -> None:
 def test_the_scheduler_keeps_its_promises_in_many_examples(name: str, shard: int) -> None:
     # The first bad example is shown as it is: to make it small takes minutes.
     play(MACHINES[name], shard, EXAMPLES, phases=(Phase.generate,))
-    assert len(MACHINES) * SHARDS * EXAMPLES >= 2_000
+    assert len(MACHINES) * SHARDS * EXAMPLES >= 3_000
 
 
 @pytest.mark.long

@@ -47,22 +47,14 @@ from schemas.billing import (
     TaxAmount,
     TaxRate,
 )
-from schemas.endpoints import (
-    Confirmation,
-    ConfirmEndpoint,
-    EndpointChange,
-    EndpointTerms,
-)
+from schemas.endpoints import Confirmation, ConfirmEndpoint, EndpointChange, EndpointTerms
 from schemas.envelope import Idempotency, Source, Tick
 from schemas.erasure import EraseTenant, RecordErasedPart
 from schemas.integrations import RemoveTrackingServer, SetTrackingServer, TrackingServer
-from schemas.keys import (
-    KeyRotation,
-    KeyTerms,
-)
-from schemas.model import GLOBAL
+from schemas.keys import KeyRotation, KeyTerms
 from schemas.node import WithdrawNodeKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
+from schemas.streams import GLOBAL
 from schemas.units import DAY_MS, HOUR_MS
 from tests.histories.recorder import BEGAN, Recorder
 from tunery.billing.periods import period_of
@@ -444,3 +436,26 @@ def a_tracking_server_that_is_removed(story: Recorder) -> None:
     url, header = story.seal("https://mlflow.acme.example"), story.seal("Bearer of the night shift")
     story.when(SetTrackingServer(server=TrackingServer(url=url, authorization=header)))
     story.when(RemoveTrackingServer())
+
+
+def terms_of_months(story: Recorder) -> None:
+    """Terms of this month and of months to come, and what a change of currency may not strand."""
+    euros = PriceBook(
+        version="2026-11",
+        currency="EUR",
+        gpu_hour_micro={"standard": 2_400_000, "free": 0},
+        token_micro_per_million=0,
+        effective_from="2026-11-01",
+    )
+    for book in (euros, replace(euros, version="2026-11-usd", currency="USD")):
+        story.when(ImportPrices(book=book, sha256="a" * 64), key=GLOBAL)
+    tenant(story)
+    following = period_of(BEGAN).following().name
+    least = Commitment(reference="K-18", amount_micro=500_000_000, currency="EUR")
+    story.when(SetBillingTerms(terms=BillingTerms(due_days=3, commitment=least)))
+    dollars = PlanTerms(lane="standard", limits=LIMITS, price_version="2026-11-usd")
+    story.when(SetPlan(terms=dollars, start="next_month"))
+    story.when(SetBillingTerms(terms=BillingTerms(due_days=3), from_month=following))
+    story.when(SetPlan(terms=dollars, start="next_month"))
+    story.when(Tick(), after_ms=35 * DAY_MS)
+    story.when(SetBillingTerms(terms=BillingTerms(due_days=4), from_month=period_of(BEGAN).name))

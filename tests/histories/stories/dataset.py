@@ -131,6 +131,12 @@ def files_and_preparations(story: Recorder) -> None:
     story.when(DeleteFile(file_id="file-1"))
 
 
+def work_that_is_discarded(story: Recorder) -> None:
+    story.when(file(story, 1))
+    story.when(DeleteFile(file_id="file-1"))
+    story.when(validated(1))  # its check was under way
+
+
 def versions_and_what_models_keep(story: Recorder) -> None:
     faq = DatasetName(key="5b" * 32, name=story.seal("questions of visitors"))
     for number in (1, 2):

@@ -16,7 +16,7 @@ from schemas.admission import (
 from schemas.anomaly import Anomaly, AnomalyKind, RecordAnomaly
 from schemas.answers import AnswerCost
 from schemas.benchmark import Benchmark
-from schemas.envelope import Source
+from schemas.envelope import Source, Tick
 from schemas.erasure import CloseJobs
 from schemas.gate import GateComparison
 from schemas.integrations import Integration, MirrorReport, RecordMirror
@@ -43,12 +43,7 @@ from schemas.job import (
 from schemas.model import ScoreSummary
 from schemas.pool import AttemptEnd, EndAuthor, Role
 from schemas.reasons import Failure, ending, failing, judging, rejecting, skipping, waiting
-from schemas.serving import (
-    RemoveServingPool,
-    ReplicaTerms,
-    ServingPoolTerms,
-    SetServingPool,
-)
+from schemas.serving import RemoveServingPool, ReplicaTerms, ServingPoolTerms, SetServingPool
 from schemas.submission import Budget, EvaluationTerms, JobSpec, Price
 from schemas.sweep import CancelSweep, SubmitSweep, SweepRun, SweepTerms
 from schemas.training import (
@@ -350,6 +345,36 @@ def a_serving_pool_that_is_renewed(story: Recorder) -> None:
     story.when(served("sp_1-3", "failed", "platform"))
     story.when(SetSuspension(suspended=False))
     story.when(RemoveServingPool(serving_pool_id="sp_1"))
+
+
+def what_waits_for_another_month(story: Recorder) -> None:
+    """A month is used up: a serving pool and a sweep go on in the next, until the plan changes."""
+    month = Limits(soft_gpu_ms=HOUR_MS, hard_gpu_ms=HOUR_MS, concurrency=3)
+    price = submit(story, 1).spec.price
+    plan = PlanTerms(lane="standard", limits=month, price_version="2026-11", price=price)
+    story.when(SetLimits(terms=plan))
+    replica = ReplicaTerms(
+        base=BASE, pool="default", slots=1, memory_bytes=2_000_000_000, term_ms=10 * MINUTE_MS
+    )
+    terms = ServingPoolTerms(serving_pool_id="sp_1", replicas=1, replica=replica, price=price)
+    story.when(SetServingPool(terms=terms))
+    sweep = SweepTerms(
+        sweep_id="sweep-1",
+        method="grid",
+        spec=submit(story, 1).spec,
+        trials=((sweep_run(0, 0),), (sweep_run(1, 0),), (sweep_run(2, 0),)),
+        tokens=TOKENS,
+    )
+    story.when(SubmitSweep(terms=sweep))
+    used(story, HOUR_MS)
+    story.when(CancelJob(job_id="ftjob-00"))
+    story.when(served("sp_1-1", "lost"))
+    story.when(Tick(), after_ms=30 * DAY_MS)
+    cheaper = replace(price, version="2026-12", gpu_hour_micro=1_000_000)
+    later = replace(plan, price_version="2026-12", price=cheaper)
+    story.when(SetLimits(terms=later))
+    story.when(served("sp_1-2", "lost"))
+    story.when(CancelJob(job_id="ftjob-10"))
 
 
 def served(

@@ -19,7 +19,6 @@ from schemas.gate import (
 )
 from schemas.lifetime import KeepVersion, ReleaseVersion, RestoreVersion
 from schemas.model import (
-    GLOBAL,
     AddBase,
     Approval,
     ApprovalRule,
@@ -41,6 +40,7 @@ from schemas.model import (
     VersionTerms,
 )
 from schemas.reasons import Failure, failing
+from schemas.streams import GLOBAL
 from schemas.training import BlobFile
 from tests.histories.recorder import Recorder
 

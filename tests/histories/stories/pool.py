@@ -84,6 +84,7 @@ def node(node_id: str, incarnation: int, slots: int = 1) -> RegisterNode:
         slots=slots,
         device="cpu",
         memory_bytes=8_000_000_000,
+        fabric=True,
     )
     return RegisterNode(node=described)
 
@@ -370,6 +371,7 @@ def work_that_teaches_how_long_it_takes(story: Recorder) -> None:
             story.when(UncordonNode(node_id="a"), after_ms=HOUR_MS // 2 - 1_000)
             exited(story, token, "a", "succeeded", HOUR_MS // 2)
             story.when(freed(token, "a"))
+            story.when(ForgetWork(job_id=f"ftjob-{number}"))
     queued = next(event for event in events if isinstance(event, PlacementQueued))
     half = ExpectedTime(p50_ms=HOUR_MS // 2, p90_ms=HOUR_MS // 2)
     assert queued.expected == half

@@ -12,10 +12,12 @@ from schemas.units import DAY_MS
 from services.scheduler.domain.pool import (
     closing,
     decide,
+    evolve,
     nodes,
     placement,
     planned_pool,
     price_classes,
+    succession,
     usage,
 )
 from services.scheduler.domain.pool import state as pool_state
@@ -140,6 +142,11 @@ def _unbound(self: PlanningState, job_id: str, seats: Seats) -> None:
     """Slots that are freed for a request are for whoever comes first."""
 
 
+def _unfollowed(pool: Pool, *_: Any) -> Pool:
+    """Slots that a training frees are for whoever comes first."""
+    return pool
+
+
 _find_seats = Capacity.find_seats
 
 
@@ -168,6 +175,11 @@ def _not_ended(pool: Pool, seen: Any, leases: Any, ctx: Any) -> list[Any]:
     last_seen = pool.nodes[seen.node_id].last_seen
     lost = NodeLost(node_id=seen.node_id, incarnation=seen.incarnation, last_seen=last_seen)
     return [lost] if pool.nodes[seen.node_id].standing == "up" else []
+
+
+def _never_late(*_: Any) -> tuple[()]:
+    """No request for whole nodes is late, however long it has waited."""
+    return ()
 
 
 def _without_limit(*_: Any) -> bool:
@@ -201,11 +213,11 @@ OF_POOLS: Final[Sequence[Mutant]] = (
     Mutant("excluded for ever", Capacity, "excluded", _excluded_for_ever, Rule.STARVATION),
     Mutant("no others to wait for", Capacity, "_has_others", _as_if_there_were, Rule.STARVATION),
     Mutant("the last come first", Queue, "rank", _last_first, Rule.RANK, seed=2),
-    Mutant("billed above the cap", closing, "slices", _without_cap, Rule.USE),
-    Mutant("victims at any loss", outlook, "loss_ms", _at_any_loss, Rule.VICTIM, seed=2),
+    Mutant("billed above the cap", closing, "slices", _without_cap, Rule.USE, seed=5),
+    Mutant("victims at any loss", outlook, "loss_ms", _at_any_loss, Rule.VICTIM, seed=5),
     Mutant("freed slots for anybody", PlanningState, "bind", _unbound, Rule.BOUND, seed=4),
     Mutant(
-        "victims of any lane", plan_module, "find_eviction", _of_any_lane, Rule.FLAPPING, seed=6
+        "victims of any lane", plan_module, "find_eviction", _of_any_lane, Rule.FLAPPING, seed=4
     ),
     Mutant("expected in the past", explanation, "forecast", _yesterday, Rule.REASON),
     Mutant("memory that is not there", Capacity, "has_memory", lambda *_: True, Rule.LEGAL, seed=4),
@@ -214,7 +226,7 @@ OF_POOLS: Final[Sequence[Mutant]] = (
         "back on spot nodes at once", price_classes, "kept_off_until", _never, Rule.SPOT, seed=2
     ),
     Mutant("spot nodes for anybody", capacity, "SPOT", -1, Rule.SPOT),
-    Mutant("late on spot nodes", price_classes, "spot_until", _never, Rule.SPOT, seed=6),
+    Mutant("late on spot nodes", price_classes, "spot_until", _never, Rule.SPOT, seed=12),
     Mutant("lost and not ended", nodes, "_silence", _not_ended, Rule.LOST),
     Mutant("noticed nodes", pool_state.Node, "is_grantable", property(_is_not_leaving), Rule.LOST),
     Mutant("a notice that nobody hears", nodes, "_drain", _drain_nothing, Rule.LOST),
@@ -223,10 +235,17 @@ OF_POOLS: Final[Sequence[Mutant]] = (
     ),
 )
 
+#: Of pools whose trainings have evaluations.
+OF_EVALUATIONS: Final[Sequence[Mutant]] = (
+    Mutant("slots of a training for anybody", evolve, "with_follower", _unfollowed, Rule.BOUND),
+    Mutant("slots kept for days", succession, "KEPT_MS", DAY_MS, Rule.IDLE),
+)
+
 #: Of clusters with gangs, through the planner alone.
 OF_CLUSTERS: Final[Sequence[Mutant]] = (
     Mutant("past the reservation", plan_module._Pass, "_fit", _fit_beside_it, Rule.HEAD),
+    Mutant("nobody is late", plan_module, "overdue", _never_late, Rule.KEPT),
     Mutant("premium without a cap", PremiumCap, "is_beyond", _without_limit, Rule.CAP),
-    Mutant("victims more than needed", victims, "_least_loss", _all_on_node, Rule.VICTIM),
+    Mutant("victims more than needed", victims, "least_loss", _all_on_node, Rule.VICTIM),
     Mutant("the first node described", Capacity, "find_seats", _first_known, Rule.SAME),
 )

@@ -10,14 +10,8 @@ from tunery.plan.scheduling.plan import BEYOND, Plan, Start, plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import PRODUCT
 from tunery.plan.scheduling.queue import Rank
-from tunery.plan.scheduling.requests import (
-    PlanNode,
-    Request,
-    RequestClass,
-    Running,
-    Seats,
-    granted,
-)
+from tunery.plan.scheduling.requests import PlanNode, Request, RequestClass, Running, Seats, granted
+from tunery.plan.scheduling.reservation import Reservation
 
 MINUTE: Final = 60_000
 HOUR: Final = 60 * MINUTE
@@ -54,6 +48,7 @@ class PlannerWorld:
             PlanNode(f"n{number}", slots, "cuda", 24 * GB, ("east", "west")[number % 2])
             for number, slots in enumerate(sizes)
         ]
+        self.largest = max(sizes)
         self.state = PlanningState(self.nodes, PRODUCT)
         self.at, self.count = 0, 0
         self.promise: Promise | None = None
@@ -139,7 +134,8 @@ class PlannerWorld:
                     tenant=lease.tenant,
                     lane=lease.lane,
                     needs=RequestClass(lease.slots, "cuda", GB),
-                    submitted_at=0,
+                    submitted_at=lease.submitted_at,
+                    queued_at=self.at,
                     p50_ms=lease.p50_ms,
                     p90_ms=lease.p90_ms,
                     preemptions=self.preempted[key],
@@ -168,6 +164,7 @@ class PlannerWorld:
             self.judge.check(Rule.GANG, whole, start)
         self._check_victims(planned, free)
         self._check_head(planned)
+        self._check_kept(planned)
         self._check_idle(planned, free)
         self._check_cap(planned, free)
         self._check_same(planned)
@@ -191,8 +188,11 @@ class PlannerWorld:
         for preemption in planned.preemptions:
             victims = [self.state.running[key] for key in preemption.keys]
             for spared in victims:
-                later = spared.lane > preemption.request.lane
-                self.judge.check(Rule.VICTIM, later, f"{spared} for {preemption.request}")
+                request = preemption.request
+                is_later = spared.lane > request.lane or (
+                    self._is_late(request) and _is_behind(spared, request)
+                )
+                self.judge.check(Rule.VICTIM, is_later, f"{spared} for {request}")
                 own = dict.fromkeys(free, 0)
                 for lease in victims:
                     _give(own, () if lease is spared else lease.seats)
@@ -204,10 +204,51 @@ class PlannerWorld:
 
     def _check_head(self, planned: Plan) -> None:
         """Its seats will be free by then; and no later pass puts it off without a cause."""
-        if not planned.reservations:
-            self.promise = None
+        kept, self.promise = self.promise, None
+        for reserved in planned.reservations:
+            self._check_seats(planned, reserved)
+        if len(planned.reservations) != 1 or planned.reservations[0].kept:
             return
-        (reserved,) = planned.reservations  # its nodes are all alike
+        (reserved,) = planned.reservations
+        self.promise = Promise(reserved.request.job_id, reserved.at)
+        is_alone = self.tenants == 1 and not self.preempted and not self.state.bound
+        if kept is None or kept.job_id != reserved.request.job_id or not is_alone:
+            return
+        last = {start.request.job_id for start in self._starts_beyond(planned)}
+        if reserved.request.lane == 0 and reserved.request.needs in planned.beyond:
+            last.add(reserved.request.job_id)
+        kept_order = self._order_of(reserved.request, last)
+        begun = [start.request for start in planned.starts]
+        jumped = [request for request in begun if self._order_of(request, last) < kept_order]
+        if not jumped and not planned.preemptions:
+            delayed = f"{kept.job_id} is put off from {kept.at} to {reserved.at}"
+            self.judge.check(Rule.HEAD, reserved.at <= kept.at, delayed)
+
+    def _check_kept(self, planned: Plan) -> None:
+        """The first late request has nodes, or leases make way for it, unless others have them."""
+        begun = {start.request.job_id for start in planned.starts}
+        left = [each for each in self.state.queue.requests.values() if each.job_id not in begun]
+        late = [each for each in left if self._is_late(each)]
+        if not late or planned.more or any(each.lane == 0 for each in left):
+            return
+        first = min(late, key=self.state.queue.due)
+        own = {
+            *(each.request.job_id for each in planned.reservations),
+            *(each.request.job_id for each in planned.preemptions),
+            *self.state.bound,
+        }
+        whole = sum(node.slots for node in self.nodes if node.slots == self.largest)
+        if first.needs.slots <= whole and not self.state.bound.keys() - {first.job_id}:
+            self.judge.check(Rule.KEPT, first.job_id in own, f"{first} at {self.at}: {own}")
+
+    def _is_late(self, request: Request) -> bool:
+        """Whether a request for whole nodes has waited for too long."""
+        is_due = request.lane > 0 and self.state.queue.due(request)[0] < self.at
+        return is_due and request.needs.slots >= self.largest
+
+    def _check_seats(self, planned: Plan, reserved: Reservation) -> None:
+        """What is reserved will be free by then, but for what is stopped where it is kept."""
+        late = reserved.request if reserved.kept else None
         running = [*self.state.running.values()]
         begun = [(start.request, start.seats) for start in planned.starts]
         ends = {
@@ -217,33 +258,26 @@ class PlannerWorld:
         }
         at_start = {node.node_id: node.slots for node in self.nodes}
         for lease in running:
-            if ends.get(lease.key, _ends_at(lease)) > reserved.at:
+            stays = late is None or not _is_behind(lease, late)
+            if stays and ends.get(lease.key, _ends_at(lease)) > reserved.at:
                 _take(at_start, lease.seats)
         for request, seats in begun:
-            if self.at + request.p90_ms > reserved.at:
+            stays = late is None or not _is_behind(request, late)
+            if stays and self.at + request.p90_ms > reserved.at:
                 _take(at_start, seats)
         for node_id, slots in reserved.seats:
             text = f"{reserved.request.job_id} at {reserved.at}: {at_start[node_id]} of {slots}"
             self.judge.check(Rule.HEAD, at_start[node_id] >= slots, text)
-        kept = self.promise
-        self.promise = Promise(reserved.request.job_id, reserved.at)
-        is_alone = self.tenants == 1 and not self.preempted and not self.state.bound
-        if kept is None or kept.job_id != reserved.request.job_id or not is_alone:
-            return
-        last = {start.request.job_id for start in self._starts_beyond(planned)}
-        if reserved.request.lane == 0 and reserved.request.needs in planned.beyond:
-            last.add(reserved.request.job_id)
-        kept_order = self._order_of(reserved.request, last)
-        jumped = [request for request, _ in begun if self._order_of(request, last) < kept_order]
-        if not jumped and not planned.preemptions:
-            delayed = f"{kept.job_id} is put off from {kept.at} to {reserved.at}"
-            self.judge.check(Rule.HEAD, reserved.at <= kept.at, delayed)
 
     def _order_of(self, request: Request, last: Set[str]) -> tuple[int, Rank]:
-        """An old request has moved to an earlier lane; `last`: those after all lanes."""
+        """An old request has moved to an earlier lane, what is late comes after premium; `last`:
+        those after all lanes.
+        """
         queue = self.state.queue
+        if self._is_late(request):
+            return 1, queue.due(request)
         turn = BEYOND if request.job_id in last else queue.lane_of(request)
-        return turn, queue.rank(request)
+        return 2 * turn, queue.rank(request)
 
     def _check_idle(self, planned: Plan, free: Mapping[str, int]) -> None:
         """Nothing on one node, when no reservation and no preemption keeps slots."""
@@ -321,6 +355,11 @@ class PlannerWorld:
     def _is_even(self) -> bool:
         """Whether every node has as many slots, so that gangs may have them all."""
         return len({node.slots for node in self.nodes}) == 1
+
+
+def _is_behind(each: Request | Running, late: Request) -> bool:
+    """Whether something is of a later lane than a late request, or was submitted later."""
+    return (each.lane, each.submitted_at) > (late.lane, late.submitted_at)
 
 
 def _ends_at(lease: Running) -> int:

@@ -1,6 +1,7 @@
 """Second books of a pool: who holds what, by the events alone, without the scheduler's state."""
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
 from schemas.node import (
@@ -27,174 +28,33 @@ from schemas.pool import (
     NodeRegistered,
     NodeRetired,
     NodesObserved,
-    Placement,
     PlacementClosed,
     PlacementQueued,
-    Token,
     UsageCredited,
     UsageSliced,
 )
-from schemas.training import ExpectedTime, NodeConstraints
-from simulator.control_plane.samples import POOL
+from schemas.training import ExpectedTime
+from schemas.works import WorkForgotten
+from tests.simulation.scheduling.booked import (
+    HOUR,
+    LANES,
+    LATE_MS,
+    MINUTE,
+    RESTART_MS,
+    BookedKept,
+    BookedLease,
+    BookedNode,
+    BookedWait,
+    due,
+)
 from tests.simulation.scheduling.rules import Judge, Rule
 
-LANES: Final = ("premium", "standard", "free")
-MINUTE: Final = 60_000
+KEPT_MS: Final = 30_000  # slots of a training, for its evaluation
 # The bound that is published.
 LOSS_SHARE: Final = 20  # of the expected time of a victim
 LOSS_MS_MAX: Final = 10 * MINUTE
-RESTART_MS: Final = 3 * MINUTE
 RAN_MS_MIN: Final = 10 * MINUTE
 PREEMPTIONS_MAX: Final = 3
-SAVED_EVERY_MS: Final = 10 * MINUTE  # by the work of all jobs here
-HOUR: Final = 60 * MINUTE
-SOON_MS: Final = 10_000
-STEPS_MIN: Final = 20  # of a lease, before they say how long the others take
-
-
-@dataclass
-class BookedNode:
-    """A node: what it has, and whether it may get anything."""
-
-    slots: int
-    device: str
-    memory_bytes: int
-    incarnation: str
-    gone: bool = False  # lost or retired
-    is_lost: bool = False
-    cordoned: bool = False
-    joining: bool = False
-    leaving: bool = False
-    noticed: bool = False  # its machine is taken away
-    accelerator: str = ""
-    spot: bool = False
-    taints: tuple[str, ...] = ()
-    domain: str = ""
-
-    @property
-    def may_get(self) -> bool:
-        return not (self.gone or self.cordoned or self.joining or self.leaving)
-
-    def suits(self, placement: Placement) -> bool:
-        """Whether its slots can be what a placement asks for."""
-        asked = placement.constraints or NodeConstraints()
-        is_alike = self.device == placement.device and asked.accelerator in ("", self.accelerator)
-        is_tolerated = {*self.taints} <= {*asked.tolerations}
-        return is_alike and is_tolerated and self.memory_bytes >= placement.memory_bytes
-
-
-@dataclass
-class BookedLease:
-    """A lease: its placement, what it holds, and what it used."""
-
-    number: int
-    placement: Placement
-    members: dict[str, tuple[int, ...]]  # node → devices that it still holds
-    incarnations: dict[str, str]
-    expected: ExpectedTime
-    granted_at: int
-    started_at: int | None = None
-    steps: int = 0
-    step: int = 0
-    captured_ms: int = 0
-    ends_by: int | None = None
-    beneficiary: str = ""
-    used: int = 0
-    billable: int = 0
-    lost: int = 0
-    closed: bool = False
-    spot: bool | None = None
-    domain: str = ""
-
-    @property
-    def token(self) -> Token:
-        return Token(pool=POOL, lease=self.number)
-
-    @property
-    def agent(self) -> str:
-        return next(iter(self.incarnations.values()))
-
-    def is_like(self, wait: "BookedWait") -> bool:
-        """Whether a request may have what it might when it waited, by what its pool decided."""
-        return (self.spot, self.domain) == (wait.spot, wait.domain)
-
-    def on(self, node_id: str) -> int:
-        """Slots that it holds there."""
-        return len(self.members.get(node_id, ()))
-
-    def ends_at(self, at: int) -> int:
-        """When its slots should be free; always after now.
-
-        What is late is expected in steps, so that it is not expected anew all the time: in ten
-        seconds where it was told to end, in a tenth of its time otherwise.
-        """
-        if self.closed or self.ends_by is not None:
-            ends_by = self.granted_at if self.closed or self.ends_by is None else self.ends_by
-            late_ms = at - ends_by
-            return ends_by if late_ms < 0 else ends_by + late_ms - late_ms % SOON_MS + SOON_MS
-        began = self.granted_at if self.started_at is None else self.started_at
-        ends_at, ran_ms = began + self.lasts_ms(), at - began
-        if ends_at > at:
-            return ends_at
-        ran_ms -= ran_ms % (4_000 << (ran_ms // (10 * MINUTE)).bit_length())
-        return began + ran_ms + max(MINUTE, ran_ms // 10)
-
-    def lasts_ms(self) -> int:
-        """How long it should last at most: as the steps in its last checkpoint took, and a quarter
-        more for the others.
-        """
-        if not self.steps or self.step < STEPS_MIN:
-            return self.expected.p90_ms
-        left = max(0, self.steps - self.step)
-        left_ms = self.captured_ms * left // self.step + MINUTE // 2
-        most_ms = self.captured_ms + left_ms + left_ms // 4 + MINUTE
-        return max(1, min(most_ms, self.placement.p90_ms))
-
-
-@dataclass
-class BookedWait:
-    """A placement that waits, and the slots that are being freed for it."""
-
-    placement: Placement
-    expected: ExpectedTime
-    bound: tuple[Seat, ...] = ()
-    was_let_go: bool = False  # one of several nodes it is bound to was away since
-    spot: bool | None = None
-    is_kept_off: bool = False  # it lost too many spot nodes lately
-    since: int = 0
-    any_domain: bool = False  # it has waited long enough
-
-    @property
-    def domain(self) -> str:
-        """Where its nodes have to be; empty: anywhere."""
-        asked = self.placement.constraints
-        return "" if asked is None or self.any_domain else asked.domain
-
-    def may_leave_domain(self, at: int) -> bool:
-        """Whether it has waited for its domain as long as it would."""
-        asked = self.placement.constraints
-        if asked is None or asked.domain_wait_ms is None:
-            return False
-        return at >= self.since + asked.domain_wait_ms
-
-    @property
-    def sharing(self) -> int:
-        """How many of its slots share the memory of a node: those of a CPU node all do."""
-        return self.placement.slots if self.placement.device == "cpu" else 1
-
-    def fits(self, node: BookedNode) -> bool:
-        """Whether a node could hold it, if it were idle."""
-        asked = self.placement
-        has_memory = node.memory_bytes >= asked.memory_bytes * self.sharing
-        is_near = self.domain in ("", node.domain)
-        return is_near and has_memory and node.slots >= asked.slots and node.suits(asked)
-
-    def gives_up_spot(self, at: int) -> bool:
-        """Whether it could not lose a spot node now and be done in time all the same."""
-        asked = self.placement.constraints
-        if asked is None or asked.finish_by is None:
-            return False
-        return at + self.expected.p90_ms + SAVED_EVERY_MS + RESTART_MS >= asked.finish_by
 
 
 @dataclass
@@ -211,6 +71,8 @@ class PoolBooks:
     spot_nodes: dict[str, bool] = field(default_factory=dict)  # also of those that are gone
     losses: dict[str, list[int]] = field(default_factory=dict)  # of spot nodes, by job
     ended: dict[str, PlacementClosed] = field(default_factory=dict)  # by job, its last attempt
+    kept: dict[str, BookedKept] = field(default_factory=dict)  # by job
+    forgotten: set[str] = field(default_factory=set)
 
     def apply(self, event: Any, at: int) -> None:
         match event:
@@ -225,6 +87,12 @@ class PoolBooks:
                     is_kept_off=may_be_kept_off and self._is_kept_off(placement.job_id, at),
                     since=at,
                 )
+                kept = self.kept.pop(placement.job_id, None)
+                if kept is not None:
+                    self._bind(self.waiting[placement.job_id], kept)
+            case WorkForgotten(job_id=job_id):
+                self.kept.pop(job_id, None)
+                self.forgotten.add(job_id)
             case SpotGivenUp(job_id=job_id):
                 self.waiting[job_id].spot = False
             case SpotReconsidered(job_id=job_id):
@@ -242,7 +110,7 @@ class PoolBooks:
             case PlacementClosed():
                 self._close(event, at)
             case MemberFreed(lease=lease, node_id=node_id):
-                self.leases[lease.token.lease].members.pop(node_id, None)
+                self._free(self.leases[lease.token.lease], node_id, at)
             case LeaseStarted(lease=lease):
                 self.leases[lease.token.lease].started_at = at
                 self.leases[lease.token.lease].steps = event.start.total_steps
@@ -266,6 +134,8 @@ class PoolBooks:
                 if lease.token.lease in self.leases:
                     self.leases[lease.token.lease].lost += event.lost_gpu_ms
             case _:
+                if isinstance(event, NodesObserved):
+                    self.kept = {job: k for job, k in self.kept.items() if k.until > at}
                 self._apply_node(event)
                 self._note_what_is_let_go()
 
@@ -279,13 +149,50 @@ class PoolBooks:
 
     def memory_on(self, node_id: str) -> int:
         """Memory that leases use of a node."""
-        return sum(
+        kept = sum(
+            kept.slots * kept.memory_bytes for kept in self.kept.values() if kept.node_id == node_id
+        )
+        return kept + sum(
             lease.on(node_id) * lease.placement.memory_bytes for lease in self.leases.values()
         )
 
     def free_on(self, node_id: str) -> int:
         """Slots of a node that no lease holds."""
-        return self.nodes[node_id].slots - self.held_on(node_id)
+        return self.nodes[node_id].slots - self.held_on(node_id) - self.kept_on(node_id)
+
+    def kept_on(self, node_id: str, until: float = inf) -> int:
+        """Slots of a node that are free, and kept for evaluations that long at most."""
+        kept = (each for each in self.kept.values() if each.node_id == node_id)
+        return sum(each.slots for each in kept if each.until <= until)
+
+    def _bind(self, wait: BookedWait, kept: BookedKept) -> None:
+        if wait.placement.role == "eval" and wait.placement.slots <= kept.slots:
+            wait.bound = (Seat(node_id=kept.node_id, slots=wait.placement.slots),)
+
+    def _free(self, lease: BookedLease, node_id: str, at: int) -> None:
+        """A member is free; the first one of a training that succeeded is kept for half a minute.
+
+        Not where a job of an earlier lane waits.
+        """
+        first, slots = lease.first
+        lease.members.pop(node_id, None)
+        asked = lease.placement
+        end = self.ended.get(asked.job_id)
+        lane = LANES.index(asked.lane)
+        if (
+            node_id != first
+            or end is None
+            or asked.job_id in self.forgotten
+            or (end.attempt, end.role, end.end.outcome) != (asked.attempt, "train", "succeeded")
+            or lease.ends_by is not None
+            or any(LANES.index(other.placement.lane) < lane for other in self.waiting.values())
+        ):
+            return
+        kept = BookedKept(node_id, slots, asked.memory_bytes, at + KEPT_MS)
+        if asked.job_id in self.waiting:
+            self._bind(self.waiting[asked.job_id], kept)
+        else:
+            self.kept[asked.job_id] = kept
 
     def freeing_on(self, node_id: str) -> int:
         """Slots of a node that leases hold which were told to end for others."""
@@ -380,6 +287,46 @@ class PoolBooks:
             wait.fits(node) for node in self.nodes.values() if node.may_get and not node.spot
         )
 
+    def has_memory(self, node_id: str, wait: BookedWait) -> bool:
+        """Leases of a CPU node share its memory."""
+        node = self.nodes[node_id]
+        if node.device == "cuda":
+            return True
+        bound = sum(
+            seat.slots * other.placement.memory_bytes
+            for other in self.waiting.values()
+            for seat in other.bound
+            if seat.node_id == node_id
+        )
+        needed = wait.placement.slots * wait.placement.memory_bytes
+        return node.memory_bytes - self.memory_on(node_id) - bound >= needed
+
+    def largest_of(self, wait: BookedWait) -> int:
+        """Slots of the largest node that is what a request asks for; 0: there is none."""
+        return max(
+            (
+                node.slots
+                for node in self.nodes.values()
+                if node.may_get and node.suits(wait.placement) and not self.must_avoid(node, wait)
+            ),
+            default=0,
+        )
+
+    def is_late(self, wait: BookedWait, at: int) -> bool:
+        """Whether a request for whole nodes has waited for too long."""
+        late_ms = LATE_MS.get(wait.placement.lane)
+        is_whole = wait.placement.slots >= self.largest_of(wait)
+        return late_ms is not None and is_whole and at > wait.since + late_ms
+
+    def first_late(self, at: int) -> BookedWait | None:
+        """The first late request; None: there is none, or others may have the nodes first."""
+        waiting = self.waiting.values()
+        late = sorted((wait for wait in waiting if self.is_late(wait, at)), key=due)
+        if not late or any(wait.placement.lane == "premium" for wait in waiting):
+            return None
+        is_alone = not self.kept and not any(wait.bound for wait in waiting if wait is not late[0])
+        return late[0] if is_alone else None
+
     def _is_kept_off(self, job_id: str, at: int) -> bool:
         """Two losses of spot nodes within two hours keep a job off them for four."""
         losses = self.losses.get(job_id, [])
@@ -430,8 +377,10 @@ class PoolBooks:
             {member.node_id: member.incarnation for member in event.members},
             wait.expected,
             at,
+            wait.since,
             spot=wait.spot,
             domain=wait.domain,
+            first=(event.members[0].node_id, event.members[0].slots),
         )
         self.leases[lease.number] = lease
         for node_id in lease.members:
@@ -483,7 +432,13 @@ class PoolBooks:
         check(Rule.FLAPPING, pair[::-1] not in self.stopped_for, pair)
         self.stopped_for.add(pair)
         lanes = LANES.index(victim.placement.lane), LANES.index(wait.placement.lane)
-        check(Rule.VICTIM, lanes[0] > lanes[1], f"{lanes[0]} is not a later lane than {lanes[1]}")
+        is_late = self.is_late(wait, at)
+        is_behind = lanes[0] > lanes[1] or (
+            is_late
+            and lanes[0] == lanes[1]
+            and victim.placement.first_submitted_at > wait.placement.first_submitted_at
+        )
+        check(Rule.VICTIM, is_behind, f"{victim.placement} is before {wait.placement}")
         check(Rule.VICTIM, victim.started_at is not None, "it has not begun")
         began = victim.started_at or 0
         lost_ms = at - began - victim.captured_ms + RESTART_MS
@@ -492,7 +447,8 @@ class PoolBooks:
         check(Rule.VICTIM, at - began >= RAN_MS_MIN, "it has only begun")
         check(Rule.VICTIM, victim.placement.preemptions < PREEMPTIONS_MAX, "once more")
         victim.beneficiary = beneficiary.job_id
-        wait.bound, wait.was_let_go = beneficiary.seats, False
+        # Leases make way for what is late one by one, so its slots are not all being freed.
+        wait.bound, wait.was_let_go = beneficiary.seats, is_late
 
     # --- when a record has been read, or time has passed ------------------------------------------
 

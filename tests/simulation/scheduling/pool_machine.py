@@ -1,16 +1,13 @@
 """What may happen to a pool, in any order: requests, reports, failures, orders, time."""
 
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
+import msgspec
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from schemas.pool import PlacementQueued, RequestPlacement
 from tests.simulation.scheduling.asks import DOMAINS, TAINT, Ask
 from tests.simulation.scheduling.pool_world import MINUTE, PoolWorld
 from tests.simulation.scheduling.rules import Judge, Rule
@@ -171,3 +168,46 @@ class PoolMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not self.world.judge.has_raised:
             self.world.calm_down()
+
+
+class EvaluatedPoolMachine(PoolMachine):
+    """As `PoolMachine`; trainings have evaluations, and something may happen in between."""
+
+    @precondition(has_short_queue)
+    @rule(number=numbers, node=numbers, what=st.integers(0, 12), ask=asks)
+    def train_and_evaluate(self, number: int, node: int, what: int, ask: Ask) -> None:
+        """A training ends; somebody orders something, a node is silent, another job comes."""
+        self.world.work(12 * MINUTE)
+        self.world.submit(ask)
+        self.world.finish(number)
+        match what:
+            case 8:
+                self.world.watch(node, silent=True, zone=False)
+            case 9:
+                self.world.submit(replace(ask, lane=0))
+            case 10:
+                self.world.take_away(node)
+            case 11:
+                self.world.cancel(node, kill=True)
+            case 12:
+                self.world.pass_time(MINUTE)
+            case _:
+                self.world.order(node, what)
+        self.evaluate()
+
+    def evaluate(self) -> None:
+        """The jobs whose trainings have succeeded ask for their evaluations."""
+        world = self.world
+        for job_id, closed in sorted(world.books.ended.items()):
+            is_trained = (closed.role, closed.end.outcome) == ("train", "succeeded")
+            if closed.attempt == world.jobs[job_id] and is_trained:
+                world.jobs[job_id] += 1
+                placement = next(
+                    event.placement
+                    for _, events in reversed(world.journal)
+                    for event in events
+                    if isinstance(event, PlacementQueued) and event.placement.job_id == job_id
+                )
+                changes = {"role": "eval", "slots": 1, "attempt": world.jobs[job_id]}
+                evaluation = msgspec.structs.replace(placement, **changes)
+                world.send(RequestPlacement(placement=evaluation))

@@ -35,15 +35,16 @@ from schemas.pool import (
 from schemas.reasons import ending
 from schemas.training import AttemptStart, Device
 from services.scheduler.app import POOLS
-from services.scheduler.domain.pool.deadlines import earliest
 from services.scheduler.domain.pool.faults import barred_nodes
 from services.scheduler.domain.pool.planned_pool import PlannedPool
 from services.scheduler.domain.pool.state import Pool, Pools, free_devices, leases_on
 from simulator.control_plane.samples import POOL, T0, checkpoint, describe, request, result_of
 from tests.simulation.scheduling.asks import DOMAINS, GB, HOUR, Ask
-from tests.simulation.scheduling.pool_books import BookedLease, BookedWait, PoolBooks
+from tests.simulation.scheduling.booked import BookedLease, BookedWait, due, is_behind, rank
+from tests.simulation.scheduling.pool_books import PoolBooks
 from tests.simulation.scheduling.pool_replay import planned_before, through_snapshot
 from tests.simulation.scheduling.rules import Judge, Rule
+from tests.ticks import CheckedTicks
 from tunery.plan.scheduling.explanation import explain
 from tunery.plan.scheduling.plan import BEYOND, Plan
 from tunery.plan.scheduling.planning_state import PlanningState
@@ -51,6 +52,7 @@ from tunery.plan.scheduling.requests import Request
 from tunery.runtime.journal.codec import canonical
 
 MINUTE: Final = 60_000
+COMMAND_ID: Final = "0" * 32
 NODES: Final = ("a", "b", "c", "d", "e", "f")
 TENANTS: Final = ("acme", "globex", "initech")
 ROUNDS_MAX: Final = 400  # of the calm in which all that waits gets its turn
@@ -63,6 +65,7 @@ class PoolWorld:
 
     def __init__(self, judge: Judge) -> None:
         self.state: Pools = POOLS.initial
+        self.ticks = CheckedTicks(POOLS, COMMAND_ID)
         self.books = PoolBooks(judge)
         self.judge, self.at, self.count = judge, T0, 0
         self.journal: list[tuple[Context, tuple[Any, ...]]] = []
@@ -79,7 +82,7 @@ class PoolWorld:
             at=self.at,
             key=POOL,
             tenant=TENANTS[0],
-            command_id="0" * 32,
+            command_id=COMMAND_ID,
             seq=len(self.journal) + 1,
         )
         before = self.state
@@ -96,6 +99,7 @@ class PoolWorld:
                 self.happened["preempted"] += 1
                 victim = self.books.leases[event.lease.token.lease]
                 stopped.setdefault(event.beneficiary.job_id, []).append(victim)
+        self.ticks.note(self.state, context, events)
         self.journal.append((context, events))
         self.books.check_victims(stopped)
         is_planned = bool(events) and type(events[0]).__name__ != "Rejected"
@@ -121,17 +125,17 @@ class PoolWorld:
     ) -> None:
         """An agent starts: a new node, or a node again, whatever it held."""
         self.count += 1
-        device: Device = "cuda" if cuda else "cpu"
         node = NodeDescription(
             node_id=NODES[number % len(NODES)],
             incarnation=f"i{self.count}",
             slots=slots,
-            device=device,
+            device="cuda" if cuda else "cpu",
             memory_bytes=gigabytes * GB,
             accelerator=accelerator,
             spot=spot,
             taints=taints,
             domain=DOMAINS[number % 2],
+            fabric=True,
         )
         self.send(RegisterNode(node=node, joins=joins))
 
@@ -343,8 +347,7 @@ class PoolWorld:
         """Time passes; ticks come when they are due, as the owner's host sends them."""
         self.at += ms
         for _ in range(20):
-            due = earliest(self.state)
-            if due is None or due[0] > self.at:
+            if not self.ticks.is_due(self.state, self.at):
                 self.books.check_waits(self.at)
                 break
             if not self.send(Tick()):
@@ -375,9 +378,11 @@ class PoolWorld:
                 )
         for _ in range(ROUNDS_MAX):
             leases = self.books.open_leases()
-            if not self.books.waiting and not leases:
+            if not leases and not any(map(self._can_ever, self.books.waiting.values())):
                 break
             self.work(HOUR)
+            for first in (0, 1):  # agents are heard: nothing is kept for evaluations any more
+                self.watch(first, silent=False, zone=True)
             for lease in leases:
                 if not lease.closed:
                     self.end(lease, "succeeded")
@@ -437,7 +442,7 @@ class PoolWorld:
             if not node.is_grantable:
                 continue
             free = free_devices(node, leases_on(self.pool, node_id))
-            booked = self.books.free_on(node_id)
+            booked = self.books.free_on(node_id) + self.books.kept_on(node_id)
             self.judge.check(Rule.CAPACITY, len(free) == booked, f"{node_id}: {free}, {booked}")
 
     def _check_bound(self) -> None:
@@ -456,7 +461,8 @@ class PoolWorld:
                 is_alike = self._alike(first) == self._alike(second) and lease.is_like(wait)
                 if not is_alike or is_longer:
                     continue
-                in_order = _rank(lease) < _rank(wait)
+                is_late = lease.placement.lane != "premium" and due(lease)[0] < self.at
+                in_order = rank(lease) < rank(wait) or (is_late and due(lease) < due(wait))
                 self.judge.check(Rule.RANK, in_order, f"{second.job_id} before {first.job_id}")
 
     def _alike(self, asked: Any) -> tuple[object, ...]:
@@ -482,13 +488,16 @@ class PoolWorld:
         in_its_way = [
             reserved
             for reserved in planned.reservations
-            if self._turn(reserved.request, planned) <= max(1, self._turn(request, planned))
+            if (
+                self._turn(reserved.request, planned) <= max(1, self._turn(request, planned))
+                or (reserved.kept and self._turn(request, planned) > 0)
+            )
             and self.at + wait.expected.p90_ms > reserved.at
         ]
         for name in self._possible(wait):
             left = self.books.free_on(name) - self.books.bound_on(name)
             spare = min((left, *(reserved.spare.free[name] for reserved in in_its_way)))
-            is_held = spare < asked.slots or not self._has_memory(name, wait)
+            is_held = spare < asked.slots or not self.books.has_memory(name, wait)
             says = f"{asked.job_id} waits beside free slots of {name}, which nobody reserved"
             self.judge.check(Rule.IDLE, is_held, says)
         for reserved in in_its_way:
@@ -496,8 +505,13 @@ class PoolWorld:
                 ended = sum(
                     lease.on(node_id)
                     for lease in self.books.leases.values()
-                    if lease.members and lease.ends_at(self.at) <= reserved.at
+                    if lease.members
+                    and (
+                        lease.ends_at(self.at) <= reserved.at
+                        or (reserved.kept and is_behind(lease, reserved.request))
+                    )
                 )
+                ended += self.books.kept_on(node_id, reserved.at)
                 kept = self.books.free_on(node_id) + ended
                 self.judge.check(Rule.HEAD, kept >= slots, f"{reserved} has {kept} of its slots")
 
@@ -514,6 +528,18 @@ class PoolWorld:
             kinds = state.capacity.kinds(state.queue.requests[job_id].needs)
             is_behind = any(each.concerns(kinds) for each in planned.reservations)
             self.judge.check(Rule.OWNER, is_behind, f"{job_id} waits, and nothing is reserved")
+        self._check_kept(planned)
+
+    def _check_kept(self, planned: Plan) -> None:
+        """The first late request has nodes, or leases make way for it, unless others have them."""
+        first = self.books.first_late(self.at)
+        if first is None:
+            return
+        slots = [self.books.nodes[name].slots for name in self._possible(first)]
+        if self.books.largest_of(first) in slots:
+            jobs = {each.request.job_id for each in planned.reservations}
+            is_kept = bool(first.bound) or first.placement.job_id in jobs
+            self.judge.check(Rule.KEPT, is_kept, f"{first} is late at {self.at}: {jobs}")
 
     def _turn(self, request: Request, planned: Plan) -> int:
         """The place of its lane in the order of service: old requests of the free lane are served
@@ -532,7 +558,7 @@ class PoolWorld:
         """Beside what is free, or being freed, for requests that others were stopped for."""
         return not wait.bound and any(
             self.books.free_on(name) - self.books.bound_on(name) >= wait.placement.slots
-            and self._has_memory(name, wait)
+            and self.books.has_memory(name, wait)
             for name in self._possible(wait)
         )
 
@@ -553,20 +579,6 @@ class PoolWorld:
         ]
         return [name for name in names if name not in asked.excluded_nodes] or names
 
-    def _has_memory(self, node_id: str, wait: BookedWait) -> bool:
-        """Leases of a CPU node share its memory."""
-        node = self.books.nodes[node_id]
-        if node.device == "cuda":
-            return True
-        bound = sum(
-            seat.slots * other.placement.memory_bytes
-            for other in self.books.waiting.values()
-            for seat in other.bound
-            if seat.node_id == node_id
-        )
-        needed = wait.placement.slots * wait.placement.memory_bytes
-        return node.memory_bytes - self.books.memory_on(node_id) - bound >= needed
-
     def _request(self, job_id: str, attempt: int, lane: int, ask: Ask, submitted_at: int) -> None:
         lanes: tuple[Lane, ...] = ("premium", "standard", "free")
         device: Device = "cuda" if ask.cuda else "cpu"
@@ -586,10 +598,3 @@ class PoolWorld:
             constraints=ask.constraints_at(submitted_at),
         )
         self.send(command)
-
-
-def _rank(booked: BookedWait | BookedLease) -> tuple[int, int, str]:
-    """Requests of a tenant: by submission, and twice their expected time."""
-    asked = booked.placement
-    waits = asked.first_submitted_at + 2 * booked.expected.p50_ms
-    return waits, asked.first_submitted_at, asked.job_id

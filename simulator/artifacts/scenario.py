@@ -1,0 +1,104 @@
+"""Ingest and registry as a scenario of the simulator, and the verdict on a run."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schemas.topics import DATASET, MODEL, STREAMS
+from simulator.artifacts.artifacts_sim import ArtifactsRun, play
+from simulator.artifacts.plan import ArtifactsPlan, ArtifactsSize, draw
+from simulator.artifacts.stored import wrongly_stored
+from simulator.control_plane.coverage import kind_of
+from simulator.engine.verdict import NOTHING_BROKEN, Verdict
+
+SIZE: Final = ArtifactsSize()
+CLAIM: Final = b'{"record":"claim"'
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """Implements `Scenario`."""
+
+    name: str = "artifacts"
+    size: ArtifactsSize = SIZE
+
+    def plan(self, seed: int) -> ArtifactsPlan:
+        return draw(seed, self.size)
+
+    def play(
+        self,
+        plan: ArtifactsPlan,
+        trace: bool = False,
+        broken: AbstractContextManager[Any] = NOTHING_BROKEN,
+    ) -> Verdict:
+        with broken:
+            run = play(plan, self.size, trace)
+        return check(run)
+
+
+def check(run: ArtifactsRun) -> Verdict:
+    """The verdict on a run: its violations, and the sums that a report adds up."""
+    broker, log = run.log.broker, run.log
+    kinds = Counter[str]()
+    for stream in (DATASET.name, MODEL.name):
+        for decision, _, command in log.commands(stream):
+            kinds[kind_of(stream, "command", command)] += 1
+            kinds.update(kind_of(stream, "event", event) for event in decision.events)
+    journals = {stream.journal.name for stream in STREAMS.values()}
+    entries = sum(
+        not record.value.startswith(CLAIM)
+        for (topic, _), records in broker.history.items()
+        if topic in journals
+        for record in records
+    )
+    accepted = sum(len(decisions) for decisions in log.decisions.values())
+    return Verdict(
+        violations=[*_violations(run)],
+        voided=entries - accepted,
+        faults=dict(broker.tally.counts),
+        counts={"commands": accepted},
+        trace=run.trace,
+        kinds=dict(kinds),
+    )
+
+
+def _violations(run: ArtifactsRun) -> Iterator[str]:
+    yield from (f"false stop: {stop}" for stop in run.cluster.named)
+    yield from (f"died: {death}" for death in run.cluster.died)
+    yield from (*run.log.violations, *run.files.violations, *run.models.violations)
+    if not run.finished:
+        yield "progress: not everything ended after faults had stopped"
+        return
+    now = run.log.broker.clock.now_ms()  # by the clock that decisions have
+    yield from run.files.violations_at_the_end(now)
+    yield from run.models.violations_at_the_end(now)
+    yield from wrongly_stored(run)
+    due = run.files.reports + run.models.reports
+    if due != run.jobs.reports:
+        missing, more = due - run.jobs.reports, run.jobs.reports - due
+        yield f"reactions: jobs did not get {dict(missing)}, and got {dict(more)} for nothing"
+    erased = {name for name, book in run.models.tenants.items() if book.erased}
+    gone = {(name, part) for name in erased for part in ("models", "files")}
+    if gone != run.jobs.erased:
+        yield f"erasure: {run.jobs.erased} are said to be gone, not {gone}"
+    yield from _broken_lineages(run)
+
+
+def _broken_lineages(run: ArtifactsRun) -> Iterator[str]:
+    """The files in the lineage of a version stay as long as it does, and go free after it."""
+    for tenant, book in run.models.tenants.items():
+        files = run.files.tenants[tenant]
+        versions = (*book.versions.values(), *book.deleted.values())
+        made_by = {version.terms.lineage.job_id for version in versions}
+        if held := {*files.holds} - made_by:
+            yield f"lineage: {tenant}: files of {sorted(held)} are held for no model"
+        for job_id in sorted(made_by & {*files.holds}):
+            if lost := {*files.holds[job_id]} - {*files.files}:
+                yield f"lineage: {tenant}: {sorted(lost)} of {job_id} are gone"
+        if not files.erased and (free := made_by - {*files.holds}):
+            yield f"lineage: {tenant}: files of {sorted(free)} are held by nobody"
+
+
+ARTIFACTS: Final = Artifacts()

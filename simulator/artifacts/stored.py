@@ -1,0 +1,50 @@
+"""What must be in object storage once nothing is under way, and nothing else of these tenants."""
+
+from collections.abc import Container, Iterator
+
+from schemas.dataset import part_blob
+from simulator.artifacts.artifacts_sim import ArtifactsRun
+
+KINDS = ("files", "uploads", "reports", "prepared", "models")
+
+
+def wrongly_stored(run: ArtifactsRun) -> Iterator[str]:
+    """Bytes that are needed and gone, and bytes that nothing needs any more."""
+    bodies = run.cluster.storage.bodies
+    for tenant in sorted({*run.files.tenants, *run.models.tenants}):
+        book, models = run.files.tenants[tenant], run.models.tenants[tenant]
+        parts = {
+            part_blob(tenant, upload_id, part)
+            for upload_id, upload in book.uploads.items()
+            for part in upload.parts
+        }
+        versions = (*models.versions.values(), *models.deleted.values())
+        needed = book.needed_blobs() | parts
+        needed |= {file.blob for version in versions for file in version.files}
+        stored = {key for key in bodies if key.startswith(f"t/{tenant}/")}
+        if lost := needed - stored:
+            yield f"bytes: {tenant}: {sorted(lost)} are needed and gone"
+        if book.erased and models.erased:
+            if stored:
+                yield f"erasure: {tenant}: {sorted(stored)} are there after all"
+            continue
+        left = {key for key in stored - needed if key.split("/")[2] in KINDS}
+        left = {key for key in left if not _may_stay(run, tenant, key)}
+        if left:
+            yield f"bytes: {tenant}: {sorted(left)} are there, and nothing needs them"
+
+
+def _may_stay(run: ArtifactsRun, tenant: str, key: str) -> bool:
+    """Return whether a stored object may be there although nothing needs it.
+
+    Tries that ended before their report leave some until the file or the cache goes, and versions
+    that failed while they were published leave files.
+    """
+    kind, name = key.split("/")[2:4]
+    book = run.files.tenants[tenant]
+    known: dict[str, Container[str]] = {
+        "reports": book.files,
+        "prepared": book.caches,
+        "models": run.models.forgotten,
+    }
+    return name in known.get(kind, ())
