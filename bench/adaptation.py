@@ -21,7 +21,7 @@ from bench.bases import bundled_base
 from bench.measures import print_figures
 from bench.trainer import ROWS, documents, hyper_parameters, write_shard
 from tunery.ml.base import MODEL_ID
-from tunery.runtime.blobs.base_files import hash_base
+from tunery.platform.blobs.base_files import hash_base
 from tunery.work.codec import decode_event, encode_spec
 from tunery.work.events import StepCompleted
 from tunery.work.spec import Hyper, TrainSpec
@@ -62,7 +62,7 @@ def train(spec: TrainSpec, path: Path) -> tuple[float, list[StepCompleted]]:
 
 
 def of_setting(spec: TrainSpec, name: str, steps: int) -> TrainSpec:
-    """The same training with one setting, in a folder of its own."""
+    """Return the same training with one setting, in a separate folder."""
     log = replace(hyper_parameters(steps, "fp32"), **SETTINGS[name])
     out = f"{spec.out_dir}/{name}-{steps}"
     return replace(spec, hyper=Hyper.from_log(log), precision=log.precision, out_dir=out)

@@ -18,9 +18,9 @@ import asyncpg
 import uvicorn
 from fastapi import Body, FastAPI, Header, HTTPException
 
-from services.gateway.accounts.tables import KEYS
-from services.gateway.jobs.tables import JOBS
 from services.gateway.views.table import Table
+from services.gateway.views.tables.accounts import KEYS
+from services.gateway.views.tables.jobs import JOBS
 
 POOL: Final = 8
 

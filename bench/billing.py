@@ -31,7 +31,7 @@ from schemas.billing import BillingTerms, Statement, TaxRate
 from schemas.envelope import Header
 from schemas.pool import LeaseRef, Token, UsageCredited, UsageSliced
 from schemas.sealed import Sealed
-from schemas.topics import PARTITIONS
+from schemas.streams import PARTITIONS
 from schemas.units import HOUR_MS
 from services.billing.adapters.ledger import PostgresBooks, read_invoices
 from services.billing.adapters.prices import read_imports
@@ -43,10 +43,10 @@ from services.exporter.domain.focus import charges_of_use
 from tunery.billing.invoice import Altered
 from tunery.billing.periods import BillShare, Cut, Period, cut_of, period
 from tunery.local.stack import stack
+from tunery.platform.store.postgres import PostgresStore, open_store, pool_of
 from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import CommitResult, RowBatch
-from tunery.runtime.store.postgres import PostgresStore, open_store, pool_of
 from tunery.runtime.verbs import Change
 
 ROWS: Final = 400_000
@@ -132,7 +132,7 @@ def _header(stream: str, offset: int) -> Header:
 def _month(
     random: Random, month: Period, count: int, first_offset: int
 ) -> Iterator[UsageSliced | UsageCredited]:
-    """What is written in a month: slices and credits of jobs, some late for the month before."""
+    """Yield the records of a month: slices and credits of jobs, some late for the month before."""
     for number in range(count):
         job = first_offset + number // HOURS_OF_A_JOB * HOURS_OF_A_JOB
         hour = month.first_hour + number * (month.end_hour - month.first_hour) // count
@@ -197,7 +197,13 @@ async def _close_year(store: PostgresStore, ends: Sequence[int]) -> list[float]:
     books, times = PostgresBooks(store, pool_of(store)), []
     before: Statement | None = None
     for month, end in zip(MONTHS, ends, strict=True):
-        ended = PeriodEnded(period=month.name, soft_gpu_ms=10**9, before=before, terms=TERMS)
+        ended = PeriodEnded(
+            period=month.name,
+            soft_gpu_ms=10**9,
+            before=before,
+            terms=TERMS,
+            price_version="2026-11",
+        )
         late = cut_of(before) if before else _cut(0)
         share = BillShare(month=month, late=late, cut=_cut(end))
         began = time.perf_counter()
@@ -227,7 +233,7 @@ def _export_rate() -> float:
         for number, event in enumerate(events)
         for charge in charges_of_use(_header("pool", number), event, accounts, "bench")
     ]
-    sizes = [len(kind.encode(charges)) for kind in FORMATS]
+    sizes = [len(encode(charges)) for _, _, encode in FORMATS["1.2"]]
     seconds = time.perf_counter() - began
     assert all(sizes), sizes
     return len(events) / seconds

@@ -1,4 +1,4 @@
-"""Four trainings in one process beside the same four one after another, each in its own.
+"""Four trainings in one process compared with the same four one after another, each in its own.
 
     .venv/bin/python -m bench.colocated --json
 

@@ -1,4 +1,4 @@
-"""Measures the event core; each figure beside the bare client in the same run.
+"""Measures the event core; each figure compared with the bare client in the same run.
 
     python -m bench.core [--json] [--quick]
 
@@ -18,17 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.log import accounts, appends, jobs, ledger, owners, replays, tracing
+from bench.log import accounts, appends, drivers, jobs, ledger, owners, replays, tracing
 from schemas.envelope import Claim
-from schemas.topics import PARTITIONS, TOPICS
+from schemas.streams import PARTITIONS
+from schemas.topics import TOPICS
 from services.scheduler.app import JOBS
 from tests.kafka_brokers import OPEN, broker
 from tunery.local.stack import Stack, stack
+from tunery.platform.connections import kafka_settings
+from tunery.platform.process import spare_collector
+from tunery.platform.settings import RuntimeSettings
 from tunery.runtime.bus.abstract import Log
-from tunery.runtime.connections import kafka_settings
-from tunery.runtime.hosts.process import spare_collector
 from tunery.runtime.journal.codec import encode
-from tunery.runtime.settings import RuntimeSettings
 
 PROGRESS_RECORDS: Final = 100_000
 
@@ -52,16 +53,12 @@ QUICK: Final = Sizes(
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure with its goal.
-
-    peer: key of the bare figure beside it
-    bound: what limits the figure
-    """
+    """A figure with its goal."""
 
     key: str
     goal: str
-    peer: str
-    bound: str
+    peer: str  # key of the bare figure beside it
+    bound: str  # what limits the figure
 
 
 TRACES: Final = ("sampled", "traced")  # one request of 50, and all
@@ -107,6 +104,24 @@ GOALS: Final = (
         ">= 3,000",
         "bare_copied_per_s",
         "one core: decode, decide, encode, decode again, fold, and the client's send",
+    ),
+    Goal(
+        "confluent_append_ratio",
+        "",
+        "aiokafka_append_p50_ms",
+        "the fsync; librdkafka's threads wake the loop for each acknowledgement",
+    ),
+    Goal(
+        "confluent_pipelined_ratio",
+        "",
+        "aiokafka_pipelined_per_s",
+        "requests in flight: librdkafka sends five at a time, smaller ones",
+    ),
+    Goal(
+        "confluent_decisions_ratio",
+        "",
+        "aiokafka_decisions_per_s",
+        "one core, which librdkafka's threads share with the loop",
     ),
     Goal(
         "sampled_lost_percent",
@@ -180,6 +195,8 @@ async def _all(log: Log, settings: RuntimeSettings, sizes: Sizes) -> dict[str, f
     figures |= await ledger.measure(settings.postgres_dsn, sizes.ledger_batches)
     log_progress(f"decisions: {sizes.decisions:,} prepared commands")
     figures |= await owners.decisions(settings, sizes.decisions)
+    log_progress("clients of Kafka: aiokafka and confluent-kafka in turns")
+    figures |= await drivers.measure(settings, sizes.appends, sizes.in_flight, sizes.decisions)
     log_progress(f"traces: off, of one request of 50, of all; {tracing.ROUNDS} times each")
     figures |= await tracing.measure()
     log_progress(f"journal: the lives of {sizes.jobs:,} jobs")
@@ -217,7 +234,7 @@ def _ratios(figures: dict[str, float]) -> dict[str, float]:
 
 
 def settings_of(running: Stack) -> RuntimeSettings:
-    """Of a process that measures, as an operator."""
+    """Return the settings of a measuring process, with an operator's rights."""
     return RuntimeSettings(
         kafka_bootstrap=running.kafka_bootstrap,
         **running.settings.kafka_login(),
@@ -239,7 +256,7 @@ def log_progress(line: str) -> None:
 
 
 def main() -> None:
-    """Measure, and print the figures beside their goals, or as one JSON object."""
+    """Measure, and print the figures with their goals, or as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quick", action="store_true", help="so little that nothing is measured")

@@ -9,7 +9,7 @@ what it has seen. For each of the others, the estimate of `POST /v1/fine_tuning/
 before the submission is compared with the bill after the end. `ratio`: the larger of both amounts
 by the smaller one, so 1.25 is a quarter off. Goal: nine of ten within a factor of two.
 
-With `--data-dir` the stack's data and what was measured stay there, and a later run goes on with
+With `--data-dir` the stack's data and what was measured stay there, and a later run continues with
 the next job; `--seconds` bounds one run. All 20 take some seven minutes on two cores.
 """
 
@@ -172,7 +172,7 @@ def _measurement(number: int, shape: Shape, forecast: Json, cost: Json) -> Json:
 
 
 def measured(folder: Path) -> list[Json]:
-    """What earlier runs have measured in this data directory, job by job."""
+    """Return the results of earlier runs in this data directory, job by job."""
     path = folder / MEASURED
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -207,7 +207,7 @@ async def _running(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def _base(folder: Path, name: str) -> Path:
-    """A base model, written by a process of its own, which needs torch."""
+    """A base model, written by its own process, which needs torch."""
     folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
     path = folder / name

@@ -1,4 +1,4 @@
-"""How long the gate takes with all that a tenant can ask of it, beside its promise of 30 minutes.
+"""Times the gate with all that a tenant can ask of it, compared with its promise of 30 minutes.
 
     .venv/bin/python -m bench.evaluation --json [--rows 64]
 
@@ -19,9 +19,9 @@ from bench.bases import bundled_base
 from bench.measures import print_figures
 from bench.scoring import write_adapter
 from bench.trainer import documents, follow_warm, write_shard
-from services.gateway.jobs.requested import MEASURED_ROWS_MAX
+from services.gateway.jobs.domain.requested import MEASURED_ROWS_MAX
 from tunery.measures.declaration import MEASURES_MAX, NAMES
-from tunery.runtime.blobs.base_files import hash_base
+from tunery.platform.blobs.base_files import hash_base
 from tunery.work.spec import MEASURED_TOKENS_MAX, ScoreSpec
 
 PROMISED_S: Final = 30 * 60
@@ -29,7 +29,7 @@ PROMPT_TOKENS: Final = 64
 
 
 def write_rows(base: Path, path: Path) -> None:
-    """Rows whose references are as long as an answer may be, each with a prompt of its own."""
+    """Rows whose references are as long as an answer may be, each with its own prompt."""
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(base)

@@ -142,7 +142,9 @@ async def measure(pools: tuple[str, ...], quick: bool) -> dict[str, float]:
 
 
 async def _machine_lost_percent() -> float:
-    """What a loop loses beside one at the lowest priority: cores may share their parts."""
+    """Return how much slower a loop runs with one at the lowest priority: cores may share their
+    parts.
+    """
     alone = _loops()
     process = await asyncio.create_subprocess_exec("nice", "-n", "19", sys.executable, "-c", LOOP)
     try:
@@ -202,7 +204,7 @@ def _cpu_s_below(service: int) -> float:
 
 @dataclass(frozen=True)
 class _Part:
-    """What was done in some seconds. times: of each task, in seconds. speed: of the machine."""
+    """Task durations in seconds, and the machine's speed in that time."""
 
     times: list[float]
     speed: float

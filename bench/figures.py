@@ -272,6 +272,21 @@ BENCHES: Final = (
         ),
     ),
     Bench(
+        "scale",
+        "Months that end for many tenants of one partition, and a dead node among many",
+        "python -m bench.scale --nodes 1000 --tenants 2000 --json",
+        (
+            Figure("closings/tenants", "tenants"),
+            Figure("closings/closings_per_s", "months closed a second, all in one process"),
+            Figure("closings/statements_per_closing", "statements per closing", "{:.2f}"),
+            Figure("closings/of_100000_s", "100,000 tenants at this rate", "{:,.0f} s"),
+            Figure("closings/lease_of_100000_ms", "a lease while so many wait", "{:,.0f} ms"),
+            Figure("months/months_per_s", "months that end a second, of one partition"),
+            Figure("dead_node/reported_after_s", "a dead node among 1,000", "{:,.0f} s"),
+            Figure("dead_node/offset_requests_per_s", "requests for offsets a second", "{:.1f}"),
+        ),
+    ),
+    Bench(
         "journals",
         "What one job adds to the journals, beside machines that fail",
         "python -m bench.journals --json",
@@ -368,7 +383,7 @@ BENCHES: Final = (
 def record(name: str, lines: Sequence[str], folder: Path = RESULTS, command: str = "") -> Path:
     """Keep the last line of a bench's output. Raises ValueError when it is no JSON object.
 
-    command: that gave it; where none is named, the bench's own.
+    command: command that printed it; empty: the bench's usual one.
     """
     figures = json.loads(lines[-1])
     if not isinstance(figures, dict):

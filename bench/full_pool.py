@@ -19,7 +19,7 @@ from schemas.pool import (
 from schemas.training import AttemptStart
 from schemas.units import HOUR_MS
 from services.scheduler.app import POOLS
-from services.scheduler.domain.pool.state import Pools
+from services.scheduler.domain.pool.state import Pool, Pools
 from simulator.control_plane.samples import POOL, T0, describe, node, request, result_of
 
 SLOTS: Final = 8
@@ -55,7 +55,7 @@ class FullPool:
         self.fold(self.decide(command))
 
     def decide(self, command: Message) -> tuple[Any, ...]:
-        """What the scheduler decides. Raises ValueError where it refuses the command."""
+        """Return the scheduler's events. Raises ValueError if it refuses the command."""
         events = POOLS.decide(self._state, command, self._context())
         if events and type(events[0]).__name__ == "Rejected":
             raise ValueError(f"{command} is refused: {events[0]}")
@@ -74,6 +74,11 @@ class FullPool:
                 token = Token(pool=POOL, lease=lease)
                 self.send(ReportStarted(token=token, incarnation=member.node_id, start=STARTED))
 
+    @property
+    def pool(self) -> Pool:
+        """The pool as it is now."""
+        return self._state[POOL]
+
     def wait(self, number: int) -> None:
         """A request waits, as if it had been decided long ago."""
         self.describe(number)
@@ -84,13 +89,16 @@ class FullPool:
         self.send(describe(_job(number)))
 
     def request(self, number: int, slots: int = 0) -> RequestPlacement:
-        """Of a hundred tenants in three lanes. slots: 0: mostly single ones, some more."""
+        """Request slots for one of a hundred tenants in three lanes. slots: 0: mostly single
+        ones.
+        """
         mixed = (1, 1, 1, 1, 1, 1, 2, 4, 8, 16)[number % 10]
         return self._request(_job(number), number, slots or mixed)
 
     def next_end(self) -> tuple[Message, ...]:
-        """What the agent reports of the lease that was granted first: it ends, its slots are free,
-        and its job is forgotten. Every other one has succeeded.
+        """Return the reports that end the oldest lease: exit, forgotten job, freed slots.
+
+        A forgotten job keeps no slots for an evaluation. Every other lease succeeds.
         """
         lease, node_id, ref = self._order.popleft()
         token = Token(pool=POOL, lease=lease)
@@ -103,8 +111,8 @@ class FullPool:
             )
         return (
             end,
-            ConfirmFreed(token=token, node_id=node_id, incarnation=node_id),
             ForgetWork(job_id=ref.job_id),
+            ConfirmFreed(token=token, node_id=node_id, incarnation=node_id),
         )
 
     def _request(self, job_id: str, number: int, slots: int) -> RequestPlacement:

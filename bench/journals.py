@@ -15,7 +15,8 @@ import msgspec
 
 from bench.measures import print_figures
 from schemas.envelope import Entry
-from schemas.topics import JOB, POOL, Stream
+from schemas.streams import Stream
+from schemas.topics import JOB, POOL
 from simulator.control_plane.journals import TopicPartition, live
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.journal.codec import decode_record

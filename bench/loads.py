@@ -1,4 +1,4 @@
-"""What the other tenant of `bench.fairness` asks for, in a process of its own.
+"""The load of the other tenant of `bench.fairness`, in its own process.
 
     python -m bench.loads < LOAD.json
 
@@ -48,14 +48,11 @@ STRANGERS: Final = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Which pool, and who asks where: on standard input.
-
-    url: of the API, with its version. authorization: the header's value.
-    """
+    """Pool, API and job of a load process, read from standard input."""
 
     pool: str
-    url: str
-    authorization: str
+    url: str  # URL of the API, with its version
+    authorization: str  # the header's value
     file_id: str
     job_id: str
 
@@ -97,8 +94,8 @@ class KeptConnection:
 class PlainClient:
     """A tenant's requests as bytes, and its connections.
 
-    address: of the API, for those who need a connection of their own. idle: connections that no
-    request uses now.
+    address: host and port of the API, for clients that open a connection. idle: connections that no
+        request uses now.
     """
 
     def __init__(self, load: Load) -> None:
@@ -215,7 +212,7 @@ LOADS: Final[dict[str, Callable[[PlainClient, Load], Coroutine[Any, Any, None]]]
 
 
 async def _paced(client: PlainClient, request: bytes, share: float) -> None:
-    """What may be sent at once, and then a share of what the plan allows, whatever is answered."""
+    """Send a burst, then a constant share of the plan's rate, without waiting for answers."""
 
     async def burst() -> None:
         for _ in range(AT_ONCE // BURST_PARALLEL):

@@ -21,13 +21,14 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 
 def print_figures(
-    figures: Mapping[str, float], *, as_json: bool, digits: int = 2, goal: str = ""
+    figures: Mapping[str, Any], *, as_json: bool, digits: int = 2, goal: str = ""
 ) -> None:
-    """One figure a line and what is wanted of them, or all figures as one JSON object."""
+    """Print a figure or text a line and the goal, or all of them as one JSON object."""
     if as_json:
         print(json.dumps(figures))
         return
     for name, value in figures.items():
-        print(f"{name:30} {value:16,.{digits}f}")
+        shown = f"{value:16,.{digits}f}" if type(value) in (int, float) else value
+        print(f"{name:30} {shown}")
     if goal:
         print(f"goal: {goal}")

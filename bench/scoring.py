@@ -1,4 +1,5 @@
-"""The scorer of the gate beside a request for each answer, as lm-evaluation-harness makes them.
+"""The scorer of the gate compared with a request for each answer, as lm-evaluation-harness makes
+them.
 
     .venv/bin/python -m bench.scoring --json
 
@@ -166,7 +167,7 @@ def measure(items: int, threads: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, or run one of the two in a process of its own."""
+    """Measure, or run one of the two in its own process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--items", type=int, default=40)

@@ -1,4 +1,5 @@
-"""The engine beside plain generate of transformers and PEFT: four adapters, one stream and eight.
+"""The engine compared with plain generate of transformers and PEFT: four adapters, one stream and
+eight.
 
     .venv/bin/python -m bench.serve --json
 
@@ -37,7 +38,7 @@ from services.engine.meter import AnswerMeter
 from services.engine.settings import EngineSettings
 from services.gateway.chat.engine_socket import SocketEngine
 from tunery.ml.base import MODEL_ID
-from tunery.runtime.blobs.base_files import base_files, hash_base
+from tunery.platform.blobs.base_files import base_files, hash_base
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.work.engine import AnswerEnded, EngineModel, Question, QuestionRefused, Sampling
 
@@ -82,7 +83,7 @@ class Round(Struct, frozen=True):
 
 
 class PlainRounds(Struct, frozen=True):
-    """What plain generate did: one stream, eight in turn, and eight in one batch."""
+    """Results of plain generate: one stream, eight one after the other, and eight in one batch."""
 
     single: Round
     in_turn: Round

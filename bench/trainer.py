@@ -1,4 +1,5 @@
-"""The trainer beside plain TRL: the same documents, weights, threads and arithmetic in one run.
+"""The trainer compared with plain TRL: the same documents, weights, threads and arithmetic in one
+run.
 
     .venv/bin/python -m bench.trainer --json
 
@@ -43,7 +44,7 @@ from tunery.data.tokens.packing import pack
 from tunery.ml.base import MODEL_ID
 from tunery.ml.process import NICENESS
 from tunery.plan.memory import CONTEXT_BYTES, LORA_TENTHS, memory_bytes
-from tunery.runtime.blobs.base_files import hash_base
+from tunery.platform.blobs.base_files import hash_base
 from tunery.work.codec import decode_event, encode_spec
 from tunery.work.events import AnyWorkEvent, Checkpointed, Finished, Started, StepCompleted
 from tunery.work.spec import Hyper, ScoreSpec, TrainSpec
@@ -92,7 +93,7 @@ def write_shard(rows: list[list[int]], path: Path, capacity: int = CAPACITY) -> 
 
 
 def hyper_parameters(steps: int, precision: Any) -> HyperParameters:
-    """Of our run; those of TRL's are the same."""
+    """Return the hyper-parameters of our run; TRL's run has equal ones."""
     return HyperParameters(
         n_epochs=1,
         batch_size=ROWS,
@@ -176,7 +177,7 @@ def state_of(pid: int) -> tuple[str, int]:
 
 
 def plain_trl(kind: str, folder: Path, threads: int, hyper: HyperParameters) -> float:
-    """Tokens a second of TRL in a process of its own."""
+    """Tokens a second of TRL in its own process."""
     command = [sys.executable, "-m", "bench.trainer", "--trl", kind, "--folder", str(folder)]
     command += ["--steps", str(hyper.max_steps), "--threads", str(threads)]
     command += ["--precision", hyper.precision, "--batch", str(hyper.batch_size)]
@@ -248,7 +249,7 @@ def run_trl(kind: str, folder: Path, threads: int, hyper: HyperParameters) -> fl
 
 
 def peers() -> tuple[str, ...]:
-    """What it is compared with here: Liger's kernels are for GPUs."""
+    """Return the trainers to compare with on this machine: Liger's kernels are for GPUs."""
     import torch
 
     has_liger = torch.cuda.is_available() and find_spec("liger_kernel") is not None
@@ -328,9 +329,9 @@ def measure(
 
 
 def of_training(events: list[AnyWorkEvent]) -> dict[str, Any]:
-    """Figures of our own process.
+    """Return the figures of our process.
 
-    start_s: from when the warm process got its order until it could take its first step
+    start_s: time from the order to the warm process to the first step that it could take
     stall_ms: the longest that the training stood still for a checkpoint
     """
     steps = [event for event in events if isinstance(event, StepCompleted)]
@@ -347,7 +348,7 @@ def of_training(events: list[AnyWorkEvent]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, or train one of TRL's runs in a process of its own."""
+    """Measure, or train one of TRL's runs in its own process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(

@@ -11,10 +11,10 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.envelope import Context, Message, Reason, Rejected, Repeated, Tick
-from schemas.topics import Stream
+from schemas.streams import Stream
 from schemas.units import Ms
 from tunery.runtime.tools.trial import try_commands
-from tunery.runtime.verbs import Aggregate, Deadline
+from tunery.runtime.verbs import Aggregate, deadlines_by_key
 
 SEATS_MAX: Final = 5
 HOLD_MS: Final[Ms] = 20_000
@@ -118,15 +118,13 @@ def evolve_seats(state: Seats, event: SeatsEvent, context: Context) -> Seats:
     return state.set(context.key, TenantSeats(held, awaiting))
 
 
-def next_expiry(state: Seats) -> Deadline | None:
-    """When the host has to send the next `Tick`, and for which tenant."""
-    ends = [(until, key) for key, tenant in state.items() for until in tenant.held]
-    return Deadline(*min(ends)) if ends else None
+def next_expiry(state: Seats, tenant: str) -> Ms | None:
+    """When the host has to send the next `Tick` for a tenant."""
+    return min(state[tenant].held, default=None) if tenant in state else None
 
 
-SEATS_AGGREGATE: Final = Aggregate(
-    SEATS, 1, Seats(), Seats, decide_seats, evolve_seats, next_expiry
-)
+EXPIRY: Final = deadlines_by_key(Seats.keys, next_expiry)
+SEATS_AGGREGATE: Final = Aggregate(SEATS, 1, Seats(), Seats, decide_seats, evolve_seats, EXPIRY)
 
 
 async def run() -> None:

@@ -82,7 +82,7 @@ def _start(path: Path, out: Path) -> "subprocess.Popen[bytes]":
 
 
 def _run_watched(path: Path, out: Path) -> int:
-    """Prepare in a process of its own and return its peak anonymous memory in bytes."""
+    """Prepare in its own process and return its peak anonymous memory in bytes."""
     process = _start(path, out)
     peak = 0
     while process.poll() is None:

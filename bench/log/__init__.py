@@ -2,5 +2,6 @@
 
 jobs: a journal of jobs, made by the real decider
 appends, replays, owners, ledger, tracing: what is measured on it
-accounts: the broker of a stack beside an open one
+drivers: appends and decisions over each client of Kafka
+accounts: the broker of a stack compared with an open one
 """

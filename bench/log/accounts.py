@@ -1,4 +1,4 @@
-"""What accounts and access control cost: the broker of a stack beside an open one, in turn.
+"""Cost of accounts and access control: the broker of a stack and an open one, in turn.
 
 The bare client sends the same bytes to both, fsynced one by one as on a single machine. Connecting
 is measured to an open connection that may send: a password is checked each time.
@@ -13,8 +13,8 @@ from aiokafka import AIOKafkaProducer
 
 from bench.log.appends import BARE, BARE_SETTINGS, PAYLOAD_BYTES, Submit, alternate, append_rate
 from bench.log.jobs import PARTITION
-from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
-from tunery.runtime.connections import patient
+from tunery.platform.bus.kafka import KafkaLog, KafkaSettings
+from tunery.platform.connections import patient
 
 CONNECTIONS: Final = 20
 VALUE: Final = b"x" * PAYLOAD_BYTES

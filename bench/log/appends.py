@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaProducer
 
 from bench.log.jobs import BEGIN_MS, PARTITION
 from schemas.envelope import Claim, Entry
-from schemas.topics import FOREVER, Topic
+from schemas.streams import FOREVER, Topic
 from tunery.runtime.bus.abstract import Appended, Log, Writer
 from tunery.runtime.journal.acceptance import INITIAL, Acceptance, judge
 from tunery.runtime.journal.codec import encode

@@ -19,11 +19,11 @@ from schemas.topics import POOL
 from schemas.units import HOUR_MS
 from services.billing.app import LEDGER
 from services.billing.project import project_ledger
+from tunery.platform.store.postgres import PostgresStore, open_store
+from tunery.platform.store.rows import upsert_sql
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import CommitResult, RowBatch
 from tunery.runtime.store.changes import fold
-from tunery.runtime.store.postgres import PostgresStore, open_store
-from tunery.runtime.store.rows import upsert_sql
 
 BATCH: Final = 500
 OURS: Final = "bench_ledger"

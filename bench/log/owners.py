@@ -18,20 +18,21 @@ from bench.log import jobs
 from bench.log.appends import BARE, BARE_SETTINGS
 from bench.log.jobs import PARTITION
 from bench.log.replays import fill
-from schemas.topics import PARTITIONS, SNAPSHOTS, TOPICS, Stream
+from schemas.streams import PARTITIONS, Stream
+from schemas.topics import SNAPSHOTS, TOPICS
 from services.scheduler.app import JOBS
+from tunery.platform.blobs.s3 import S3Blobs
+from tunery.platform.bus.kafka import KafkaLog
+from tunery.platform.connections import kafka_settings, patient_kafka_settings, s3_settings
+from tunery.platform.process import spare_collector
+from tunery.platform.settings import RuntimeSettings
 from tunery.runtime.blobs.abstract import Blobs
-from tunery.runtime.blobs.s3 import S3Blobs
 from tunery.runtime.bus.abstract import Log
-from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.clock import Clock, SystemClock
-from tunery.runtime.connections import kafka_settings, patient_kafka_settings, s3_settings
 from tunery.runtime.hosts.owner import PartitionOwner, Settled
-from tunery.runtime.hosts.process import spare_collector
 from tunery.runtime.ids import new_id
 from tunery.runtime.journal.ports import HostLimits
-from tunery.runtime.settings import RuntimeSettings
 
 WAIT_S: Final = 120
 POLL_S: Final = 0.01
@@ -72,14 +73,19 @@ async def decisions(settings: RuntimeSettings, commands: int) -> dict[str, float
     window.
     """
     stream, options = stream_of("job"), kafka_settings(settings).client_options
-    settled_s: list[float] = []
     async with parts(settings) as bundle:
-        await settle(
-            bundle, stream, first_commands(commands), lambda: settled_s.append(time.perf_counter())
-        )
-    took_s = settled_s[-1] - settled_s[0]
+        rate = await decision_rate(bundle, stream, commands)
     copied = await _copy(options, stream.commands.name, commands)
-    return {"decisions_per_s": (commands - 1) / took_s, "bare_copied_per_s": copied}
+    return {"decisions_per_s": rate, "bare_copied_per_s": copied}
+
+
+async def decision_rate(bundle: OwnerPorts, stream: Stream, commands: int) -> float:
+    """Decisions per second of prepared commands of a new stream, first to last settled."""
+    settled_s: list[float] = []
+    await settle(
+        bundle, stream, first_commands(commands), lambda: settled_s.append(time.perf_counter())
+    )
+    return (commands - 1) / (settled_s[-1] - settled_s[0])
 
 
 def stream_of(name: str) -> Stream:

@@ -84,7 +84,7 @@ async def _count(log: Log, records: int) -> tuple[int, float]:
 
 
 async def _fold(log: Log, records: int) -> tuple[int, float]:
-    """The same through the fold of `job`, as an owner does it when it begins."""
+    """Replay a log through the fold of `job`, as an owner does when it starts."""
     fold: Fold[Any] = Fold(JOBS.initial)
     events = 0
 

@@ -22,7 +22,7 @@ import msgspec
 
 from bench.log import owners
 from schemas.envelope import Envelope
-from tunery.runtime.memory_servers import memory_servers
+from tunery.platform.memory_servers import memory_servers
 from tunery.runtime.telemetry.traces import ENDPOINTS, start_traces, stop_traces
 from tunery.runtime.telemetry.trail import REQUEST
 
@@ -72,9 +72,9 @@ async def measure(block: int = BLOCK) -> dict[str, float]:
 
 
 class Blocks:
-    """Processor time of blocks of decisions, each with its own traces.
+    """CPU time of blocks of decisions, each with separate traces.
 
-    spent_s: of the blocks of each kind, until their last span was sent.
+    spent_s: CPU time of the blocks of each kind, until their last span was sent.
     """
 
     def __init__(self, size: int) -> None:
@@ -118,7 +118,7 @@ def _receiver(spans: int) -> Iterator[None]:
 
 
 def _parents_of_round(block: int) -> Iterator[str | None]:
-    """Of a block of each kind."""
+    """Yield the parent of each decision in one block of each kind."""
     for parent in PARENTS.values():
         yield from repeat(parent, block)
 
