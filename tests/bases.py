@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from tunery.local.paths import cache_dir
 from tunery.ml import base
-from tunery.runtime.blobs.base_files import hash_base
+from tunery.platform.blobs.base_files import hash_base
 
 BUILD_S_MAX: Final = 240
 

@@ -4,7 +4,8 @@ import gc
 import os
 import re
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from hypothesis.internal.conjecture import providers
 
 from tests.searches import EXAMPLES
 from tests.stacks import elsewhere, sweep, temporary_data_dir
-from tunery.local import Stack, stack
+from tunery.local.stack import Stack, stack
 
 # The same examples each time, so that a red check is red for everybody; `soak` searches further.
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=EXAMPLES.quick)
@@ -47,6 +48,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(GARBAGE_OBJECTS, 20, 20)
     gc.enable()
+
+
+@pytest.fixture
+def folder_on_disk() -> Iterator[Path]:
+    """Outside of `/dev/shm`, where quick tests have their folders and ranks see their own files."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # never in memory
+        yield Path(folder)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

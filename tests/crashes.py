@@ -24,18 +24,12 @@ from typing import Any, Final, NamedTuple
 
 
 class Point(NamedTuple):
-    """A call of a function of the trainer.
+    """A call of a function of the trainer."""
 
-    target: module and name in it
-    call: which one, from 1, of those that `when` takes
-    after: killed when it returns, not before
-    torn: of what it writes only the first half is there
-    """
-
-    target: str
-    call: int = 1
-    after: bool = False
-    torn: bool = False
+    target: str  # module and name in it
+    call: int = 1  # which one, from 1, of those that `when` takes
+    after: bool = False  # killed when it returns, not before
+    torn: bool = False  # of what it writes only the first half is there
     when: Callable[..., bool] = lambda *args, **kwargs: True
 
 
@@ -56,9 +50,9 @@ ML: Final = "tunery.ml"
 EMIT: Final = f"{ML}.events:EventWriter.emit"
 # Two micro-batches a step, three steps an epoch, six in all; a checkpoint after each.
 POINTS: Final[dict[str, Point]] = {
-    "before the first step": Point(f"{ML}.boundary:Boundary.on_step_begin"),
-    "in the forward pass": Point(f"{ML}.sft:PackedSFT.compute_loss", 8),
-    "between two micro-batches": Point(f"{ML}.sft:PackedSFT.training_step", 7, after=True),
+    "before the first step": Point(f"{ML}.loop:TrainingLoop.take_step"),
+    "in the forward pass": Point(f"{ML}.loop:TrainingLoop.loss", 8),
+    "between two micro-batches": Point(f"{ML}.engines.whole:WholeEngine.backward", 8, after=True),
     "before gradients are clipped": Point(f"{ML}.adamw:AdapterAdamW.clip", 4),
     "in the optimizer": Point(f"{ML}.adamw:AdapterAdamW.publish", 6),
     "before the state is copied": Point(f"{ML}.state:take", 4),
@@ -78,14 +72,14 @@ POINTS: Final[dict[str, Point]] = {
     "during the upload": Point(EMIT, after=True, when=said("Checkpointed", 4)),
     "at the end of an epoch": Point(EMIT, after=True, when=said("StepCompleted", 3)),
     "at the beginning of an epoch": Point(EMIT, when=said("StepCompleted", 4)),
-    "in an evaluation": Point(f"{ML}.sft:mean_scores"),
+    "in an evaluation": Point(f"{ML}.loop:mean_scores"),
     "after an evaluation": Point(EMIT, after=True, when=said("Evaluated")),
     "at the last step": Point(EMIT, after=True, when=said("StepCompleted", 6)),
     "while what was trained is written": Point(f"{ML}.adapters:save_file", torn=True),
     "before what was trained is renamed": Point("pathlib:Path.rename", when=renames_to("adapter")),
     "in the reference stage": Point(f"{ML}.reference:row_logps", 3),
     "in a file of the reference stage": Point(f"{ML}.reference:save_file", torn=True),
-    "after the reference stage": Point(f"{ML}.sft:compute_references", after=True),
+    "after the reference stage": Point(f"{ML}.loop:compute_references", after=True),
     "in the answers to prompts": Point(f"{ML}.generation:answers", 2),
     "in the likelihoods of answers": Point(f"{ML}.reinforcement:Reinforcement._losses", 7),
     "while answers are written": Point(f"{ML}.rollouts:SeededNoise.__call__", 30),
@@ -94,7 +88,7 @@ POINTS: Final[dict[str, Point]] = {
     "while models are asked for scores": Point(f"{ML}.model_scores:_ask", 3),
     "once models gave scores": Point(f"{ML}.model_scores:_ask", 3, after=True),
     "before the end is said": Point(EMIT, when=said("Finished")),
-    "while a checkpoint is loaded": Point(f"{ML}.state:load_optimizer"),
+    "while a checkpoint is loaded": Point(f"{ML}.adamw:AdapterAdamW.restore"),
 }
 IMPORTED: Final = ("tunery.ml.fine_tuning", "transformers.models.llama.modeling_llama")
 # What the agent had not stored yet is not named to the next attempt.

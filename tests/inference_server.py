@@ -28,25 +28,20 @@ END: Final = 2  # the token that ends an answer
 
 @dataclass
 class InferenceServer:
-    """A server of one base model.
-
-    root: what it says of the base model's folder; None: its path
-    adapters: folders by name; gone when it starts again
-    key: which requests must have; None: any
-    requests: routes with their bodies, in order
-    abandoned: answers that their clients left
-    """
+    """A server of one base model."""
 
     base: Path
     writer: Writer
     kind: Literal["vllm", "sglang"] = "vllm"
-    root: str | None = None
-    key: str | None = None
+    root: str | None = None  # what it says of the base model's folder; None: its path
+    key: str | None = None  # which requests must have; None: any
     context_length: int | None = 512
     url: str = ""
+    # folders by name; gone when it starts again
     adapters: dict[str, str] = field(default_factory=dict)
+    # routes with their bodies, in order
     requests: list[tuple[str, Any]] = field(default_factory=list)
-    abandoned: int = 0
+    abandoned: int = 0  # answers that their clients left
 
     def __post_init__(self) -> None:
         self._tokenizer = Tokenizer.from_file(str(self.base / "tokenizer.json"))

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from schemas.topics import NODE_PREFIX, Stream
-from tunery.local import Stack
+from schemas.streams import NODE_PREFIX, Stream
+from schemas.topics import STREAMS
+from tunery.local.stack import Stack
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.bus.sender import Sender
 
@@ -12,4 +13,4 @@ def peer_of(stack: Stack, log: Log, stream: Stream, body: Any, node_id: str = ""
     """The sender of a service that may send this command, or of a node where nodes do."""
     services = [permit.sender for permit in stream.permits if type(body) in permit.commands]
     principal = f"{NODE_PREFIX}{node_id}" if services == ["trainer"] else services[0]
-    return Sender(log, keys=stack.settings.keys.sender_keys(principal))
+    return Sender(log, STREAMS, keys=stack.settings.keys.sender_keys(principal))

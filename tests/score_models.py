@@ -13,7 +13,7 @@ from typing import Any, Final
 from services.trainer.effect.scores import ScoreRelay
 from tests.http_server import answering
 from tunery.graders.grader import parse
-from tunery.runtime.chat_endpoint import ChatEndpoint
+from tunery.platform.chat_endpoint import ChatEndpoint
 
 KEY: Final = "key-of-the-operator"
 STARTS_S_MAX: Final = 60
@@ -38,17 +38,12 @@ def said(content: str, **message: str) -> Reply:
 
 @dataclass
 class Judge:
-    """A server of OpenAI's form.
+    """A server of OpenAI's form."""
 
-    reply: to the last message of a question
-    asked: the bodies of all questions
-    keys: what came as authorization
-    """
-
-    reply: Callable[[str], Reply]
+    reply: Callable[[str], Reply]  # to the last message of a question
     url: str = ""
-    asked: list[dict[str, Any]] = field(default_factory=list)
-    keys: set[str] = field(default_factory=set)
+    asked: list[dict[str, Any]] = field(default_factory=list)  # the bodies of all questions
+    keys: set[str] = field(default_factory=set)  # what came as authorization
 
     @property
     def texts(self) -> list[str]:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tunery.local import SERVERS, SERVICES
 from tunery.local.processes import stop_orphans
 from tunery.local.settings import KAFKA_LOGIN, REPLACED_BY, S3_NEEDS
+from tunery.local.stack import SERVERS, SERVICES
 
 PREFIX: Final = "tunery-test-"
 ELSEWHERE: Final = "TUNERY_TEST_ELSEWHERE"  # set: servers are those that the environment names

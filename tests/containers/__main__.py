@@ -14,9 +14,9 @@ from tests.stacks import ELSEWHERE
 
 #: what asks servers alone, and neither stops them nor logs in as one of several accounts
 TESTS: Final = (
-    "tests/integration/tunery/runtime/blobs",
-    "tests/integration/tunery/runtime/bus/test_kafka.py",
-    "tests/integration/tunery/runtime/store/test_postgres.py",
+    "tests/integration/tunery/platform/blobs",
+    "tests/integration/tunery/platform/bus/test_kafka.py",
+    "tests/integration/tunery/platform/store/test_postgres.py",
     "tests/integration/services/gateway/test_rates.py",
     "tests/integration/services/billing/test_ledger.py",
 )

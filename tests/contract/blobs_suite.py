@@ -180,4 +180,5 @@ class BlobsSuite:
         assert removed >= len(gone)
         assert [await blobs.exists(key) for key in (*kept, *gone)] == [True] * 2 + [False] * 3
         assert await blobs.delete_below(f"{tenant}/", but=f"{tenant}/exports/") == 0
+        assert await blobs.delete_below(f"{tenant}/") == 1
         await unfinished.abort()

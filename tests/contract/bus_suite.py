@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from schemas.topics import FOREVER, MESSAGE_BYTES_MAX, PARTITIONS, Topic
+from schemas.streams import FOREVER, MESSAGE_BYTES_MAX, PARTITIONS, Topic
 from tunery.runtime.bus.abstract import (
     Commit,
     Log,
@@ -17,7 +17,7 @@ from tunery.runtime.bus.abstract import (
 )
 from tunery.runtime.bus.partitioner import partition_of
 
-WAIT_MS = 10_000
+WAIT_MS = 60_000
 
 
 async def fresh_topic(log: Log) -> str:
@@ -57,6 +57,7 @@ class BusSuite:
         assert records[0].key == b"k"
         assert records[0].timestamp == first.timestamp > 1_600_000_000_000
         assert await log.bounds(topic, 3) == (0, 100)
+        assert await log.ends(topic, (3, 5, 7)) == {3: 100, 5: 0, 7: 0}
 
     async def test_a_key_goes_to_its_partition_unless_one_is_named(self, log: Log) -> None:
         topic = await fresh_topic(log)
@@ -91,7 +92,7 @@ class BusSuite:
         await asyncio.sleep(0.3)  # the reader is busy with the first
         await take(reader, 1)
         await log.send(topic, b"k", b"2", 0)
-        assert [record.value for record in await reader.poll(2_000, 10)] == [b"2"]
+        assert [record.value for record in await reader.poll(WAIT_MS, 10)] == [b"2"]
         await reader.close()
 
     async def test_a_position_beyond_the_end_is_out_of_range(self, log: Log) -> None:

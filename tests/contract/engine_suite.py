@@ -16,8 +16,9 @@ from typing import Any
 import httpx
 from msgspec.structs import replace
 
-from schemas.model import GLOBAL, AddBase, Base
-from schemas.topics import MODEL, PARTITIONS
+from schemas.model import AddBase, Base
+from schemas.streams import GLOBAL, PARTITIONS
+from schemas.topics import MODEL
 from schemas.training import BlobFile
 from services.engine.app import driver_of
 from services.engine.host import EngineHost
@@ -36,8 +37,8 @@ from tests.unit.services.gateway.models.test_routes import version
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 TINY = "tiny"
 CONTEXT_TOKENS = 256
-ANSWER_S_MAX = 120
-LOADED_S_MAX = 240
+ANSWER_S_MAX = 480
+LOADED_S_MAX = 480
 POLL_S = 0.05
 UNAVAILABLE = 503
 ANSWER = {"id", "object", "created", "model", "choices", "usage", "system_fingerprint"}
@@ -47,18 +48,14 @@ TOKEN = {"token", "logprob", "bytes", "top_logprobs"}
 
 @dataclass
 class AskedEngine:
-    """A gateway with an engine. owner: the tenant of both versions; other: another tenant.
-
-    tuned, broken: versions, the second of which has weights that are none
-    of_base, of_tuned: what transformers answers to ASKED
-    """
+    """A gateway with an engine. owner: the tenant of both versions; other: another tenant."""
 
     plane: ControlPlane
     owner: httpx.AsyncClient
     other: httpx.AsyncClient
-    tuned: str
+    tuned: str  # tuned, broken: versions, the second of which has weights that are none
     broken: str
-    of_base: str
+    of_base: str  # of_base, of_tuned: what transformers answers to ASKED
     of_tuned: str
     host: EngineHost
     running: "asyncio.Task[None]"

@@ -4,8 +4,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from schemas.sealed import REDACTED, Sealed
-from tunery.runtime.seal.abstract import KEY_BYTES, KeyDestroyed, KeyStore, SealBroken
-from tunery.runtime.seal.sealer import Sealer
+from tunery.platform.seal.abstract import KEY_BYTES, KeyDestroyed, KeyStore, SealBroken
+from tunery.platform.seal.sealer import Sealer
 
 
 class KeyStoreSuite:

@@ -3,7 +3,7 @@
 from uuid import uuid4
 
 from services.gateway.ports import Rates
-from services.gateway.web.token_bucket import MINUTE_US
+from services.gateway.web.domain.token_bucket import MINUTE_US
 
 
 class RatesSuite:

@@ -247,12 +247,12 @@ class StoreSuite:
         await store.ensure(TABLES)
         await commit(store, 0, 1, todo("t"))
         await catch_up(store)
-        (first,) = await store.lease_rows("scan", 5, 100)
-        assert await store.lease_rows("scan", 5, 100) == []
-        assert await store.renew(first, 300)
-        await asyncio.sleep(0.15)
-        assert await store.lease_rows("scan", 5, 100) == []
-        await asyncio.sleep(0.25)
+        (first,) = await store.lease_rows("scan", 5, 300)
+        assert await store.renew(first, 60_000)
+        await asyncio.sleep(0.4)
+        assert await store.lease_rows("scan", 5, 300) == []
+        assert await store.renew(first, 50)
+        await asyncio.sleep(0.1)
         (second,) = await store.lease_rows("scan", 5, 10_000)
         assert second.try_number == 2
         assert not await store.renew(first, 10_000)
@@ -314,9 +314,9 @@ class StoreSuite:
         await commit(store, 0, 1, todo("t"))
         await catch_up(store)
         (first,) = await store.lease_rows("scan", 1, 10_000)
-        await store.release(first, 150, "it \0 broke")
+        await store.release(first, 1_000, "it \0 broke")
         assert await store.lease_rows("scan", 1, 10_000) == []
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(1.1)
         (second,) = await store.lease_rows("scan", 1, 10_000)
         assert second.try_number == 2
         assert second.failure is not None
@@ -324,6 +324,22 @@ class StoreSuite:
         await store.release(second, 0, counts=False)
         (third,) = await store.lease_rows("scan", 1, 10_000)
         assert third.try_number == 2
+
+    async def test_review2_e3_rows_released_at_one_moment_keep_what_each_was_given(
+        self, store: Store
+    ) -> None:
+        await store.ensure(TABLES)
+        await commit(store, 0, 1, *(todo(name) for name in "abc"))
+        await catch_up(store)
+        first, second, third = await store.lease_rows("scan", 3, 10_000)
+        await asyncio.gather(
+            store.release(first, 0, "it broke"),
+            store.release(second, 60_000),
+            store.release(third, 0, counts=False),
+        )
+        rows = await store.lease_rows("scan", 3, 10_000)
+        tries = {row.id: (row.try_number, row.failure) for row in rows}
+        assert tries == {first.id: (2, "it broke"), third.id: (1, None)}
 
     async def test_done_and_finish_remove_the_row(self, store: Store) -> None:
         await store.ensure(TABLES)
@@ -376,7 +392,7 @@ class StoreSuite:
             await commit(
                 store, 0, 1, todo("t"), todo("u"), command_results=command_results, notices=("n",)
             )
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await done.wait()
         assert sorted(notices) == [
             ("command_results", "c1"),

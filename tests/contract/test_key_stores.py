@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.contract.key_store_suite import KeyStoreSuite
-from tunery.runtime.seal.abstract import KeyStore
-from tunery.runtime.seal.directory import DirectoryKeyStore
-from tunery.runtime.seal.memory import MemoryKeyStore
-from tunery.runtime.seal.roots import Roots, create_root
+from tunery.platform.seal.abstract import KeyStore
+from tunery.platform.seal.directory import DirectoryKeyStore
+from tunery.platform.seal.memory import MemoryKeyStore
+from tunery.platform.seal.roots import Roots, create_root
 
 
 class TestMemoryKeyStore(KeyStoreSuite):

@@ -1,6 +1,6 @@
 import pytest_asyncio
 
-from services.gateway.ports import Views
+from services.gateway.views.ports import Views
 from services.gateway.views.reading import views_of
 from tests.contract.views_suite import ViewsSuite, fill
 from tunery.runtime.store.memory import MemoryStore

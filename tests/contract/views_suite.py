@@ -4,9 +4,9 @@ from typing import Any, Final
 
 from schemas.sealed import Sealed
 from schemas.units import Ms
-from services.gateway.files.tables import FILES, FileRow
-from services.gateway.ports import Buckets, Cursor, IntRange, Views
-from services.gateway.projection import DDL, TABLES, VERSION
+from services.gateway.views.ports import Buckets, Cursor, IntRange, Views
+from services.gateway.views.projections.journals import DDL, TABLES, VERSION
+from services.gateway.views.tables.files import FILES, FileRow
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import RowBatch, Store, Tables
 

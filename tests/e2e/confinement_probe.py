@@ -60,12 +60,12 @@ def probe() -> dict[str, str]:
 
 def main() -> None:
     """Probe where this is a process that reads what tenants upload, and keep what was said."""
-    modules = ("tunery.ml.train", "tunery.ml.rank_processes", "tunery.ml.score")
+    modules = ("tunery.ml.train_and_score", "tunery.ml.train", "tunery.ml.score")
     module = next((name for name in modules if name in sys.orig_argv), None)
     if "tunery.confinement.fork_server" in sys.orig_argv:
         sys.addaudithook(probe_worker)
     elif module is not None and "tunery.confinement.enter" not in " ".join(sys.orig_argv):
-        keep(module)
+        keep("rank" if "RANK" in os.environ else module)
 
 
 def probe_worker(event: str, arguments: tuple[object, ...]) -> None:

@@ -19,7 +19,8 @@ import msgspec
 
 from schemas.account import Limits
 from schemas.job import CancelJob
-from schemas.topics import PARTITIONS, TOPICS
+from schemas.streams import PARTITIONS
+from schemas.topics import STREAMS, TOPICS
 from services.billing.adapters.ledger import read_rows
 from services.billing.adapters.prices import read_books
 from services.scheduler.app import POOLS
@@ -32,16 +33,15 @@ from tunery.billing.lines import select_usage
 from tunery.billing.periods import BillShare, period
 from tunery.cli.demo.receiver import Receiver, receiving
 from tunery.cli.replay import verify as verification
-from tunery.local import SERVICES, Stack, stack
 from tunery.local.paths import DataDir
 from tunery.local.postgres import provide_database
 from tunery.local.settings import Settings
-from tunery.local.stack import AGENT, ServiceSpec
-from tunery.runtime.bus.kafka import KafkaLog
+from tunery.local.stack import AGENT, SERVICES, ServiceSpec, Stack, stack
+from tunery.platform.bus.kafka import KafkaLog
+from tunery.platform.connections import patient
+from tunery.platform.seal.directory import DirectoryKeyStore
+from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.connections import patient
-from tunery.runtime.seal.directory import DirectoryKeyStore
-from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.tools.verify import replay_stream
 
 CONTROL_PLANE: Final = tuple(
@@ -51,9 +51,9 @@ CONTROL_PLANE: Final = tuple(
 )
 TENANT: Final = tenants(SIZE.tenants)[0]
 POLL_S: Final = 0.5
-BUILD_S_MAX: Final = 180.0
+BUILD_S_MAX: Final = 240.0
 SETTLED_S_MAX: Final = (
-    90.0  # owners publish state hashes only when idle; a busy machine is idle late
+    240.0  # owners publish state hashes only when idle; a busy machine is idle late
 )
 QUIET_S: Final = 3.0  # many times what a due delivery takes
 JOBS: Final = """
@@ -168,7 +168,7 @@ class Story:
     async def one_more_webhook(self, job_id: str) -> None:
         """Submit a job that ends at once, and wait for its one webhook."""
         before = len(self.receiver.received)
-        sender = Sender(self.log, keys=self.running.settings.keys.sender_keys("gateway"))
+        sender = Sender(self.log, STREAMS, keys=self.running.settings.keys.sender_keys("gateway"))
         unknown = submit(job_id, None, training_file=job_id)
         for body in (unknown, CancelJob(job_id=job_id)):
             await sender.send("job", TENANT, TENANT, body)

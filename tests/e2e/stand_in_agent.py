@@ -14,7 +14,7 @@ from services.trainer.effect.evaluation import Evaluation
 from services.trainer.effect.training import Training
 from services.trainer.settings import STOP_MS_MAX
 from tests.e2e import stand_in_process
-from tunery.runtime.hosts.process import main
+from tunery.platform.process import main
 
 if __name__ == "__main__":
     Training.module = Evaluation.module = stand_in_process.__name__

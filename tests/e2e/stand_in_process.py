@@ -46,6 +46,7 @@ Story: TypeAlias = Literal[
     "endless",  # it trains until it is told to stop, and writes a checkpoint then
     "stubborn",  # the same, without that checkpoint
     "spiking",  # endless, and its loss jumps
+    "nothing_learnt",  # it fails, as its tenant has asked for
 ]
 STORIES: Final[tuple[Story, ...]] = get_args(Story)  # the seed of a job is an index
 STEP_S: Final = 0.1
@@ -107,7 +108,7 @@ def train(process: Stand, spec: TrainSpec) -> ExitCode:
         if step < FAILING_STEP:
             continue
         match story:
-            case "oom" | "divergence" | "bad_data" | "user" | "platform":
+            case "oom" | "divergence" | "bad_data" | "user" | "platform" | "nothing_learnt":
                 return fail(process, story)
             case "unjudged" | "unpublished":
                 return finish(process, spec, story, step)

@@ -20,18 +20,18 @@ from safetensors.torch import load_file, save_file
 from tests.bases import tiny_base
 from tests.stacks import sweep, temporary_data_dir
 from tunery.cli.demo.receiver import Receiver, receiving
-from tunery.local import SERVICES, Stack, initial_setup, stack
+from tunery.local import initial_setup
 from tunery.local.paths import DataDir
-from tunery.local.stack import AGENT, ServiceSpec
+from tunery.local.stack import AGENT, SERVICES, ServiceSpec, Stack, stack
 
 TINY: Final = "tiny"
 OVERFLOWING: Final = "overflowing"
-REQUEST_S_MAX: Final = 30.0
-OUTAGE_S_MAX: Final = 90.0
-VALIDATION_S_MAX: Final = 90.0
-JOB_S_MAX: Final = 420.0
-BILL_S_MAX: Final = 60.0
-COMMAND_S_MAX: Final = 120
+REQUEST_S_MAX: Final = 120.0
+OUTAGE_S_MAX: Final = 240.0
+VALIDATION_S_MAX: Final = 240.0
+JOB_S_MAX: Final = 600.0
+BILL_S_MAX: Final = 180.0
+COMMAND_S_MAX: Final = 240
 POLL_S: Final = 0.2
 ROWS: Final = 48
 AGENT_A: Final = ServiceSpec("agent-a", module="services.trainer", env={"TUNERY_NODE_ID": "a"})
@@ -243,6 +243,15 @@ class RunningStack(Tenant):
 
     stack: Stack
     receiver: Receiver
+
+
+def rank_of(pid: int) -> int | None:
+    """The number of a rank by what its agent told it; None: it is no rank, or has ended."""
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    return next((int(each[5:]) for each in entries if each.startswith(b"RANK=")), None)
 
 
 def training(job: Json) -> bool:

@@ -36,23 +36,23 @@ from tests.e2e.stories import (
 )
 from tunery.local import processes
 from tunery.local.stack import ServiceSpec
+from tunery.platform.blobs.encrypted import SUFFIX, EncryptedBlobs
+from tunery.platform.blobs.path_keys import TenantPathKeys
+from tunery.platform.blobs.s3 import S3Blobs, S3Settings, connect
+from tunery.platform.bus.kafka import KafkaLog
+from tunery.platform.node_settings import halves_of
+from tunery.platform.seal.directory import DirectoryKeyStore
+from tunery.platform.seal.roots import Roots
 from tunery.runtime.blobs.abstract import blob_key
-from tunery.runtime.blobs.encrypted import SUFFIX, EncryptedBlobs
-from tunery.runtime.blobs.path_keys import TenantPathKeys
-from tunery.runtime.blobs.s3 import S3Blobs, S3Settings, connect
-from tunery.runtime.bus.kafka import KafkaLog
-from tunery.runtime.node_settings import halves_of
-from tunery.runtime.seal.directory import DirectoryKeyStore
-from tunery.runtime.seal.roots import Roots
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 KILLED: Final = ("scheduler", "billing", "ingest", "eval", "notifier", "registry", "gateway")
 KILL_PAUSE_S: Final = 1.5
-CHILD_S_MAX: Final = 60.0
+CHILD_S_MAX: Final = 180.0
 ROWS: Final = 12
 FILE_BYTES_TOO_LARGE: Final = 1_000_000
-IDLE_MS_MAX: Final = 15_000  # far more than a step takes here, even beside a paused server
+IDLE_MS_MAX: Final = 60_000  # far more than a step takes here, even beside a paused server
 JSON: Final = {"content-type": "application/json"}
 AGENT: Final = AGENT_A.name
 ENROLLED: Final = "enrolled"
@@ -236,7 +236,8 @@ async def test_a_damaged_checkpoint_is_skipped(home: RunningStack) -> None:
     job_id = await home.submit(n_epochs=40)
     await home.with_checkpoint(job_id)
     home.stack.kill(AGENT, tree=True, restart=False)
-    await asyncio.sleep(1)  # until reports in flight have arrived
+    # its reports have arrived once its node is lost: they are before that in the same journal
+    await home.api.job(job_id, lambda state: state["phase"] != "running")
     listed = (await home.api.get(f"/fine_tuning/jobs/{job_id}/checkpoints"))["data"]
     newest, older = listed[0], listed[1]
     await damage_checkpoint(home, job_id, newest["manifest_sha256"])

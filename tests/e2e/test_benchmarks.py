@@ -14,7 +14,7 @@ from tests.unit.tunery.data.importing import published
 from tunery.data.importing.formats import import_task
 from tunery.local.stack import ServiceSpec
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 ITEMS: Final = 240
 LOOKED_AT: Final = 4_000  # a look at 1,000, which hardly ever decides, and one at all of them
@@ -89,6 +89,6 @@ async def test_gate_looks_again_at_a_benchmark_whose_first_part_decides_nothing(
     assert result["items"] == LOOKED_AT
     assert job["gate"]["look"]["number"] == 2
     looks = [text for text in await home.api.messages(job["id"]) if text.startswith("Look ")]
-    assert looks == ["Look 1 of the gate, at 1,249 items, decides nothing: it asks more"]
+    assert looks == ["Look 1 of the gate, at 1,249 items: undecided, more are asked"]
     cost = await home.bill(job["id"])
     assert {line["attempt"] for line in cost["lines"]} == {1, 2, 3}, "one training, two looks"

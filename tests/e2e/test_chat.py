@@ -17,7 +17,7 @@ from tests.e2e.stories import POLL_S, TINY, Api, RunningStack, running_stack, tu
 pytestmark = pytest.mark.train
 
 ASKED: list[Any] = [{"role": "user", "content": "What is 3 plus 6?"}]
-LOADED_S_MAX = 240.0
+LOADED_S_MAX = 480.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -18,19 +18,22 @@ import pytest
 import pytest_asyncio
 
 from tests.bases import tiny_base
-from tests.e2e.stories import Json, RunningStack, replayed, rows, running_stack, training
+from tests.e2e.stories import Json, RunningStack, rank_of, replayed, rows, running_stack, training
 from tunery.local import processes
 from tunery.local.stack import ServiceSpec
 
-pytestmark = [pytest.mark.security, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.security, pytest.mark.timeout(900)]
 
 REFUSALS: Final = ("PermissionError", "BlockingIOError")
+NO_LISTENER: Final = ("ConnectionRefusedError", "OSError")
 AGENT: Final = "agent-a"
 PROBE: Final = Path(__file__).with_name("confinement_probe.py")
-MODULES: Final = ("tunery.ml.train", "tunery.ml.score", "services.ingest.adapters.worker")
-RANK: Final = "tunery.ml.rank_processes"
+MODULES: Final = ("tunery.ml.train_and_score", "services.ingest.adapters.worker")
+SCORE: Final = "tunery.ml.score"  # after a training of several ranks
+RANK: Final = "rank"
+OF_RANKS: Final = frozenset({"datagram", "local socket"})  # in a network with nobody but ranks
 SLOTS: Final = 2
-MOMENT_MS: Final = 1_000
+MOMENT_MS: Final = 15_000  # or a third of an attempt, where the machine is slow
 POLL_S: Final = 0.05
 
 
@@ -102,16 +105,23 @@ async def test_security_h1_from_inside_a_real_training_nothing_is_reached(
         collecting.cancel()
     for module in MODULES:
         assert_nothing_was_reached(probed.said[module], module)
+    started = logged(probed.home, job, "attempt.process_started")
+    pids = {entry["pid"] for entry in started}
+    assert (len(started), len(pids)) == (2, 1), "the training went on as the evaluation"
 
 
-def assert_nothing_was_reached(said: dict[str, str], module: str) -> None:
+def assert_nothing_was_reached(
+    said: dict[str, str], module: str, opened: frozenset[str] = frozenset()
+) -> None:
+    """Assert that no attempt succeeded but to open these sockets, in a network of its own."""
     facts = {name: said.pop(name) for name in ("NoNewPrivs", "Seccomp", "CapEff", "CapBnd")}
     assert facts["NoNewPrivs"] == "1", module
     assert facts["Seccomp"] == "2", module
     assert int(facts["CapEff"], 16) == int(facts["CapBnd"], 16) == 0, module
     assert (said.pop("core"), int(said.pop("files")) <= 4_096) == ("0", True)
-    reached = {name: text for name, text in said.items() if text not in REFUSALS}
-    assert reached == {}, module
+    refusals = (*REFUSALS, *NO_LISTENER) if opened else REFUSALS
+    reached = {name: text for name, text in said.items() if text not in refusals}
+    assert reached.keys() == opened, (module, reached)
     assert len(said) > 20, "it tried"
 
 
@@ -120,7 +130,7 @@ async def test_ranks_on_two_slots_survive_the_loss_of_one_and_are_billed_by_slot
 ) -> None:
     """kill -9 of one rank: the other ends, the attempt names it, and the next one goes on."""
     home, collecting = probed.home, asyncio.create_task(probed.collect())
-    hyper = {"n_epochs": 16, "batch_size": 4}
+    hyper = {"n_epochs": 12, "batch_size": 4}
     method = {"type": "supervised", "supervised": {"hyperparameters": hyper}}
     asked = home.request(method=method, training={"slots": SLOTS})
     plan = await home.api.post("/fine_tuning/jobs/plan", asked)
@@ -133,14 +143,15 @@ async def test_ranks_on_two_slots_survive_the_loss_of_one_and_are_billed_by_slot
         assert len(first) == SLOTS
         os.kill(first[1], signal.SIGKILL)
         resumed = await home.api.job(job_id, lambda job: job["attempt"] == 2 and training(job))
+        job = await home.api.ended(job_id)
     finally:
         collecting.cancel()
     assert not any(Path(f"/proc/{pid}").exists() for pid in first.values())
     assert resumed["progress"]["resumed_from_step"] >= newest["step_number"]
     said = "\n".join(await home.api.messages(job_id))
     assert f"rank 1 of {SLOTS} (process {first[1]}) was killed by SIGKILL after step" in said
-    assert_nothing_was_reached(probed.said[RANK], RANK)
-    job = await home.api.ended(job_id)
+    assert_nothing_was_reached(probed.said[RANK], RANK, OF_RANKS)
+    assert_nothing_was_reached(probed.said[SCORE], SCORE)
     assert job["attempt"] == 3, "two to train, one to evaluate"
     bill = await home.bill(job_id)
     assert bill["credited_gpu_ms"] > 0
@@ -159,29 +170,29 @@ def assert_billed_by_slots(
     for attempt, slots in slots_of.items():
         assert used[attempt] % slots == 0
         # at most what lies between two records on the log, which take a moment to get there
-        assert 0 <= elapsed[attempt] - used[attempt] // slots < MOMENT_MS
+        moment = max(MOMENT_MS, elapsed[attempt] // 3)
+        assert used[attempt] > 0
+        assert 0 <= elapsed[attempt] - used[attempt] // slots < moment
 
 
 def elapsed_ms_by_attempt(home: RunningStack, job_id: str) -> dict[int, int]:
     """What the agent says."""
-    lines = (home.stack.folders.logs / f"{AGENT}.log").read_text().splitlines()
-    entries = [json.loads(line) for line in lines if '"attempt.ended"' in line and job_id in line]
+    entries = logged(home, job_id, "attempt.ended")
     return {entry["attempt"]: entry["elapsed_ms"] for entry in entries}
+
+
+def logged(home: RunningStack, job_id: str, event: str) -> list[Json]:
+    """The agent's log lines of a kind about a job."""
+    lines = (home.stack.folders.logs / f"{AGENT}.log").read_text().splitlines()
+    return [json.loads(line) for line in lines if f'"{event}"' in line and job_id in line]
 
 
 def ranks_of(home: RunningStack) -> dict[int, int]:
     """Process ids of the ranks that run on the node, by their numbers."""
     agent = home.stack.supervisor.pid(AGENT)
     assert agent is not None
-    words = {
-        pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-        for pid in processes.descendants(agent)
-    }
-    return {
-        int(command[command.index(RANK) + 2]): pid
-        for pid, command in words.items()
-        if RANK in command
-    }
+    below = processes.descendants(agent)
+    return {rank: pid for pid in below if (rank := rank_of(pid)) is not None}
 
 
 async def test_security_l4_folders_of_leases_are_their_owners(probed: Probed) -> None:

@@ -1,6 +1,6 @@
 """`tunery demo` with the real base model: every claim that it makes must hold.
 
-It takes ten minutes of two cores, so `make soak` runs it; `make demo` is the same by hand. The
+It takes minutes of two cores, so `make soak` runs it; `make demo` is the same by hand. The
 tests beside it go through each of its steps with a tiny model.
 """
 

@@ -13,7 +13,7 @@ from tests.score_models import KEY, Judge, Reply, judging, said
 from tests.unit.services.trainer.effect.test_judging import PAIRS
 from tunery.local.stack import ServiceSpec
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 ROWS: Final = 24
 

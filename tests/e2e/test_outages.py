@@ -10,7 +10,7 @@ import pytest_asyncio
 from tests.e2e.outages import REFUSED, SharedStack, Way, live_through
 from tests.e2e.stories import RunningStack
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 SERVERS: Final = ("postgres", "kafka", "s3", "valkey")
 WAYS: Final[tuple[Way, ...]] = ("paused", "cut off")

@@ -27,8 +27,8 @@ from tunery.local.paths import DataDir
 from tunery.local.postgres import dsn
 from tunery.local.stack import SERVERS, SERVICES
 
-pytestmark = pytest.mark.timeout(600)
-DEATH_MS_MAX = 5_000
+pytestmark = pytest.mark.timeout(900)
+DEATH_MS_MAX = 60_000
 
 
 @pytest_asyncio.fixture(loop_scope="session")

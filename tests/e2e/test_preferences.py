@@ -15,7 +15,7 @@ from tests.score_models import KEY, Judge, judging, likes
 from tests.unit.tunery.ml.test_model_scores import JUDGE
 from tunery.local.stack import ServiceSpec
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 PAIRS: Final = 40
 SLOTS: Final = 2

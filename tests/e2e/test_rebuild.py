@@ -5,7 +5,7 @@ import pytest
 from tests.e2e.rebuilding import rebuild
 from tests.stacks import sweep, temporary_data_dir
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 JOBS = 100
 
 

@@ -19,7 +19,7 @@ from tunery.billing.lines import CREDIT_OF_CAUSE
 from tunery.local.stack import ServiceSpec
 from tunery.plan.refunds import ATTEMPTS, JOBS
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 AGENT: Final = "agent-stand-in"
 STAND_IN: Final = ServiceSpec(
@@ -64,6 +64,7 @@ FAILING: Final = (
     Row("divergence", errors.DIVERGED, frozenset(), free=False),
     Row("bad_data", errors.BAD_DATA, frozenset(), free=False),
     Row("user", errors.USER_ERROR, frozenset(), free=False),
+    Row("nothing_learnt", errors.NOTHING_LEARNT, frozenset(), free=False),
 )
 
 
@@ -201,4 +202,5 @@ def test_money_a2_every_row_of_the_table_is_among_these_tests() -> None:
     }
     here = {row.story for row in FAILING} | {"tenant", "lost", "preempted"}
     assert {*ATTEMPTS} - elsewhere <= here
-    assert {*JOBS} <= {row.code for row in FAILING}
+    # a hold that is used up takes hours: tests/simulation, and test_review2_m10_…
+    assert {*JOBS} - {errors.BUDGET_EXHAUSTED} <= {row.code for row in FAILING}

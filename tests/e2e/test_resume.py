@@ -34,7 +34,7 @@ STEPS = ROWS // ROWS_PER_STEP * EPOCHS
 CHECKPOINT_EVERY = 3
 KILLS = 3
 PROMPT, ITEM = 5, b'{"word": "eeeeeeee"}'
-RUN_S_MAX = 300  # a shared machine may be slow; alone it takes about 10 s
+RUN_S_MAX = 600  # a shared machine may be slow; alone it takes about 10 s
 
 Event = dict[str, Any]
 

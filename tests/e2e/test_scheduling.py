@@ -18,7 +18,7 @@ from tests.e2e.stand_in_process import STORIES, Story
 from tests.e2e.stories import Api, Json, Tenant, client, rows, running_stack, tunery
 from tunery.local.stack import ServiceSpec
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 AGENTS: Final = tuple(
     ServiceSpec(

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]
 
 AGENT_B = ServiceSpec("agent-b", module="services.trainer", env={"TUNERY_NODE_ID": "b"})
 ASKED: list[Any] = [{"role": "user", "content": "What is 3 plus 6?"}]
-READY_S_MAX = 240.0
+READY_S_MAX = 480.0
 USERS = [f"user-{number}" for number in range(12)]
 
 

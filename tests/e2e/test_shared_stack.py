@@ -7,7 +7,7 @@ import pytest
 from tests.e2e import outages
 from tests.e2e.outages import SharedStack, is_ready
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(300)]  # of the tests themselves
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]  # of the tests themselves
 
 BROKEN_S_MAX: Final = 2.0  # for which a stack that is broken is asked whether it is ready
 BROKEN: Final = ("scheduler", "gateway", "kafka")

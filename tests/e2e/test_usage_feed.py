@@ -26,7 +26,7 @@ from tunery.cli.demo.receiver import Received
 from tunery.local.postgres import dsn
 from tunery.local.stack import EXPORTER, ServiceSpec
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 STAND_IN: Final = ServiceSpec(
     "agent-stand-in", module=stand_in_agent.__name__, env={"TUNERY_NODE_ID": "stand-in"}
@@ -34,7 +34,7 @@ STAND_IN: Final = ServiceSpec(
 EXPORTS: Final = ServiceSpec(EXPORTER, env={"TUNERY_EXPORTER_EVERY_MS": "500"})
 ANOMALY: Final = "fine_tuning.job.anomaly"
 HOUR_S: Final = 3_600
-DELIVERY_S_MAX: Final = 60.0
+DELIVERY_S_MAX: Final = 180.0
 #: panels without rows here: no month has ended, no budget is set, no model answers
 EMPTY: Final = ("Invoices of closed months", "Invoices", "Budgets", "Tokens of answers")
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Final
 
 from schemas.access import ACCESS, OBJECTS, READER, REPORTS, ObjectAccess
-from tunery.runtime.store.reports import reports_of
-from tunery.runtime.store.roles import role_of
+from tunery.platform.store.reports import reports_of
+from tunery.platform.store.roles import role_of
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "access.md"
 HEAD: Final = """\

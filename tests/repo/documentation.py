@@ -22,6 +22,7 @@ FILE_MENTION: Final = re.compile(r"[\w/]+\.py\b")
 TABLE_ROW: Final = re.compile(r"^ *`?([a-z_]\w*)(?:\.py|/)?`? {2,}\S", re.MULTILINE)
 #: `JobEndedV2` and `JobEnded.v2` are versions of a message that may not be there yet
 VERSION: Final = re.compile(r"(?<=[a-z])(V|\.v)\d+$")
+GROUPED: Final = ("schemas", "tunery/cli", "tunery/ml")
 ENVIRONMENT: Final = re.compile(r"TUNERY_[A-Z_]+")
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Documented: TypeAlias = ast.Module | ast.ClassDef | Function
@@ -149,22 +150,21 @@ def docstring_constants(file: SourceFile) -> Iterator[ast.expr]:
 
 
 def check_maps(tree: Tree) -> Iterator[Violation]:
-    """The map of a folder names each of its Python files and folders, and no other.
+    """Each file says what it is; `python -m tests.repo.outline FOLDER` prints a folder's files.
 
-    The map is the docstring of `__init__.py` together with the folder's README.
+    The docstring of `__init__.py` together with the folder's README names no file that is not
+    there; in folders of `GROUPED`, where it puts files into groups, it names each one.
     """
     folders: dict[str, set[str]] = defaultdict(set)
     for file in tree.files(SOURCES):
         for depth in range(1, len(file.parts)):
             folders["/".join(file.parts[:depth])].add(file.parts[depth].removesuffix(".py"))
+        if file.stem != "__main__" and file.text.strip() and not ast.get_docstring(file.module):
+            yield file.violation(file.module, "the file does not say what it is")
     for folder, names in sorted(folders.items()):
-        wanted = names - {"__init__", "__main__"}
-        text = map_of(tree, folder)
-        if not wanted or (len(wanted) == 1 and not text):
-            continue
-        path = f"{folder}/__init__.py"
-        mentioned = set(WORD.findall(text))
-        for name in sorted(wanted - mentioned):
+        path, text = f"{folder}/__init__.py", map_of(tree, folder)
+        wanted = names - {"__init__", "__main__"} if folder in GROUPED else set()
+        for name in sorted(wanted - set(WORD.findall(text))):
             yield Violation(path, 1, f"the map of {folder} does not name `{name}`")
         for name in sorted(claimed_files(text)):
             if not exists(tree.root, folder, name):

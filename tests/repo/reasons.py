@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from string import Formatter
 from typing import Any, Final
 
-from services.gateway.web import refusals, wording
+from services.gateway import refusals, wording
 from tests.repo.tree import SOURCES, SourceFile, Tree, Violation
 
 #: bases of what is on a log
@@ -35,8 +35,8 @@ ALL_USED: Final = ("refusing", "rejecting", "failing", "judging", "_parameter_re
 WHERE_NOT: Final = frozenset(
     {
         "schemas/reasons.py",
-        "services/gateway/web/refusals.py",
-        "services/gateway/web/wording.py",
+        "services/gateway/refusals.py",
+        "services/gateway/wording.py",
     }
 )
 

@@ -5,37 +5,27 @@ from pathlib import Path
 from typing import Any, Final
 
 from schemas.units import PPM
-from services.gateway.jobs.mixtures import (
+from services.gateway.jobs.domain.mixtures import (
     MIXTURE_FILES_MAX,
     WEIGHT,
     WEIGHT_MAX,
     WEIGHT_MIN_PPM,
 )
-from services.gateway.jobs.recipes import GROUP_FIELDS, OF_REQUESTS, Recipe
-from services.gateway.jobs.requested import (
+from services.gateway.jobs.domain.requested import (
     BENCHMARKS_MAX,
-    DROP_MAX,
-    LENGTH_POLICIES,
-    MEASURED_ROWS_MAX,
-    MEASURED_ROWS_MIN,
     PROMPT_CHARACTERS_MAX,
     PROMPTS_MAX,
-    VALIDATION_FRACTION_MAX,
+    SETTINGS,
 )
-from tunery.benchmarks.task import ITEMS_MAX, ITEMS_MIN
+from services.gateway.jobs.recipes import GROUP_FIELDS, OF_REQUESTS, Recipe
 from tunery.measures.declaration import MEASURES_MAX, NAMES
 from tunery.plan.knobs import KNOBS, LAYER, LAYERS_MAX, Knob
-from tunery.plan.micro_batches import RANKS_MAX
 from tunery.work.spec import ALL_LINEAR
 
-FILE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "recipe.schema.json"
+FILE: Final = Path(__file__).resolve().parents[2] / "dist" / "recipe.schema.json"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 #: settings of the groups that are no hyper-parameters
 OTHERS: Final[dict[str, Any]] = {
-    "slots": {"type": "integer", "minimum": 1, "maximum": RANKS_MAX},
-    "length_policy": {"enum": list(LENGTH_POLICIES)},
-    "validation_fraction": {"type": "number", "minimum": 0, "maximum": VALIDATION_FRACTION_MAX},
-    "drop_max": {"type": "number", "minimum": 0, "maximum": DROP_MAX},
     "prompts": {
         "type": "array",
         "items": {"type": "string", "minLength": 1, "maxLength": PROMPT_CHARACTERS_MAX},
@@ -48,20 +38,10 @@ OTHERS: Final[dict[str, Any]] = {
         "minItems": 1,
         "maxItems": MEASURES_MAX,
     },
-    "measured_rows": {
-        "type": "integer",
-        "minimum": MEASURED_ROWS_MIN,
-        "maximum": MEASURED_ROWS_MAX,
-    },
     "benchmarks": {
         "type": "array",
         "items": {"type": "string"},
         "maxItems": BENCHMARKS_MAX,
-    },
-    "benchmark_items": {
-        "type": "integer",
-        "minimum": ITEMS_MIN,
-        "maximum": ITEMS_MAX,
     },
     "mixture": {
         "description": "further files, with how often an epoch sees each of their rows",
@@ -105,11 +85,12 @@ def document() -> str:
 
 
 def _group(group: str) -> dict[str, Any]:
+    knobs = {**KNOBS, **SETTINGS}
     return {
         "type": ["object", "null"],
         "additionalProperties": False,
         "properties": {
-            name: _knob(KNOBS[name]) if name in KNOBS else OTHERS[name]
+            name: _knob(knobs[name]) if name in knobs else OTHERS[name]
             for name in GROUP_FIELDS[group]
         },
     }
@@ -160,4 +141,5 @@ def _values(knob: Knob) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    FILE.parent.mkdir(exist_ok=True)
     FILE.write_text(document(), encoding="utf-8")

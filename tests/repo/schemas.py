@@ -1,12 +1,14 @@
 """JSON Schemas of everything on the log, made from the code: `python -m tests.repo.schemas`.
 
-A file is the promise that its message can be read for ever. So today's schema must accept every
-document that the file accepts, and mean the same by it. That relation is transitive: what held
-from one version of a file to the next holds from the first to the last.
+`schemas/registry.txt` is the promise that each message can be read for ever, with a line for each
+message, type and field. So today's schema must accept every document that the registry accepts, and
+mean the same by it. That relation is transitive: what held from one version of the registry to the
+next holds from the first to the last. Until it existed each message had a file in `schemas/json`.
 """
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,16 +22,19 @@ from msgspec import Struct
 
 from schemas.audit import AuditRecorded
 from schemas.envelope import Claim, Entry, Envelope, Part, versioned
+from schemas.streams import Stream
 from schemas.telemetry import Heartbeat, Telemetry
-from schemas.topics import STREAMS, Stream
+from schemas.topics import STREAMS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-FOLDER: Final = ROOT / "schemas" / "json"
+REGISTRY: Final = Path("schemas") / "registry.txt"
+FILES: Final = "schemas/json"
 FROZEN_BY: Final = "tests/histories/frozen.json"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 REPEATED_MIN: Final = 4
 COMMAND: Final = "python -m tests.repo.schemas"
 DEFINITIONS: Final = "#/$defs/"
+REFERENCES: Final = re.compile(f'"{re.escape(DEFINITIONS)}([^"]+)"')
 TAGS: Final = ("type", "record")  # fields that tell the structs of a union apart
 #: what a text means; what a value must be; bounds, which may only move outwards
 MEANING: Final = ("contentEncoding", "format")
@@ -234,26 +239,77 @@ def problems(promised: Mapping[str, Schema], today: Mapping[str, Schema]) -> Ite
 
 
 def stale(promised: Mapping[str, Schema], today: Mapping[str, Schema]) -> list[str]:
-    """Messages whose file is missing, or lacks what was added to them."""
+    """Messages that the registry lacks, or that something was added to."""
     return [name for name, schema in sorted(today.items()) if promised.get(name) != schema]
 
 
-def read(folder: Path = FOLDER) -> dict[str, Schema]:
+def read(root: Path = ROOT) -> dict[str, Schema]:
+    path = root / REGISTRY
+    return parse(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def write(root: Path, schemas: Mapping[str, Schema]) -> None:
+    (root / REGISTRY).write_text(as_text(schemas), encoding="utf-8")
+
+
+def as_text(schemas: Mapping[str, Schema]) -> str:
+    """`NAME {schema}` of each message and of each type they refer to, `NAME:FIELD {schema}` of each
+    field.
+
+    Raises ValueError where two types share a name.
+    """
+    lines: dict[str, str] = {}
+
+    def add(name: str, node: Schema) -> None:
+        line = json.dumps(node, sort_keys=True, separators=(",", ":"))
+        if lines.setdefault(name, line) != line:
+            raise ValueError(f"two types on the log are called {name}")
+
+    for message, schema in schemas.items():
+        rest = {key: value for key, value in schema.items() if key not in {"$schema", "$defs"}}
+        add(message, rest)
+        for name, node in schema.get("$defs", {}).items():
+            fields = node.get("properties", {})
+            add(name, {key: value for key, value in node.items() if key != "properties"})
+            for field, kind in fields.items():
+                add(f"{name}:{field}", kind)
+    return "".join(f"{name} {line}\n" for name, line in sorted(lines.items()))
+
+
+def parse(text: str) -> dict[str, Schema]:
+    """Messages of a registry, each with the types that it refers to."""
+    types: dict[str, Schema] = {}
+    for line in text.splitlines():
+        name, _, node = line.partition(" ")
+        owner, _, field = name.partition(":")
+        if field:
+            types[owner].setdefault("properties", {})[field] = json.loads(node)
+        else:
+            types[name] = json.loads(node)
+    referred = {name: set(REFERENCES.findall(json.dumps(node))) for name, node in types.items()}
     return {
-        path.name.removesuffix(".json"): json.loads(path.read_text(encoding="utf-8"))
-        for path in sorted(folder.glob("*.json"))
+        name: {"$schema": DIALECT} | types[name] | _definitions(name, types, referred)
+        for name in types
+        if is_message(name)
     }
 
 
-def write(folder: Path, schemas: Mapping[str, Schema]) -> None:
-    folder.mkdir(exist_ok=True)
-    for name, schema in schemas.items():
-        text = json.dumps(schema, indent=1)
-        (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+def is_message(name: str) -> bool:
+    return "." in name
+
+
+def _definitions(
+    message: str, types: Mapping[str, Schema], referred: Mapping[str, set[str]]
+) -> Schema:
+    reached, coming = set[str](), referred[message]
+    while coming:
+        reached |= coming
+        coming = {each for name in coming for each in referred[name]} - reached
+    return {"$defs": {name: types[name] for name in sorted(reached)}}
 
 
 def committed(root: Path = ROOT) -> Iterator[tuple[str, Schema]]:
-    """Every version of every file that was committed since the vocabulary is frozen.
+    """Every version of every schema that was committed since the vocabulary is frozen.
 
     The commit that added `FROZEN_BY` is the cut-off: no installation kept a journal before
     it, so the vocabulary could be made anew once. All files as it left them and all later versions
@@ -262,7 +318,7 @@ def committed(root: Path = ROOT) -> Iterator[tuple[str, Schema]]:
     if since := freezing_commit(root):
         yield from frozen(root, since)
         later = ("rev-list", "--objects", "--ancestry-path", f"{since}..HEAD")
-        listed = _git(root, b"", *later, "--", "schemas/json").decode()
+        listed = _git(root, b"", *later, "--", FILES, str(REGISTRY)).decode()
         yield from _contents(root, (line.partition(" ")[::2] for line in listed.splitlines()))
 
 
@@ -274,7 +330,7 @@ def freezing_commit(root: Path = ROOT) -> str | None:
 
 def frozen(root: Path, since: str) -> Iterator[tuple[str, Schema]]:
     """The files as the freezing commit left them."""
-    listed = _git(root, b"", "ls-tree", "-r", since, "--", "schemas/json").decode()
+    listed = _git(root, b"", "ls-tree", "-r", since, "--", FILES, str(REGISTRY)).decode()
     rows = (line.split(maxsplit=3) for line in listed.splitlines())
     return _contents(root, ((digest, path) for _, _, digest, path in rows))
 
@@ -285,13 +341,17 @@ def digest_of(schema: Schema) -> str:
 
 
 def _contents(root: Path, listed: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Schema]]:
-    """Name and schema of each listed (digest, path) that is a schema's file."""
-    pairs = [(digest, path) for digest, path in listed if path.endswith(".json")]
+    """Messages of each listed (digest, path) that is a registry, or the file of one message."""
+    pairs = [(digest, path) for digest, path in listed if Path(path).suffix in {".json", ".txt"}]
     digests = "".join(f"{digest}\n" for digest, _ in pairs)
     answer = io.BytesIO(_git(root, digests.encode(), "cat-file", "--batch"))
     for _, path in pairs:
         size = int(answer.readline().split()[-1])  # digest, type, size
-        yield Path(path).name.removesuffix(".json"), json.loads(answer.read(size + 1))
+        text = answer.read(size + 1)[:-1].decode()  # a line break follows
+        if Path(path) == REGISTRY:
+            yield from parse(text).items()
+        else:
+            yield Path(path).name.removesuffix(".json"), json.loads(text)
 
 
 def _git(root: Path, stdin: bytes, *words: str) -> bytes:
@@ -300,14 +360,14 @@ def _git(root: Path, stdin: bytes, *words: str) -> bytes:
     ).stdout
 
 
-def main(folder: Path = FOLDER) -> int:
-    """Write the files, unless that would break a promise."""
-    promised, today = read(folder), current()
+def main(root: Path = ROOT) -> int:
+    """Write the registry, unless that would break a promise."""
+    promised, today = read(root), current()
     if wrong := list(problems(promised, today)):
         sys.stderr.write("nothing written:\n" + "".join(f"  {problem}\n" for problem in wrong))
         return 1
     fresh = stale(promised, today)
-    write(folder, {name: today[name] for name in fresh})
+    write(root, today)
     sys.stdout.write(f"{len(fresh)} of {len(today)} schemas written\n")
     return 0
 

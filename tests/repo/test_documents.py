@@ -69,7 +69,7 @@ def test_every_page_of_docs_is_in_its_index() -> None:
 
 def test_every_service_has_a_page() -> None:
     services = [path.parent for path in ROOT.glob("services/*/__main__.py")]
-    assert len(services) == 11
+    assert len(services) == 12
     assert [page.name for page in services if not (page / "README.md").is_file()] == []
 
 

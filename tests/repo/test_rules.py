@@ -72,6 +72,7 @@ CHECKS: Final[dict[str, Callable[[Tree], Iterable[Violation]]]] = {
     "leftovers": rules.check_leftovers,
     "skips": rules.check_skips,
     "assertions": rules.check_assertions,
+    "private names of Kafka's clients": rules.check_private_kafka_names,
     "folders and hosts": lambda tree: rules.check_folders_and_hosts(tree.root, tracked(tree.root)),
     "documented commands": lambda tree: rules.check_documented(tree.root, PROGRAMS),
 }
@@ -155,9 +156,9 @@ def test_empty_names_are_found(tmp_path: Path) -> None:
         "services/x/domain/deep/a.py",
         "services/x/react.py",
         "services/x/project/rows.py",
-        "services/gateway/projection.py",
-        "services/gateway/jobs/resolve.py",
-        "services/gateway/files/tables.py",
+        "services/gateway/views/projections/journals.py",
+        "services/gateway/jobs/domain/resolve.py",
+        "services/gateway/views/tables/files.py",
         "tunery/billing/a.py",
         "tunery/gate/a.py",
         "tunery/plan/a.py",
@@ -211,6 +212,24 @@ def test_tests_without_assertions_or_sources_are_found(tmp_path: Path) -> None:
     assert positions(rules.check_assertions(Tree(tmp_path))) == [("tests/unit/gone/test_a.py", 1)]
     sourceless = mirror.check_tests_have_sources(Tree(tmp_path))
     assert positions(sourceless) == [("tests/unit/gone/test_a.py", 1)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "client._conns.clear()",
+        "self._producer._sender.close()",
+        "from aiokafka._loop import x",
+        "from confluent_kafka.cimpl import Consumer",
+        "import confluent_kafka.aio._common",
+    ],
+)
+def test_private_names_of_kafka_clients_are_found(tmp_path: Path, line: str) -> None:
+    plant(tmp_path, "tunery/a.py", f"from aiokafka import AIOKafkaProducer\n{line}\n")
+    plant(tmp_path, "tunery/b.py", "import aiokafka.errors\nself._sender.close()\nx.__class__\n")
+    plant(tmp_path, "tunery/c.py", "other._conns.clear()\n")
+    violations = positions(rules.check_private_kafka_names(Tree(tmp_path)))
+    assert violations == [("tunery/a.py", 2)]
 
 
 def test_machine_folders_and_hosts_are_found(tmp_path: Path) -> None:
@@ -310,15 +329,20 @@ def test_names_in_back_ticks_that_do_not_exist_are_found(tmp_path: Path) -> None
     assert positions(documentation.check_back_ticks(Tree(tmp_path))) == expected
 
 
-def test_maps_that_miss_a_file_or_name_another_are_found(tmp_path: Path) -> None:
+def test_files_that_do_not_say_what_they_are_and_maps_that_are_wrong_are_found(
+    tmp_path: Path,
+) -> None:
     text = '"""Things.\n\n`reader.py`  reads\n`gone.py`  is gone\nold  was renamed\n"""\n'
-    plant(tmp_path, "tunery/log/__init__.py", text)
-    plant(tmp_path, "tunery/log/reader.py", "")
-    plant(tmp_path, "tunery/log/writer.py", "")
-    plant(tmp_path, "tunery/log/disk/a.py", "")
-    plant(tmp_path, "tunery/__init__.py", '"""`log/` is the log."""\n')
+    plant(tmp_path, "tunery/ml/__init__.py", text)
+    plant(tmp_path, "tunery/ml/reader.py", "")
+    plant(tmp_path, "tunery/ml/writer.py", "X = 1\n")
+    plant(tmp_path, "tunery/ml/disk/a.py", "")
+    plant(tmp_path, "tunery/__init__.py", '"""`ml/` trains."""\n')
     violations = documentation.check_maps(Tree(tmp_path))
-    assert [violation.text.partition("tunery/log ")[2] for violation in violations] == [
+    assert [
+        violation.text.partition("tunery/ml ")[2] or violation.path for violation in violations
+    ] == [
+        "tunery/ml/writer.py",
         "does not name `disk`",
         "does not name `writer`",
         "names `gone`, which is not there",

@@ -10,7 +10,8 @@ import pytest
 from msgspec import Struct, defstruct
 
 from schemas.envelope import Message
-from schemas.topics import STREAMS, Stream
+from schemas.streams import Stream
+from schemas.topics import STREAMS
 from tests.repo import schemas
 
 
@@ -251,16 +252,27 @@ def test_a_removed_message_is_named() -> None:
 def test_the_command_adds_and_never_breaks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    file = tmp_path / schemas.REGISTRY
+    file.parent.mkdir()
     assert schemas.main(tmp_path) == 0
     assert schemas.main(tmp_path) == 0
     assert capsys.readouterr().out.endswith(f"0 of {len(schemas.current())} schemas written\n")
-    file = tmp_path / "CancelJob.v1.json"
-    kept = file.read_text().replace('"job_id"', '"job"')
+    kept = file.read_text().replace("CancelJob:job_id", "CancelJob:job")
     file.write_text(kept)
     assert schemas.main(tmp_path) == 1
     stderr = capsys.readouterr().err
     assert "CancelJob.v1: $.job: the field was removed; make it a new version" in stderr
     assert file.read_text() == kept
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    today = schemas.current()
+    assert schemas.parse(schemas.as_text(today)) == today
+
+
+def test_two_types_with_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="two types on the log are called Made"):
+        schemas.as_text({"Made.v1": changed(), "Made.v2": changed("name")})
 
 
 def commit(root: Path) -> None:
@@ -270,19 +282,18 @@ def commit(root: Path) -> None:
 
 
 def breaks_in_history(root: Path, name: str) -> list[str]:
-    """What was broken of every committed version of a message, by its file of today."""
-    today = schemas.read(root / "schemas" / "json")[name]
+    """What was broken of every committed version of a message, by the registry of today."""
+    today = schemas.read(root)[name]
     committed = [old for known, old in schemas.committed(root) if known == name]
     return [problem for old in committed for problem in schemas.breaks(old, today)]
 
 
 def test_a_file_that_was_edited_with_the_code_is_found_in_the_history(tmp_path: Path) -> None:
     """Versions count from the commit on that added the record which froze the vocabulary."""
-    folder = tmp_path / "schemas" / "json"
-    folder.mkdir(parents=True)
+    (tmp_path / schemas.REGISTRY).parent.mkdir()
     record = tmp_path / schemas.FROZEN_BY
     for version in (changed("count"), changed(), changed("name")):
-        schemas.write(folder, {"Made.v1": version})
+        schemas.write(tmp_path, {"Made.v1": version})
         if version == changed():
             record.parent.mkdir(parents=True)
             record.touch()
@@ -291,13 +302,26 @@ def test_a_file_that_was_edited_with_the_code_is_found_in_the_history(tmp_path: 
 
 
 def test_a_file_that_the_freezing_commit_left_alone_is_frozen_too(tmp_path: Path) -> None:
-    folder = tmp_path / "schemas" / "json"
-    folder.mkdir(parents=True)
-    schemas.write(folder, {"Made.v1": changed()})
+    (tmp_path / schemas.REGISTRY).parent.mkdir()
+    schemas.write(tmp_path, {"Made.v1": changed()})
     commit(tmp_path)
     record = tmp_path / schemas.FROZEN_BY
     record.parent.mkdir(parents=True)
     record.touch()
     commit(tmp_path)
-    schemas.write(folder, {"Made.v1": changed("name")})
+    schemas.write(tmp_path, {"Made.v1": changed("name")})
+    assert breaks_in_history(tmp_path, "Made.v1") == ["$.name: the field was removed"]
+
+
+def test_a_message_whose_file_was_committed_is_promised_by_the_registry_too(tmp_path: Path) -> None:
+    record = tmp_path / schemas.FROZEN_BY
+    record.parent.mkdir(parents=True)
+    record.touch()
+    file = tmp_path / schemas.FILES / "Made.v1.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(changed()))
+    commit(tmp_path)
+    file.unlink()
+    schemas.write(tmp_path, {"Made.v1": changed("name")})
+    commit(tmp_path)
     assert breaks_in_history(tmp_path, "Made.v1") == ["$.name: the field was removed"]

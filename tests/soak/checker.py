@@ -20,17 +20,15 @@ Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class History:
-    """Everything that a soak has recorded.
+    """Everything that a soak has recorded."""
 
-    journals: (offset, value) of every record. client, owners: lines of their diaries. rows: tables
-    `needs`, `ends`, `totals` and `todos` as they are; rebuilt: the same, made from journals alone.
-    """
-
+    # (offset, value) of every record
     journals: Mapping[StreamPartition, Sequence[tuple[int, bytes]]]
-    client: Sequence[Line] = ()
+    client: Sequence[Line] = ()  # client, owners: lines of their diaries
     owners: Sequence[Line] = ()
+    # tables `needs`, `ends`, `totals` and `todos` as they are
     rows: Rows = field(default_factory=dict)
-    rebuilt: Rows = field(default_factory=dict)
+    rebuilt: Rows = field(default_factory=dict)  # the same, made from journals alone
 
 
 @dataclass(frozen=True)

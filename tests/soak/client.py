@@ -20,8 +20,8 @@ import asyncpg
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from tunery.runtime.kafka_login import KafkaLogin
-from tunery.runtime.settings import load
+from tunery.platform.kafka_login import KafkaLogin
+from tunery.platform.settings import load
 
 TOPIC: Final = "tunery.requests.commands.v1"
 TENANTS: Final = tuple(f"tenant-{number}" for number in range(64))

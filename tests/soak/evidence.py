@@ -8,15 +8,15 @@ from typing import Any, Final
 import asyncpg
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from schemas.topics import PARTITIONS
+from schemas.streams import PARTITIONS
 from tests.soak.checker import History, Line, Rows
 from tests.soak.history import StreamPartition
 from tests.soak.soak_streams import BOARD
-from tunery.local import Stack
-from tunery.runtime.connections import open_runtime
+from tunery.local.stack import Stack
+from tunery.platform.connections import open_runtime
+from tunery.platform.kafka_login import PREFIX
+from tunery.platform.settings import RuntimeSettings
 from tunery.runtime.hosts.projector import Projector
-from tunery.runtime.kafka_login import PREFIX
-from tunery.runtime.settings import RuntimeSettings
 
 STREAMS: Final = ("requests", "tally")
 TABLES: Final = ("needs", "ends", "totals", "todos")

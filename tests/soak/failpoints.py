@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from asyncpg.connection import Connection
 
+from tunery.platform.store.statements import COMMIT
 from tunery.runtime.bus.abstract import Appended, Commit, Log, Writer
 from tunery.runtime.store.abstract import CommitResult, RowBatch, Store
-from tunery.runtime.store.statements import COMMIT
 
 #: in the order in which an entry passes them
 POINTS: Final = (

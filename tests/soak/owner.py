@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
-from schemas.topics import PARTITIONS
+from schemas.streams import PARTITIONS
 from tests.soak.failpoints import FailingLog, FailingStore, Failpoints, wrap_commits
 from tests.soak.soak_streams import (
     BOARD,
@@ -26,19 +26,19 @@ from tests.soak.soak_streams import (
     Asked,
     react_requests,
 )
+from tunery.platform.ports import Runtime
+from tunery.platform.process import main
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.bus.signing import UNSIGNED
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.owner import Settled
-from tunery.runtime.hosts.process import main
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.ports import Runtime
 from tunery.runtime.tasks import run_together
 from tunery.runtime.verbs import Effect, Send
 from tunery.runtime.watchdog import beat
@@ -141,7 +141,7 @@ def answer(points: Failpoints, diary: Diary) -> Effect[Asked]:
             case "keep":
                 raise ValueError("this effect fails on purpose: the need stays open")
 
-    def exhausted(body: Asked, tenant: str, failure: str) -> Send | None:
+    def exhausted(body: Asked, tenant: str, failure: str) -> Send:
         raise RuntimeError(f"{body.need} was given up: {failure}")
 
     return Effect(

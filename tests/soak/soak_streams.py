@@ -10,18 +10,18 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.envelope import Context, Header, Message, Reason, Rejected, Repeated, Tick
-from schemas.topics import Stream
+from schemas.streams import Stream
 from schemas.units import DAY_MS, Ms
 from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.verbs import (
     Aggregate,
     Change,
-    Deadline,
     Delete,
     Done,
     Send,
     Todo,
     Upsert,
+    deadlines_by_key,
 )
 
 OPEN_MAX: Final = 5
@@ -114,9 +114,8 @@ def evolve_requests(state: Needs, event: RequestEvent, context: Context) -> Need
             assert_never(event)
 
 
-def next_expiry(state: Needs) -> Deadline | None:
-    ends = [(open_need.until, key) for key, needs in state.items() for open_need in needs]
-    return Deadline(*min(ends)) if ends else None
+def next_expiry(state: Needs, key: str) -> Ms | None:
+    return min((open_need.until for open_need in state.get(key, ())), default=None)
 
 
 def react_requests(header: Header, event: RequestEvent) -> tuple[Send, ...]:
@@ -177,6 +176,12 @@ BOARD: Final = Projection(
     command_results=True,
 )
 REQUESTS_AGGREGATE: Final = Aggregate(
-    REQUESTS, 1, Needs(), Needs, decide_requests, evolve_requests, next_expiry
+    REQUESTS,
+    1,
+    Needs(),
+    Needs,
+    decide_requests,
+    evolve_requests,
+    deadlines_by_key(Needs.keys, next_expiry),
 )
 TALLY_AGGREGATE: Final = Aggregate(TALLY, 1, Totals(), Totals, decide_tally, evolve_tally)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 
-WAIT_S = 120
+WAIT_S = 480
 
 
 async def test_no_follower_loses_a_step() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from bench.bare_gateway import JOB, KEY
-from services.gateway.accounts.tables import KEYS
-from services.gateway.jobs.tables import JOBS
 from services.gateway.views.table import Table
+from services.gateway.views.tables.accounts import KEYS
+from services.gateway.views.tables.jobs import JOBS
 
 
 @pytest.mark.parametrize(("query", "table"), [(KEY, KEYS), (JOB, JOBS)])

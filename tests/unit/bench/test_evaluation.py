@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.evaluation import PROMPT_TOKENS, write_rows
-from services.gateway.jobs.requested import MEASURED_ROWS_MAX
+from services.gateway.jobs.domain.requested import MEASURED_ROWS_MAX
 from tests.bases import tiny_base
 from tunery.work.spec import MEASURED_TOKENS_MAX
 

@@ -19,7 +19,7 @@ def test_a_time_beside_the_other_is_compared_with_those_around_it_at_the_same_sp
     assert fairness._lost(beside, alone, lambda part: part.speed) == [0.0]
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(300)
 async def test_a_file_that_is_never_checked_ends_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fairness, "CHECKED_S_MAX", 0.0)
     waits = httpx.MockTransport(lambda _: httpx.Response(200, json={"status": "uploaded"}))

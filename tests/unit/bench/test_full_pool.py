@@ -11,9 +11,10 @@ def test_freed_slots_are_granted_to_what_waits() -> None:
     pool = FullPool(1)
     for number in range(20):
         pool.wait(number)
-    ended, freed, forgotten = pool.next_end()
+    ended, forgotten, freed = pool.next_end()
     assert not any("Granted" in type(event).__name__ for event in pool.decide(ended))
     pool.send(ended)
+    pool.send(forgotten)
     (_, granted) = pool.decide(freed)
     assert type(granted).__name__ == "LeaseGranted"
     assert isinstance(forgotten, ForgetWork)

@@ -3,7 +3,8 @@
 import pytest
 
 from bench import journals
-from schemas.topics import JOB, POOL, Stream
+from schemas.streams import Stream
+from schemas.topics import JOB, POOL
 from simulator.control_plane.journals import TopicPartition
 from tests.histories.replaying import FOLDER
 from tunery.runtime.bus.abstract import Record

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from bench.ranks import of_ranks, tokens_s
+from bench.ranks import Run, of_ranks
 from bench.trainer import hyper_parameters
 from tests.unit.bench.test_adaptation import SPEC
 from tests.unit.tunery.ranks.test_group import STEP
-from tunery.work.codec import encode_event
+from tunery.work.spec import Engine
 
 HYPER = replace(hyper_parameters(4, "fp32"), batch_size=8)
 
@@ -21,11 +21,12 @@ def test_ranks_share_the_rows_of_a_step() -> None:
     ]
     assert {run.hyper.batch_size * run.hyper.accumulation for run in runs} == {8}
     assert len({run.out_dir for run in runs}) == 3
+    assert [run.engine for run in runs] == [Engine(), Engine(name="fsdp2"), Engine(name="fsdp2")]
     with pytest.raises(ValueError, match="--rows: 8 are too few for 9 ranks"):
         of_ranks(SPEC, HYPER, [""] * 9)
 
 
 def test_a_first_step_is_not_counted() -> None:
     speeds = (1.0, 100.0, 200.0)
-    lines = [encode_event(replace(STEP, tokens_per_s=speed), 0) for speed in speeds]
-    assert tokens_s(lines) == 150.0
+    steps = [replace(STEP, tokens_per_s=speed) for speed in speeds]
+    assert Run([*steps], 0, "").tokens_s == 150.0

@@ -3,6 +3,7 @@
 import pytest
 
 from bench import scheduler
+from tunery.plan.scheduling.requests import LANES
 
 
 def test_decisions_are_measured_in_a_full_pool(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +18,31 @@ def test_decisions_are_measured_in_a_full_pool(monkeypatch: pytest.MonkeyPatch) 
     assert figures["decisions_per_s"] > 0
 
 
+def test_review2_q1_longest_waits_are_measured_beside_easy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SEED", 5), ("NODES", 2), ("HOURS", 24), ("LOAD", 0.9)):
+        monkeypatch.setattr(scheduler, f"WHOLE_{name}", value)
+    figures = scheduler.whole_nodes()
+    assert figures["standard_from_8_slots_max_of_easy"] > 0
+    assert (
+        figures["standard_from_8_slots_p99_wait_h"] <= figures["standard_from_8_slots_max_wait_h"]
+    )
+
+
 @pytest.mark.long
 def test_the_memory_of_the_scheduler_does_not_grow_with_its_jobs() -> None:
     figures = scheduler.heap_of_many(20_000)
     assert figures["blocks_more"] < figures["blocks_first"] // 100
+
+
+def test_review2_q1_no_lane_and_size_waits_much_longer_than_with_easy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whole nodes are in demand; two other seeds and loads than those of the page."""
+    for seed, nodes, hours, load in ((5, 6, 60, 0.9), (6, 8, 48, 1.0)):
+        for name, value in (("SEED", seed), ("NODES", nodes), ("HOURS", hours), ("LOAD", load)):
+            monkeypatch.setattr(scheduler, f"WHOLE_{name}", value)
+        figures = scheduler.whole_nodes()
+        whole = [figures[f"{lane}_from_8_slots_max_of_easy"] for lane in LANES]
+        assert max(whole) <= 1.5
+        assert figures["lanes_and_sizes_past_goal"] == 0
+        assert figures["free_from_8_slots_p99_wait_h"] <= figures["free_from_8_slots_max_wait_h"]

@@ -18,7 +18,7 @@ from bench.serve import (
 )
 from tests.bases import tiny_base
 
-RUN_S_MAX = 300
+RUN_S_MAX = 560
 
 
 def measured(text: str, tokens: int, wall_s: float, count: int = STREAMS) -> Round:

@@ -1,6 +1,11 @@
 """The stream of the tutorial: seats are held, released and expire; what is too much is refused."""
 
-from typing import Any
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -21,6 +26,11 @@ from schemas.envelope import Rejected, Tick
 from tests.unit.services.scheduler.fold import Decider
 
 TENANT = "ada"
+ROOT: Final = Path(__file__).resolve().parents[3]
+#: the frame of records: all that the event core imports beside itself
+FRAME: Final = ("envelope", "errors", "ids", "reasons", "sealed", "streams", "units")
+DRIVERS: Final = {"aiokafka", "asyncpg", "boto3", "confluent_kafka", "pydantic", "redis"}
+RUN_S_MAX: Final = 120
 
 
 def box_office() -> Decider:
@@ -71,3 +81,29 @@ async def test_the_tutorials_run_prints_an_entry_for_each_command(
     await run()
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["ada"] * 3
+
+
+def test_the_tutorials_stream_runs_on_the_event_core_alone(tmp_path: Path) -> None:
+    """A copy of the event core, its frame and the example is enough; no driver is loaded."""
+    shutil.copytree(ROOT / "tunery/runtime", tmp_path / "tunery/runtime")
+    for name in ("schemas/__init__", *(f"schemas/{name}" for name in FRAME)):
+        (tmp_path / "schemas").mkdir(exist_ok=True)
+        shutil.copy(ROOT / f"{name}.py", tmp_path / f"{name}.py")
+    shutil.copy(ROOT / "examples/first_stream.py", tmp_path)
+    script = (
+        "import asyncio, json, sys; sys.path = [p for p in sys.path if p != sys.argv[1]];"
+        "import first_stream; asyncio.run(first_stream.run()); print(json.dumps(list(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(ROOT)],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *printed, modules = done.stdout.splitlines()
+    assert len(printed) == 3
+    assert not DRIVERS & {name.partition(".")[0] for name in json.loads(modules)}

@@ -2,16 +2,17 @@
 
 import pytest
 
-from schemas.topics import FOREVER, STREAMS, TOPICS, Stream
+from schemas.streams import FOREVER, Stream
+from schemas.topics import STREAMS, TOPICS
 
 
 def test_every_topic_has_a_name_of_its_own_with_its_version() -> None:
     names = [topic.name for topic in TOPICS]
-    assert len(set(names)) == len(names) == 2 * len(STREAMS) + 7
+    assert len(set(names)) == len(names) == 2 * len(STREAMS) + 8
     assert all(name.startswith("tunery.") and name.endswith(".v1") for name in names)
 
 
-@pytest.mark.parametrize("stream", STREAMS.values(), ids=str)
+@pytest.mark.parametrize("stream", STREAMS.values(), ids=list(STREAMS))
 def test_commands_are_read_and_journals_written_by_the_owner_alone(stream: Stream) -> None:
     assert stream.commands.readers == (stream.owner,)
     assert stream.journal.writers == (stream.owner,)

@@ -29,38 +29,38 @@ from schemas.billing import (
     BillingTerms,
     Discount,
     InvoiceAdjustment,
-    Months,
     OveragePrice,
     Rate,
+    Statement,
     Tier,
 )
 from schemas.envelope import Message
 from schemas.node import NodeSeen
-from schemas.pool import (
-    ObserveNodes,
-    PlacementClosed,
-    ReportExit,
-    ReportStarted,
-    Token,
-)
-from schemas.topics import ACCOUNT, PARTITIONS, POOL, TOPICS
+from schemas.pool import ObserveNodes, PlacementClosed, ReportExit, ReportStarted, Token
+from schemas.streams import PARTITIONS
+from schemas.topics import ACCOUNT, POOL, STREAMS, TOPICS
 from schemas.training import AttemptStart
-from schemas.units import HOUR_MS
+from schemas.units import DAY_MS, HOUR_MS
 from services.billing.adapters.ledger import NoTenant, PostgresBooks, read_invoices, read_rows
 from services.billing.adapters.prices import PriceImport, read_books, read_imports
 from services.billing.adapters.usage import read_usage
 from services.billing.app import ACCOUNTS, LEDGER, STORAGE, TENANTS
 from services.billing.effect import close
-from services.gateway.app import VIEWS_PROJECTION as VIEWS
+from services.gateway.views.host import VIEWS_PROJECTION as VIEWS
 from services.scheduler.app import POOLS
 from simulator.control_plane.samples import describe, node, request
 from tunery.billing.invoice import Invoice
 from tunery.billing.lines import bill_lines, select_usage
-from tunery.billing.periods import CLOSE_AFTER_MS, BillShare, Cut, period, period_of
+from tunery.billing.periods import CLOSE_AFTER_MS, BillShare, Cut, Period, period, period_of
 from tunery.billing.storage import FOREVER, GB
 from tunery.billing.volume import volume_lines
 from tunery.cli.reconcile.comparison import reconcile
-from tunery.local import Stack
+from tunery.local.stack import Stack
+from tunery.platform.ports import Runtime
+from tunery.platform.seal.memory import MemoryKeyStore
+from tunery.platform.seal.sealer import Sealer
+from tunery.platform.settings import RuntimeSettings
+from tunery.platform.store.postgres import open_store, pool_of
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
@@ -70,14 +70,9 @@ from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.ports import Runtime
-from tunery.runtime.seal.memory import MemoryKeyStore
-from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.settings import RuntimeSettings
 from tunery.runtime.store.abstract import Store
-from tunery.runtime.store.postgres import open_store, pool_of
 
-PATIENCE_S = 60
+PATIENCE_S = 180
 TENANT = "acme"
 ANSWER_PRICES = AnswerPrices(
     prompt_micro_per_million=200_000,
@@ -153,7 +148,7 @@ async def world(servers: Stack, tmp_path: Path) -> AsyncIterator[World]:
         postgres_dsn=dsn,
         s3_endpoint="memory",
         s3_access_key="memory",
-        s3_secret_key="memory",
+        s3_secret_key="in-memory",
         data_dir=tmp_path,
     )
     runtime = Runtime(
@@ -163,7 +158,7 @@ async def world(servers: Stack, tmp_path: Path) -> AsyncIterator[World]:
         store=store,
         blobs=MemoryBlobs(),
         seal=Sealer(MemoryKeyStore()),
-        sender=Sender(log),
+        sender=Sender(log, STREAMS),
         clock=clock,
     )
     yield World(dsn, runtime, clock)
@@ -440,12 +435,27 @@ async def test_the_database_selects_the_rows_of_a_bill_as_the_rule_says(world: W
     for share in shares:
         selected = select_usage(rows, share)
         expected = bill_lines(selected, books, 1, september)
-        usage_read = await read_usage(connection, TENANT, share, books)
+        usage_read = await read_usage(connection, TENANT, share, books, {})
         assert bill_lines(usage_read, books, 1, september) == expected
         reduction = volume_lines(expected, selected, books)
         assert volume_lines(expected, usage_read, books) == reduction
         late_tiers += any(line.period < september.name for line in reduction)
     assert late_tiers > 0
+
+
+def closed_month(month: Period, cut: Cut, terms: BillingTerms) -> Any:
+    """The row of a month that is closed, with nothing on it."""
+    statement = Statement(
+        period=month.name,
+        cut=cut.offsets,
+        currency="EUR",
+        soft_gpu_ms=0,
+        gpu_ms=0,
+        amount_micro=0,
+        incarnations=cut.incarnations,
+        terms=terms,
+    )
+    return msgspec.to_builtins(statement)
 
 
 async def test_a_month_with_contract_terms_is_shown_as_it_was_closed(world: World) -> None:
@@ -460,10 +470,8 @@ async def test_a_month_with_contract_terms_is_shown_as_it_was_closed(world: Worl
         (3, september.first_hour + 1, "ftjob-3", standard),
         (4, september.first_hour + 2, "ftjob-2", premium),
     )
-    terms = BillingTerms(
-        discounts=(Discount(reference="K-1", rate_ppm=500_000, months=Months(last="2026-07")),),
-        overage=OveragePrice(surcharge_ppm=500_000),
-    )
+    half = Discount(reference="K-1", rate_ppm=500_000)
+    terms = BillingTerms(overage=OveragePrice(surcharge_ppm=500_000))
     ended = PeriodEnded(
         period=september.name,
         soft_gpu_ms=2 * HOUR_MS,
@@ -477,10 +485,7 @@ async def test_a_month_with_contract_terms_is_shown_as_it_was_closed(world: Worl
         await connection.execute(
             "INSERT INTO tenants VALUES ($1, 'standard', 1, 1, 1, '2026-11')", TENANT
         )
-        priced = structs.replace(
-            read_books()["2026-11"], storage_micro_per_gb_month=20_000, answers=ANSWER_PRICES
-        )
-        book = msgspec.to_builtins(priced)
+        book = msgspec.to_builtins(read_books()["2026-11"])
         await connection.execute("INSERT INTO prices VALUES ('2026-11', $1, '')", book)
         for offset, hour, job, lane in used:
             await connection.execute(
@@ -488,16 +493,10 @@ async def test_a_month_with_contract_terms_is_shown_as_it_was_closed(world: Worl
                 " $5, '2026-11', $6, $6, 0)",
                 *(offset, hour, TENANT, job, lane, HOUR_MS),
             )
-        first_ms, end_ms = september.first_hour * HOUR_MS, september.end_ms
-        kept = (("a", first_ms - 5, FOREVER), ("b", 0, first_ms), ("c", end_ms, FOREVER))
-        for name, since, until in kept:
+        for month, agreed in ((july, (half,)), (august, ())):
+            closed = closed_month(month, first, BillingTerms(discounts=agreed))
             await connection.execute(
-                "INSERT INTO storage VALUES ($1, $2, $3, $4, $5)", TENANT, name, GB, since, until
-            )
-        for offset, hour in enumerate((september.first_hour - 1, september.end_hour - 1)):
-            await connection.execute(
-                "INSERT INTO answers VALUES ($1, $2, 0, 0, $3, 2000000, 1000000, 500000)",
-                *(TENANT, hour, offset),
+                "INSERT INTO statements VALUES ($1, $2, NULL, $3, 0)", TENANT, month.name, closed
             )
         books = PostgresBooks(world.runtime.store, connection)
         share = BillShare(month=september, late=first, cut=cut)
@@ -507,11 +506,54 @@ async def test_a_month_with_contract_terms_is_shown_as_it_was_closed(world: Worl
             *(TENANT, september.name, msgspec.to_builtins(ended), msgspec.to_builtins(statement)),
         )
     shown = await world.show_invoice(september.name)
-    assert shown.storage is not None
-    assert (shown.storage.byte_hours, shown.storage.amount_micro) == (720 * GB, 20_000)
-    assert shown.answers is not None
-    assert (shown.answers.prompt_tokens, shown.answers.amount_micro) == (2_000_000, 500_000)
     assert [(line.kind, line.amount_micro) for line in shown.contract] == [
         ("discount", -1_200_000),
         ("overage", 1_600_000),
     ]
+
+
+async def test_review2_m3_each_book_prices_its_part_of_a_month_in_postgresql(world: World) -> None:
+    """The plan moves within the month; answers without a version are of the book of its end."""
+    september = period("2026-09")
+    first_ms, end_ms = september.first_hour * HOUR_MS, september.end_ms
+    connection = pool_of(world.runtime.store)
+    ended = PeriodEnded(period="2026-09", soft_gpu_ms=1, before=None, price_version="2026-11")
+    cheap = structs.replace(
+        read_books()["2026-11"], storage_micro_per_gb_month=20_000, answers=ANSWER_PRICES
+    )
+    dear = structs.replace(cheap, version="dear", storage_micro_per_gb_month=40_000)
+    async with running(*projectors(world, LEDGER, TENANTS, STORAGE)):
+        await connection.execute(
+            "INSERT INTO tenants VALUES ($1, 'standard', 1, 1, 1, 'dear')", TENANT
+        )
+        for book, since in ((cheap, 0), (dear, first_ms + 15 * DAY_MS)):
+            encoded = msgspec.to_builtins(book)
+            await connection.execute(
+                "INSERT INTO prices VALUES ($1, $2, '')", book.version, encoded
+            )
+            await connection.execute(
+                "INSERT INTO held_books VALUES ($1, $2, $3)", TENANT, since, book.version
+            )
+        kept = (("a", first_ms - 5, FOREVER), ("b", 0, first_ms), ("c", end_ms, FOREVER))
+        for name, since, until in kept:
+            await connection.execute(
+                "INSERT INTO storage VALUES ($1, $2, $3, $4, $5)", TENANT, name, GB, since, until
+            )
+        counted = ((september.first_hour - 1, ""), (september.end_hour - 1, ""))
+        for offset, (hour, version) in enumerate((*counted, (september.first_hour, "dear"))):
+            await connection.execute(
+                "INSERT INTO answers VALUES ($1, $2, 0, 0, $3, 2000000, 1000000, 500000, $4)",
+                *(TENANT, hour, offset, version),
+            )
+        cut = Cut(offsets=(9,) * PARTITIONS, incarnations=(0,) * PARTITIONS)
+        share = BillShare(
+            month=september, late=structs.replace(cut, offsets=(0,) * PARTITIONS), cut=cut
+        )
+        statement = await PostgresBooks(world.runtime.store, connection).statement(
+            TENANT, ended, share
+        )
+    (bill,) = statement.bills
+    stored = [(kept.byte_hours, kept.amount_micro) for kept in bill.storage_charges]
+    assert stored == [(360 * GB, 10_000), (360 * GB, 20_000)]
+    answered = [(use.price_version, use.amount_micro) for use in bill.answer_charges]
+    assert answered == [("2026-11", 500_000), ("dear", 500_000)]

@@ -11,10 +11,10 @@ from services.eval.app import TODOS
 from services.eval.project import POLICIES, VERSIONS, project
 from tests.unit.services.eval.samples import TERMS
 from tests.unit.services.headers import header
-from tunery.local import Stack
+from tunery.local.stack import Stack
+from tunery.platform.store.postgres import open_store
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import RowBatch
-from tunery.runtime.store.postgres import open_store
 
 HELD = {"tenant": "acme", "series": TERMS.series, "stage": "production"}
 

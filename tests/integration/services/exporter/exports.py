@@ -26,17 +26,17 @@ from schemas.account import (
 from schemas.billing import HourlyUse
 from schemas.endpoints import EndpointTerms
 from schemas.sealed import Sealed
-from schemas.topics import ACCOUNT, POOL
+from schemas.topics import ACCOUNT, POOL, STREAMS
 from schemas.units import HOUR_MS
 from services.exporter.domain.ranges import ExportRange, newest_key, range_key
 from tests.integration.services.exporter.s3_gate import S3Gate
 from tests.processes import Process, python_process
 from tests.stacks import sweep, temporary_data_dir
 from tests.unit.services.exporter.journals import HOUR, JournalRecords, credited, lease, sliced
-from tunery.local import Stack, stack
+from tunery.local.stack import Stack, stack
+from tunery.platform.blobs.s3 import S3Blobs, S3Settings, connect
+from tunery.platform.bus.kafka import KafkaLog
 from tunery.runtime.blobs.abstract import BlobMissing
-from tunery.runtime.blobs.s3 import S3Blobs, S3Settings, connect
-from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.journal.history import read_history
 from tunery.runtime.journal.reader import START, Position
@@ -45,7 +45,7 @@ PARTITIONS: Final = (2, 5)
 KINDS: Final = ("focus-parquet", "focus-csv", "csv")
 EVERY_MS: Final = 100
 ROWS_MAX: Final = 4
-EXPORT_S_MAX: Final = 60
+EXPORT_S_MAX: Final = 180
 FED: Final = "acme"
 UNREADABLE: Final = Sealed("k", b"", b"")
 POLL_S: Final = 0.1
@@ -92,7 +92,7 @@ class Exports:
         endpoint = EndpointTerms(
             endpoint_id="we_1", name=UNREADABLE, url=UNREADABLE, event_types=(USAGE_RECORDED,)
         )
-        sender = Sender(self._log, keys=self.stack.settings.keys.sender_keys("gateway"))
+        sender = Sender(self._log, STREAMS, keys=self.stack.settings.keys.sender_keys("gateway"))
         for body in (CreateTenant(name=UNREADABLE, terms=terms), CreateEndpoint(terms=endpoint)):
             await sender.send(ACCOUNT, FED, FED, body)
 

@@ -3,17 +3,21 @@
 import asyncio
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from services.exporter.adapters.files import focus_parquet
+from services.exporter.adapters.files import FOCUS_1_2, FOCUS_1_4
+from services.exporter.domain.focus import REMOVED_IN_1_4
 from tests.focus import validator_programs
 from tests.integration.services.exporter.exports import exports_of_a_stack
+from tests.unit.services.exporter.domain.test_focus import charge
 from tests.unit.services.exporter.domain.test_invoices import invoice_charges
+from tests.unit.services.exporter.journals import lease, sliced
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 WAVES: Final = 3
 EVERY_MS: Final = 2_000
@@ -26,6 +30,12 @@ PASSED_MIN: Final = 130
 #: validator cannot see invoices, so it wants null in each row; of the rule above, this one and
 #: the one that it must not be null are alternatives, and that rule passes.
 NOT_VISIBLE: Final = "InvoiceId-C-004-C"
+#: Rules of 1.2 that want `ProviderName` or `PublisherName` there, or compare one with the issuer of
+#: the invoice, beside the rules that begin with these names.
+OF_REMOVED: Final = {
+    *("CostAndUsage-D-021-M", "CostAndUsage-D-038-M"),
+    *("BilledCost-C-000-M", "BilledCost-C-005-C"),
+}
 
 
 async def test_exported_files_pass_the_official_validator(tmp_path: Path) -> None:
@@ -40,7 +50,7 @@ async def test_exported_files_pass_the_official_validator(tmp_path: Path) -> Non
     bodies = {
         "use.parquet": max((files[name] for name in files if "/focus-parquet/" in name), key=len),
         "use.csv": max((files[name] for name in files if "/focus-csv/" in name), key=len),
-        "invoice.parquet": focus_parquet(invoice_charges()),
+        "invoice.parquet": FOCUS_1_2[0].encode(invoice_charges()),
     }
     for name, body in bodies.items():
         file = tmp_path / name
@@ -50,6 +60,27 @@ async def test_exported_files_pass_the_official_validator(tmp_path: Path) -> Non
         assert failed == {NOT_VISIBLE}, name
         assert results["InvoiceId-C-003-C"] == "PASS"
         assert len(results) - len(failed) >= PASSED_MIN, name
+
+
+async def test_review2_f11_files_of_1_4_pass_the_rules_that_the_validator_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The validator has the rules of 1.2 alone: those of columns that 1.4 removed are skipped."""
+    programs = await asyncio.to_thread(validator_programs)
+    for form in FOCUS_1_4:
+        file = tmp_path / f"invoice{form.suffix}"
+        file.write_bytes(form.encode([charge(sliced(lease(1))), *invoice_charges()]))
+        results = await asyncio.to_thread(validate, programs, file)
+        failed = {rule for rule, result in results.items() if result == "FAIL"} - {NOT_VISIBLE}
+        skipped = {rule for rule in failed if rule.startswith(REMOVED_IN_1_4)} | OF_REMOVED
+        with capsys.disabled():
+            sys.stdout.write(
+                f"\nFOCUS 1.4, {file.name}: {len(results) - len(failed)} rules of 1.2 hold; "
+                f"skipped, of columns that 1.4 removed: {', '.join(sorted(skipped))}; "
+                "the validator has no rules of 1.3 and 1.4\n"
+            )
+        assert failed == skipped
+        assert len(results) - len(failed) >= PASSED_MIN - len(skipped)
 
 
 def validate(programs: Path, file: Path) -> dict[str, str]:

@@ -9,7 +9,7 @@ import pytest_asyncio
 from tests.bases import tiny_base
 from tests.integration.services.gateway.control_plane import SERVICES, admin
 from tests.stacks import temporary_data_dir
-from tunery.local import Stack, stack
+from tunery.local.stack import Stack, stack
 
 
 @pytest.fixture(scope="session")

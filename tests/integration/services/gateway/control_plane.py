@@ -2,7 +2,7 @@
 
 import httpx
 
-from tunery.local import Stack
+from tunery.local.stack import Stack
 
 SERVICES = ("gateway", "ingest", "registry", "billing", "scheduler", "notifier")
 ROWS = [
@@ -20,5 +20,5 @@ def admin(control_plane: Stack) -> httpx.AsyncClient:
     return httpx.AsyncClient(
         base_url=control_plane.api_url,
         headers={"authorization": f"Bearer {control_plane.admin_key}"},
-        timeout=30,
+        timeout=120,
     )

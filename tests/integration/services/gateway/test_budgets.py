@@ -11,7 +11,7 @@ from typing import Any
 from tests.integration.services.gateway.control_plane import ROWS
 from tests.repo.rules import COMMAND, CONSOLE
 from tests.repo.test_documents import ROOT
-from tunery.local import Stack
+from tunery.local.stack import Stack
 
 GUIDE = ROOT / "docs" / "how-to" / "budgets.md"
 

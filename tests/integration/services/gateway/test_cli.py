@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.services.gateway.control_plane import ROWS
-from tunery.local import Stack
+from tunery.local.stack import Stack
 
 
 async def tunery(plane: Stack, *words: str, code: int = 0) -> str:

@@ -10,9 +10,9 @@ import pytest
 
 from tests.integration.services.gateway.control_plane import ROWS, admin
 from tests.repo.test_documents import python_blocks
-from tunery.local import Stack
+from tunery.local.stack import Stack
 
-RUN_S_MAX: Final = 120
+RUN_S_MAX: Final = 240
 MODEL: Final = "smollm2-135m-instruct"  # in the documents; a tiny one has its name here
 CHECK_FOLLOWED_EVENTS: Final = """
 client.fine_tuning.jobs.cancel(job.id)

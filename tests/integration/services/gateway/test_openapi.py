@@ -9,8 +9,8 @@ import pytest
 
 from tests.environments import environment
 from tests.integration.services.gateway.control_plane import ROWS, admin
-from tests.repo.openapi import FILE
-from tunery.local import Stack
+from tests.repo.openapi import document
+from tunery.local.stack import Stack
 
 pytestmark = pytest.mark.security
 
@@ -29,8 +29,10 @@ async def test_no_generated_request_causes_a_server_error(running: Stack, tmp_pa
     ids, key = await example_ids(running)
     config = tmp_path / "schemathesis.toml"
     config.write_text("[parameters]\n" + "".join(f'"path.{k}" = "{v}"\n' for k, v in ids.items()))
+    api = tmp_path / "openapi.json"
+    api.write_text(document(), encoding="utf-8")
     process = await asyncio.create_subprocess_exec(
-        *(str(programs / "st"), "--config-file", str(config), "run", str(FILE)),
+        *(str(programs / "st"), "--config-file", str(config), "run", str(api)),
         *("--url", running.api_url, "--header", f"Authorization: Bearer {key}"),
         *("--checks", "not_a_server_error", "--phases", "coverage,fuzzing", "--seed", "1"),
         *("--max-examples", str(EXAMPLES_MAX), "--max-time", str(FUZZ_S_MAX)),
@@ -83,5 +85,5 @@ async def create(api: Any, path: str, **body: Any) -> str:
 
 def count_operations() -> int:
     """The number of operations in the OpenAPI document."""
-    paths = json.loads(FILE.read_text(encoding="utf-8"))["paths"]
+    paths = json.loads(document())["paths"]
     return sum(len(item) for item in paths.values())

@@ -19,20 +19,22 @@ from schemas.keys import KeyTerms
 from schemas.node import NodeSeen
 from schemas.pool import ObserveNodes, RetireNode
 from schemas.sealed import Sealed
-from schemas.topics import ACCOUNT, JOB, POOL, STREAMS, Stream
+from schemas.streams import Stream
+from schemas.topics import ACCOUNT, JOB, POOL, STREAMS
 from simulator.control_plane.samples import node
 from tests.integration.services.gateway.control_plane import admin
 from tests.integration.services.gateway.test_audit import noted
-from tunery.local import Stack, kafka, ports
+from tunery.local import kafka, ports
+from tunery.local.stack import Stack
+from tunery.platform.bus.kafka import KafkaLog
 from tunery.runtime.bus.abstract import BusError, Log
-from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.journal.history import read_history
 
 pytestmark = pytest.mark.security
 
-SETTLE_S_MAX: Final = 60
+SETTLE_S_MAX: Final = 180
 HONEST, EVIL = "node.honest", "node.evil"
 ELSEWHERE: Final = "strangers"  # a pool of its own, so that no job of another test is placed here
 MARK: Final = {"node_id": "honest", "incarnation": "h-1"}
@@ -68,7 +70,7 @@ async def log_as(stack: Stack, principal: str) -> AsyncIterator[KafkaLog]:
 async def send(log: Log, keys: SenderKeys, stream: Stream, body: Message) -> str:
     """The id of a command that Kafka has taken."""
     key, tenant = (ELSEWHERE, "") if stream is POOL else ("local", "local")
-    return await Sender(log, keys=keys).send(stream, key, tenant, body)
+    return await Sender(log, STREAMS, keys=keys).send(stream, key, tenant, body)
 
 
 async def decided(log: Log, sent: Mapping[str, Stream]) -> dict[str, tuple[Message, ...]]:

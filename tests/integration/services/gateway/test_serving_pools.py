@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from schemas.topics import POOL
+from schemas.topics import POOL, STREAMS
 from schemas.training import BlobFile
-from services.gateway.models.tables import BASES
+from services.gateway.views.tables.models import BASES
 from services.scheduler.react import react_pool
 from services.scheduler.watch import Watcher
 from services.trainer import app
@@ -27,13 +27,13 @@ from tests.unit.services.trainer.effect.machines import running
 from tunery.runtime.hosts.reactor import Reactor
 
 pytestmark = [
-    *(pytest.mark.train, pytest.mark.timeout(600)),
+    *(pytest.mark.train, pytest.mark.timeout(900)),
     pytest.mark.soak,  # tests/e2e/test_serving_pools.py kills the node of a replica
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
 ]
 
 POOLS = "/v1/serving_pools"
-READY_S_MAX = 240.0
+READY_S_MAX = 480.0
 MODULE = "services.engine.replica"
 
 
@@ -47,7 +47,9 @@ async def plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         scheduler = api.world.runtime("scheduler")
         watcher = Watcher(scheduler, 60_000, 50, 600_000)
         await stack.enter_async_context(running(watcher.run))
-        await stack.enter_async_context(running(Reactor(scheduler, POOL, react_pool).run))
+        await stack.enter_async_context(
+            running(Reactor(scheduler, POOL, react_pool, streams=STREAMS).run)
+        )
         for name in ("a", "b"):
             monkeypatch.setenv("TUNERY_NODE_ID", name)
             monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(tmp_path / name))

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from tests.integration.services.gateway.control_plane import ROWS
 from tests.integration.services.gateway.test_budgets import as_json, tunery
-from tunery.local import Stack
+from tunery.local.stack import Stack
 
 TENANT: Final = "storage-tenant"
-WAIT_S_MAX: Final = 60
+WAIT_S_MAX: Final = 180
 VERSION: Final = "2026-01-storage"
 BOOK: Final = {
     "version": VERSION,

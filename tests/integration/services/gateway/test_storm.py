@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.services.gateway.control_plane import ROWS, admin
 from tests.unit.services.gateway.storm import FAULTS, listed, quick_retries, storm
-from tunery.local import Stack
+from tunery.local.stack import Stack
 
 INTENTS = int(os.environ.get("STORM_INTENTS", "200"))
 LIMITS = {"soft_gpu_ms": 10**13, "hard_gpu_ms": 10**13, "concurrency": 10_000}

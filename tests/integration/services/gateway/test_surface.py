@@ -8,11 +8,11 @@ import pytest
 
 from tests.environments import environment
 from tests.integration.services.gateway.control_plane import admin
-from tunery.local import Stack
+from tunery.local.stack import Stack
 
 VERSIONS: Final = ("1.109.1", "2.8.0", "3.52.0")
 SCRIPT: Final = Path(__file__).with_name("openai_surface.py")
-SCRIPT_S_MAX: Final = 120
+SCRIPT_S_MAX: Final = 240
 
 
 @pytest.mark.parametrize("version", VERSIONS)

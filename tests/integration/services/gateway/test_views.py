@@ -4,14 +4,14 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from services.gateway.jobs.event_ids import step_event_id
-from services.gateway.jobs.tables import STEPS
-from services.gateway.jobs.telemetry import TELEMETRY_ROWS
-from services.gateway.ports import Views
+from services.gateway.views.event_ids import step_event_id
+from services.gateway.views.ports import Views
 from services.gateway.views.reading import PostgresViews, views_of
+from services.gateway.views.tables.jobs import STEPS
+from services.gateway.views.telemetry import TELEMETRY_ROWS
 from tests.contract.views_suite import ViewsSuite, fill
-from tunery.local import Stack
-from tunery.runtime.store.postgres import PostgresStore, open_store
+from tunery.local.stack import Stack
+from tunery.platform.store.postgres import PostgresStore, open_store
 
 SCHEMA = "gateway_views_test"
 

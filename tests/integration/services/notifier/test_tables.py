@@ -3,8 +3,8 @@
 from uuid import uuid4
 
 from tests.unit.services.notifier.test_mirroring import follow_a_job
-from tunery.local import Stack
-from tunery.runtime.store.postgres import open_store
+from tunery.local.stack import Stack
+from tunery.platform.store.postgres import open_store
 
 
 async def test_a_job_that_goes_to_mlflow_is_followed_over_rows_of_postgresql(

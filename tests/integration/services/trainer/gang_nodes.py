@@ -12,7 +12,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from schemas import pool, training
@@ -23,11 +22,10 @@ from services.scheduler.app import POOLS
 from services.scheduler.watch import Watcher
 from services.trainer.adapters.memory_kills import count_memory_kills
 from services.trainer.adapters.notices import NoNotices
-from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.adapters.processes import ProcessGroups, Walls
 from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.attempt import LeaseAttempt
-from services.trainer.effect.gang_link import Rendezvous
 from services.trainer.effect.lease_keys import LeaseKeys
 from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
@@ -47,31 +45,30 @@ from tests.unit.services.trainer.effect.machines import (
     giving,
     running,
 )
+from tunery.confinement.confined import Confinement, ConfineMode
+from tunery.platform.memory_servers import MemoryServers, memory_servers
+from tunery.ranks.launching import LOOPBACK
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.work.spec import TrainSpec
 
 TENANT, JOB, TRAIN_BLOB = "acme", "ftjob-1", "t/acme/train"
 ROWS_PER_STEP: Final = 2
-WAIT_S_MAX: Final = 150  # a rank needs ten seconds of a core before it begins
+WAIT_S_MAX: Final = 400  # a rank needs ten seconds of a core before it begins
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What is other on a node than on the others.
+    """What is other on a node than on the others."""
 
-    base_dir: where it has the base model; None: where all have it
-    environment: of its processes, beside what agents give them
-    host, reached_as: where its agent listens, and how others are told to reach it
-    """
-
-    base_dir: str | None = None
+    base_dir: str | None = None  # where it has the base model; None: where all have it
+    # of its processes, beside what agents give them
     environment: Mapping[str, str] = field(default_factory=dict)
-    host: str = "127.0.0.1"
-    reached_as: str = ""
+    fabric: str = LOOPBACK  # the interface by which its ranks reach others
+    # whether its processes have walls, which hide folders of tests from them
+    confine: ConfineMode = "require"
 
 
 PLAIN: Final = Machine()
@@ -176,12 +173,6 @@ class GangNodes:
         ]
         return accepted[::-1]
 
-    async def port(self, lease: int = 1) -> int:
-        """At which the agent of the first member of a lease listens."""
-        opened: pool.RendezvousOpened = await self.until(pool.RendezvousOpened, lease)
-        text = self.servers.runtime("trainer").seal.open(opened.rendezvous, "rendezvous")
-        return msgspec.json.decode(text, type=Rendezvous).port
-
     async def follow(self) -> None:
         """Read what the pool decides, for as long as the nodes run."""
         partition = partition_of(POOL_NAME.encode())
@@ -265,10 +256,9 @@ def _agent(servers: MemoryServers, folder: Path, node_id: str, machine: Machine)
         pool=POOL_NAME,
         work_dir=folder,
         heartbeat_ms=100,
-        gang_host=machine.host,
-        gang_as=machine.reached_as,
+        fabric=machine.fabric,
     )
-    launcher = ProcessesOfMachine(mark=str(folder))
+    launcher = ProcessesOfMachine(str(folder), Walls(Confinement(machine.confine)))
     launcher.machine = machine
     reports = Reports(runtime, POOL_NAME)
 

@@ -17,14 +17,13 @@ from schemas.topics import ACCOUNT
 from tests.commands import run_tunery
 from tests.integration.services.gateway.control_plane import admin
 from tests.stacks import temporary_data_dir
-from tunery.local import Stack, stack
-from tunery.local.stack import ServiceSpec
+from tunery.local.stack import ServiceSpec, Stack, stack
 from tunery.runtime.bus.partitioner import partition_of
 
 SERVICES = ("gateway", "billing")
 TENANT = "acme"
 PARTITION = str(partition_of(TENANT.encode()))
-WAIT_S = 60
+WAIT_S = 180
 SILENT_S = 8  # a command starts in one or two, and a service waits for five
 
 
@@ -58,7 +57,7 @@ async def two_folders() -> AsyncIterator[tuple[Path, Path]]:
         yield first, second
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 async def test_a_journal_is_inspected_copied_to_another_stack_and_repaired(tmp_path: Path) -> None:
     file = str(tmp_path / "account.jsonl")
     async with two_folders() as (source_folder, target_folder):

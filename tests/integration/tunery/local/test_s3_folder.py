@@ -9,10 +9,10 @@ import pytest
 from tests.unit.services.gateway.models.test_base_folders import a_base
 from tests.unit.tunery.cli.scripted_api import ScriptedApi
 from tests.unit.tunery.cli.test_base import BASE
-from tunery.local import Stack
 from tunery.local.errors import LocalError
 from tunery.local.s3_folder import download
-from tunery.runtime.blobs.base_files import hash_base
+from tunery.local.stack import Stack
+from tunery.platform.blobs.base_files import hash_base
 
 
 async def test_first_hour_a_base_is_added_out_of_object_storage(

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from botocore.config import Config
 
-from tunery.local import Stack
+from tunery.local.stack import Stack
 
 
 async def test_kafka_keeps_acknowledged_records_over_a_kill(servers: Stack) -> None:
@@ -28,7 +28,7 @@ async def test_kafka_keeps_acknowledged_records_over_a_kill(servers: Stack) -> N
         topic, **servers.kafka_as().client_options, auto_offset_reset="earliest"
     )
     await consumer.start()
-    values = [(await asyncio.wait_for(consumer.getone(), 20)).value for _ in range(2)]
+    values = [(await asyncio.wait_for(consumer.getone(), 180)).value for _ in range(2)]
     await consumer.stop()
     assert values == [b"before", b"after"]
 
@@ -37,7 +37,7 @@ async def append(servers: Stack, topic: str, value: bytes) -> None:
     producer = AIOKafkaProducer(**servers.kafka_as().client_options, acks="all")
     await producer.start()
     try:
-        await asyncio.wait_for(producer.send_and_wait(topic, value), 20)
+        await asyncio.wait_for(producer.send_and_wait(topic, value), 180)
     finally:
         await producer.stop()
 

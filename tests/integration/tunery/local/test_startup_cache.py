@@ -4,7 +4,7 @@ import subprocess
 
 from tunery.local import kafka
 
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 
 
 def start(*flags: str) -> subprocess.CompletedProcess[str]:

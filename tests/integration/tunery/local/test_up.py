@@ -18,7 +18,7 @@ from tunery.local import ports, processes, secrets, state
 from tunery.local.paths import DataDir
 from tunery.local.postgres import dsn
 
-COMMAND_S_MAX = 120
+COMMAND_S_MAX = 240
 OWN_PROGRAM = """
 import asyncio, sys
 from tunery.local.stack import stack

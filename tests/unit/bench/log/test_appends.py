@@ -5,7 +5,7 @@ import pytest
 from bench.log.appends import OURS, Chained
 from bench.log.jobs import PARTITION
 from schemas.envelope import Claim
-from schemas.topics import PARTITIONS
+from schemas.streams import PARTITIONS
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.journal.acceptance import INITIAL, judge

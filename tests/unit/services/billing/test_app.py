@@ -3,21 +3,22 @@
 import asyncio
 from contextlib import suppress
 
-from schemas.topics import ACCOUNT, PARTITIONS
+from schemas.streams import PARTITIONS
+from schemas.topics import ACCOUNT
 from services.billing.app import ACCOUNTS, TENANTS
 from services.billing.effect import close
 from tests.unit.services.billing.domain.test_decide import create_tenant
 from tests.unit.services.billing.domain.test_statements import goodwill
 from tests.unit.services.billing.test_effect import FakeBooks
 from tunery.billing.periods import CLOSE_AFTER_MS, period_of
+from tunery.platform.memory_servers import memory_servers
+from tunery.platform.ports import Runtime
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projector
-from tunery.runtime.memory_servers import memory_servers
-from tunery.runtime.ports import Runtime
 
-WAIT_S = 30
+WAIT_S = 180
 
 
 class Ahead(SystemClock):

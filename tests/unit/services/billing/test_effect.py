@@ -1,27 +1,25 @@
 """A month is closed once the ledger has all usage that was written before, and no other."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
-from schemas.account import (
-    CloseInvoice,
-    PeriodEnded,
-)
-from schemas.billing import (
-    Statement,
-)
+from schemas.account import CloseInvoice, PeriodEnded
+from schemas.billing import Statement
 from schemas.erasure import RecordErasedPart
 from schemas.sealed import REDACTED
-from schemas.topics import DATASET, MODEL, PARTITIONS, POOL
+from schemas.streams import PARTITIONS
+from schemas.topics import DATASET, MODEL, POOL
 from services.billing.effect import Behind, close, destroy_key
 from services.billing.project import DestroyKey
 from tunery.billing.periods import BillShare, Cut, period
+from tunery.platform.seal.memory import MemoryKeyStore
+from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.seal.memory import MemoryKeyStore
-from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.verbs import Send
 
 WRITTEN = 5  # records in partition 3 of the pool's journal
@@ -32,8 +30,10 @@ class FakeBooks:
     at: tuple[int, ...] = (0, 0, 0, WRITTEN, 0, 0, 0, 0)
     asked: BillShare | None = None
     stored_to: int = 0
+    looks: int = 0
 
     async def reached(self) -> Cut:
+        self.looks += 1
         return Cut(offsets=self.at, incarnations=(0,) * len(self.at))
 
     async def stored(self) -> Mapping[tuple[str, int], int]:
@@ -97,6 +97,32 @@ async def test_closing_waits_until_the_ledger_is_up_to_date() -> None:
     with pytest.raises(Behind, match=r"partitions \[3\]"):
         await close(await written(), books).run(ended(), "acme")
     assert books.asked is None
+
+
+async def test_review2_e3_tenants_of_a_month_share_what_is_asked_of_the_log() -> None:
+    """A hundred thousand closings asked 24 partitions for their ends, one after the other, each."""
+    books, log = FakeBooks(), await written()
+    effect = close(log, books)
+    assert effect.concurrency > 2
+    await asyncio.gather(*(effect.run(ended(), f"t{number}") for number in range(50)))
+    assert books.looks == 1
+    await effect.run(replace(ended(), period="2026-12"), "acme")
+    assert books.looks == 2, "a month that has ended since then"
+
+
+async def test_review2_e3_a_journal_that_goes_on_does_not_keep_a_month_open() -> None:
+    log = await written()
+    books = FakeBooks(at=(0, 0, 0, WRITTEN - 1, 0, 0, 0, 0))
+    effect, key = close(log, books), b"3"
+    for _ in range(2):
+        with pytest.raises(Behind):
+            await effect.run(ended(), "acme")
+    await log.send(POOL.journal.name, key, b"{}", 3)
+    books.at = (0, 0, 0, WRITTEN, 0, 0, 0, 0)
+    await effect.run(ended(), "acme")
+    assert books.asked is not None
+    assert books.asked.cut is not None
+    assert books.asked.cut.offsets == books.at
 
 
 async def test_security_h4_a_destroyed_key_opens_nothing_and_may_be_destroyed_again() -> None:

@@ -19,15 +19,15 @@ from schemas.sealed import REDACTED
 from services.billing.giving import GIVE, GiveKeys, give_keys, keys_of, project_lease_keys
 from tests.unit.services.scheduler.fold import header_of
 from tests.unit.services.trainer.domain.test_evolve import kept
+from tunery.platform.blobs.encrypted import EncryptedBlobs
+from tunery.platform.blobs.path_keys import LeasePathKeys, TenantPathKeys
+from tunery.platform.seal.abstract import KeyStoreBroken, RootRefused, RootUnavailable, SealBroken
+from tunery.platform.seal.boxes import open_box, public_key_of
+from tunery.platform.seal.handed import HandedKeys, LeaseSealer, decode_keys, hand_paths
+from tunery.platform.seal.memory import MemoryKeyStore
+from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.blobs.abstract import BlobMissing
-from tunery.runtime.blobs.encrypted import EncryptedBlobs
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.runtime.blobs.path_keys import LeasePathKeys, TenantPathKeys
-from tunery.runtime.seal.abstract import KeyStoreBroken, RootRefused, RootUnavailable, SealBroken
-from tunery.runtime.seal.boxes import open_box, public_key_of
-from tunery.runtime.seal.handed import HandedKeys, LeaseSealer, decode_keys, hand_paths
-from tunery.runtime.seal.memory import MemoryKeyStore
-from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.verbs import Done, Todo
 
 pytestmark = pytest.mark.security
@@ -139,8 +139,9 @@ async def test_a_root_that_is_away_is_waited_for_and_one_that_refuses_is_said() 
     with pytest.raises(RootUnavailable):
         keys_of(Sealer(FaultyStore(RootUnavailable("away"))), REQUEST)
     assert keys_of(Sealer(FaultyStore(RootRefused("withdrawn"))), REQUEST).problem == "withdrawn"
-    send = give_keys(Sealer(MemoryKeyStore())).exhausted(DUE, "acme", "not a key file")
-    assert send is not None
+    exhausted = give_keys(Sealer(MemoryKeyStore())).exhausted
+    assert exhausted is not None
+    send = exhausted(DUE, "acme", "not a key file")
     assert isinstance(send.body, RecordLeaseKeys)
     keys = decode_keys(open_box(PRIVATE, b64decode(send.body.sealed_keys)))
     assert keys.problem == "not a key file"

@@ -13,12 +13,7 @@ from schemas.account import (
     PlanTerms,
 )
 from schemas.answers import AnswersCounted, AnswerUse
-from schemas.billing import (
-    BillingTerms,
-    CreditNote,
-    InvoiceAdjustment,
-    Statement,
-)
+from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, Statement
 from schemas.envelope import Header
 from schemas.job import SetLimits
 from schemas.pool import LeaseRef, MemberFreed, NodeRetired, Token, UsageCredited, UsageSliced
@@ -103,14 +98,24 @@ def test_a_new_plan_reaches_the_tenants_table_and_job() -> None:
     limits = Limits(soft_gpu_ms=1, hard_gpu_ms=2, concurrency=3)
     plan = PlanSet(terms=PlanTerms(lane="free", limits=limits, price_version="2026-11"))
     at = header()
-    (change,) = project_tenants(at, plan)
+    change, held = project_tenants(at, plan)
     assert isinstance(change, Upsert)
     assert change.values["soft_gpu_ms"] == 1
+    key = {"tenant": "default", "since": 99}
+    assert held == Upsert("held_books", key, {"price_version": "2026-11"})
     (send,) = react_account(at, plan)
     assert send.stream == "job"
     assert send.body == SetLimits(
         terms=PlanTerms(lane="free", limits=limits, price_version="2026-11")
     )
+
+
+def test_review2_m3_a_scheduled_plan_holds_from_its_moment_and_not_from_its_event() -> None:
+    limits = Limits(soft_gpu_ms=1, hard_gpu_ms=2, concurrency=3)
+    terms = PlanTerms(lane="free", limits=limits, price_version="2026-12")
+    _, held = project_tenants(header(), PlanSet(terms=terms, effective_at=90))
+    key = {"tenant": "default", "since": 90}
+    assert held == Upsert("held_books", key, {"price_version": "2026-12"})
 
 
 def test_a_month_that_has_ended_is_to_be_closed_until_it_is() -> None:
@@ -143,8 +148,9 @@ def test_an_adjustment_is_a_row_of_its_month() -> None:
 
 def test_billing_terms_and_credit_notes_are_rows() -> None:
     terms = BillingTerms(due_days=14)
-    (row,) = project_tenants(header(), BillingTermsSet(terms=terms))
-    assert row == Upsert("billing_terms", {"tenant": "default"}, {"terms": terms})
+    (row,) = project_tenants(header(), BillingTermsSet(terms=terms, from_month="2026-12"))
+    key = {"tenant": "default", "from_month": "2026-12"}
+    assert row == Upsert("billing_terms", key, {"terms": terms})
     note = CreditNote(
         number="acme-C0001",
         invoice="acme-0001",

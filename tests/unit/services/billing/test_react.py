@@ -20,7 +20,7 @@ from schemas.answers import AnswerCost, AnswersCounted
 from schemas.billing import PriceBook
 from schemas.job import SetLimits
 from schemas.sealed import Sealed
-from schemas.topics import PARTITIONS
+from schemas.streams import PARTITIONS
 from schemas.units import hour_of
 from services.billing.react import react_account
 from tests.unit.services.headers import header

@@ -12,8 +12,8 @@ from services.engine.counting import AnswerCounts
 from services.engine.host import EngineHost
 from services.engine.reconciling import EngineReconciliation
 from services.engine.settings import EngineSettings
+from tunery.platform.memory_servers import memory_servers
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.runtime.memory_servers import memory_servers
 
 
 async def test_one_host_answers_and_one_counts(tmp_path: Path) -> None:

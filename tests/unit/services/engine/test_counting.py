@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from schemas.answers import CountAnswers
 from schemas.envelope import Entry, Envelope
-from schemas.topics import ACCOUNT, PARTITIONS, TOPICS
+from schemas.streams import PARTITIONS
+from schemas.topics import ACCOUNT, STREAMS, TOPICS
 from services.engine.counting import AnswerCounts
 from services.engine.meter import AnswerMeter
 from tests.unit.services.engine.test_meter import ASKER, spent
@@ -94,7 +95,7 @@ async def played(folder: Path, steps: Sequence[Step]) -> tuple[Tokens, Tokens]:
     await log.create(TOPICS, PARTITIONS)
     meter = AnswerMeter(folder)
     for kind, number, read, written in steps:
-        counts = AnswerCounts(meter, Sender(log), SystemClock())
+        counts = AnswerCounts(meter, Sender(log, STREAMS), SystemClock())
         tenant = TENANTS[number]
         if kind in ("answer", "leave", "begin"):
             tally = meter.begin(Asker(tenant, "key_1", f"model {number}"))
@@ -114,7 +115,7 @@ async def played(folder: Path, steps: Sequence[Step]) -> tuple[Tokens, Tokens]:
             except AppendUnknown:
                 continue
     log.doubts = []
-    await AnswerCounts(meter, Sender(log), SystemClock()).send()
+    await AnswerCounts(meter, Sender(log, STREAMS), SystemClock()).send()
     for topic, key, value in log.late:
         await log.send(topic, key, value)
     on_log = Tokens()
@@ -138,7 +139,7 @@ async def test_a_file_is_kept_until_all_of_it_is_on_the_log(tmp_path: Path) -> N
     meter = AnswerMeter(tmp_path)
     for tenant in TENANTS:
         meter.begin(Asker(tenant, "key_1", "tiny")).note(spent(3, 1))
-    counts = AnswerCounts(meter, Sender(log), SystemClock())
+    counts = AnswerCounts(meter, Sender(log, STREAMS), SystemClock())
     log.doubts = [9, 2]
     try:
         await counts.send()
@@ -153,7 +154,7 @@ async def test_nothing_is_sent_while_nothing_is_asked(tmp_path: Path) -> None:
     log = DoubtfulLog()
     await log.create(TOPICS, PARTITIONS)
     meter = AnswerMeter(tmp_path)
-    counts = AnswerCounts(meter, Sender(log), SystemClock())
+    counts = AnswerCounts(meter, Sender(log, STREAMS), SystemClock())
     meter.begin(ASKER)
     await counts.send()
     assert await decided(log) == []

@@ -14,10 +14,10 @@ from services.engine.loaded_models import LoadedModels
 from services.engine.meter import AnswerMeter
 from services.gateway.chat.engine_socket import SocketEngine
 from tests.unit.services.engine.memory_engine import BROKEN, FOREVER, MemoryEngine, question
-from tunery.runtime.answer_files import uses_of
-from tunery.runtime.blobs.frames import PathKey
-from tunery.runtime.blobs.path_keys import HandedPathKeys
-from tunery.runtime.local_socket import connect_to
+from tunery.platform.answer_files import uses_of
+from tunery.platform.blobs.frames import PathKey
+from tunery.platform.blobs.path_keys import HandedPathKeys
+from tunery.platform.local_socket import connect_to
 from tunery.work.engine import (
     BUSY,
     FAILED,

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.answers import AnswerUse
 from services.engine.meter import AnswerMeter
-from tunery.runtime.answer_files import METER, uses_of
+from tunery.platform.answer_files import METER, uses_of
 from tunery.work.engine import Asker, Spent
 
 ASKER = Asker("acme", "key_1", "tiny")

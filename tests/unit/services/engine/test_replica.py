@@ -15,23 +15,16 @@ from services.trainer.effect.program import access_of
 from tests.bases import tiny_base
 from tests.unit.services.engine.adapters import tiny_models
 from tunery.confinement.confined import Confinement
-from tunery.runtime.answer_files import spool_files, uses_of
-from tunery.runtime.local_socket import connect_to
+from tunery.platform.answer_files import spool_files, uses_of
+from tunery.platform.local_socket import connect_to
 from tunery.work.codec import decode_event, encode_spec
-from tunery.work.engine import (
-    AnswerEnded,
-    Asker,
-    Question,
-    Sampling,
-    decode_reply,
-    encode_line,
-)
+from tunery.work.engine import AnswerEnded, Asker, Question, Sampling, decode_reply, encode_line
 from tunery.work.events import Failed, Preempted, ReplicaReady
 from tunery.work.exits import ExitCode
 from tunery.work.replica import ReplicaSpec, decode_replica_spec
 
 pytestmark = pytest.mark.train
-READY_S_MAX = 120
+READY_S_MAX = 480
 
 
 def spec(folder: Path, **changes: object) -> Path:

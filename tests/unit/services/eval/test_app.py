@@ -2,9 +2,9 @@
 
 from schemas.topics import JOB, MODEL
 from services.eval.app import TODOS, build
+from tunery.platform.memory_servers import memory_servers
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projector
-from tunery.runtime.memory_servers import memory_servers
 
 
 async def test_one_projection_of_jobs_and_stages_feeds_the_effect() -> None:

@@ -17,10 +17,10 @@ from services.eval.effect import verdict
 from services.eval.project import EVALUATIONS, project
 from tests.unit.services.eval.samples import TERMS, holdout, item, scores
 from tests.unit.services.headers import header
+from tunery.platform.memory_servers import memory_servers
+from tunery.platform.ports import Runtime
 from tunery.runtime.blobs.abstract import BlobCorrupt
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.memory_servers import memory_servers
-from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import RowBatch
 from tunery.runtime.verbs import Change, Upsert
 from tunery.work.codec import encode_scores
@@ -132,8 +132,9 @@ async def test_scores_with_another_hash_are_not_judged() -> None:
 
 async def test_scores_that_cannot_be_judged_are_reported_with_what_was_wrong_sealed() -> None:
     runtime = await eval_runtime()
-    send = verdict(runtime).exhausted(due(b"x"), "acme", "there is no blob")
-    assert send is not None
+    exhausted = verdict(runtime).exhausted
+    assert exhausted is not None
+    send = exhausted(due(b"x"), "acme", "there is no blob")
     assert isinstance(send.body, RecordVerdict)
     assert send.body.failure is not None
     assert send.body.failure.reason == failing("scores_unjudged")

@@ -2,14 +2,15 @@
 
 from schemas.envelope import GENESIS, Claim, Entry, Message
 from schemas.pool import LeaseRef, Token, UsageCredited, UsageSliced
-from schemas.topics import POOL, Stream
+from schemas.streams import Stream
+from schemas.topics import POOL
 from schemas.units import HOUR_MS
 from tunery.billing.periods import period
 from tunery.plan.price import PRICES_DIR, SUFFIX, load_price_books
+from tunery.platform.settings import read_files
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.journal.acceptance import record_hash
 from tunery.runtime.journal.codec import encode, raw_events
-from tunery.runtime.settings import read_files
 
 HOUR = period("2026-11").first_hour
 BOOKS = load_price_books(read_files(PRICES_DIR, SUFFIX))

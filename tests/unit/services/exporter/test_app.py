@@ -3,8 +3,8 @@
 import pytest
 
 from services.exporter.app import build
-from tunery.runtime.memory_servers import memory_servers
-from tunery.runtime.settings import SettingsError
+from tunery.platform.memory_servers import memory_servers
+from tunery.platform.settings import SettingsError
 
 
 async def test_the_service_is_one_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from schemas.account import (
     USAGE_RECORDED,
+    DeliveryDue,
+    DeliveryReport,
+    EndDelivery,
     EndpointCreated,
     InvoiceAdjusted,
     InvoiceClosed,
@@ -21,21 +25,27 @@ from schemas.account import (
     TenantCreated,
 )
 from schemas.endpoints import EndpointTerms
+from schemas.envelope import Repeated
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT, POOL
+from services.billing.app import ACCOUNTS
 from services.exporter.domain.accounts import AccountFacts
 from services.exporter.domain.focus import ExportedCharge, charges_of_use
 from services.exporter.host import ExportHost
-from services.exporter.journal_export import JournalExport
+from services.exporter.journal_export import JournalExport, OpenRange
 from services.exporter.settings import ExporterSettings
+from tests.unit.services.billing.domain.test_decide import after, create_endpoint, create_tenant
 from tests.unit.services.exporter.domain.test_invoices import ADJUSTMENT, CLOSED
 from tests.unit.services.exporter.journals import BOOKS, HOUR, JournalWriter, lease, sliced
 from tunery.billing.lines import PriceMissing
+from tunery.platform.memory_servers import MemoryServers, memory_servers
+from tunery.runtime.bus.abstract import Record
+from tunery.runtime.journal.decision import decide_record
+from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.reader import Accepted
-from tunery.runtime.memory_servers import MemoryServers, memory_servers
 
 SETTINGS = ExporterSettings(every_ms=100, rows_max=1)
-SETTLE_S_MAX = 30
+SETTLE_S_MAX = 180
 WAIT_S = 0.5
 LATER = HOUR + 31 * 24  # in the month after
 LIMITS = Limits(soft_gpu_ms=0, hard_gpu_ms=0, concurrency=1)
@@ -98,6 +108,30 @@ async def test_prices_that_come_while_it_runs_are_known() -> None:
     assert [row["kind"] for row in exported(servers)] == ["Usage"]
 
 
+async def test_review2_w2_a_range_of_another_process_is_no_failure_of_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two exporters overlap in every update: one of them failed, with an error in its log."""
+    servers = await memory_servers()
+    account = JournalWriter(servers.log, 1, ACCOUNT)
+    account.append(PricesImported(book=BOOKS["2026-11"], sha256="ab" * 32))
+    JournalWriter(servers.log, 2).append(sliced(lease(1)))
+    close_range, ended = JournalExport._close_range, list[str]()
+
+    async def close_after_another(
+        export: JournalExport, partition: int, opened: OpenRange
+    ) -> OpenRange:
+        if not ended:
+            ended.append("by another process")
+            await close_range(export, partition, opened)
+        return await close_range(export, partition, opened)
+
+    monkeypatch.setattr(JournalExport, "_close_range", close_after_another)
+    await run_until(servers, lambda: len(ended) == 1 and exported(servers))
+    await run_for(servers, WAIT_S)
+    assert [row["kind"] for row in exported(servers)] == ["Usage"]
+
+
 async def test_adjustments_and_taxes_are_exported_with_their_place() -> None:
     servers = await memory_servers()
     account = JournalWriter(servers.log, 1, ACCOUNT, key="acme")
@@ -111,15 +145,7 @@ async def test_adjustments_and_taxes_are_exported_with_their_place() -> None:
 
 
 async def test_use_is_announced_to_tenants_that_subscribe_with_ids_that_stay() -> None:
-    servers = await memory_servers()
-    account = JournalWriter(servers.log, 1, ACCOUNT, key="acme")
-    terms = EndpointTerms(
-        endpoint_id="we_1", name=CREATED.name, url=CREATED.name, event_types=(USAGE_RECORDED,)
-    )
-    account.append(
-        PricesImported(book=BOOKS["2026-11"], sha256="ab" * 32), EndpointCreated(terms=terms)
-    )
-    pool = JournalWriter(servers.log, 2)
+    servers, pool = await subscribed()
     pool.append(sliced(lease(1), 10), sliced(lease(1), 20), sliced(lease(2, "other"), 30))
     await run_until(servers, lambda: newest(servers))
     (first,) = announced(servers)
@@ -131,6 +157,36 @@ async def test_use_is_announced_to_tenants_that_subscribe_with_ids_that_stay() -
     assert announced(servers) == [first, first]  # one that was not complete is
 
 
+async def test_use_that_is_announced_again_after_its_delivery_is_not_delivered_again() -> None:
+    servers, pool = await subscribed()
+    pool.append(sliced(lease(1), 10))
+    await run_until(servers, lambda: newest(servers))
+    del servers.blobs.bodies[newest(servers)]
+    await run_until(servers, lambda: newest(servers))
+    first, again = account_commands(servers)
+    fold = Fold(after(create_tenant(), create_endpoint("we_1", USAGE_RECORDED)))
+    decided = decide_record(ACCOUNTS, fold, first, 0)
+    (due,) = decided.events
+    assert isinstance(due, DeliveryDue)
+    report = DeliveryReport(delivery_id=due.delivery_id, outcome="delivered", attempts=1)
+    ended = after(EndDelivery(report=report), state=decided.fold.state)
+    (repeated,) = decide_record(ACCOUNTS, replace(decided.fold, state=ended), again, 1).events
+    assert isinstance(repeated, Repeated)
+
+
+async def subscribed() -> tuple[MemoryServers, JournalWriter]:
+    """Servers where a tenant has an endpoint for use, and the pool's journal."""
+    servers = await memory_servers()
+    account = JournalWriter(servers.log, 1, ACCOUNT, key="acme")
+    terms = EndpointTerms(
+        endpoint_id="we_1", name=CREATED.name, url=CREATED.name, event_types=(USAGE_RECORDED,)
+    )
+    account.append(
+        PricesImported(book=BOOKS["2026-11"], sha256="ab" * 32), EndpointCreated(terms=terms)
+    )
+    return servers, JournalWriter(servers.log, 2)
+
+
 def newest(servers: MemoryServers) -> str:
     """Name of the object that says that a range of the pool is complete; empty: there is none."""
     names = [name for name in servers.blobs.bodies if name.startswith("exports/pool/2/new")]
@@ -139,11 +195,13 @@ def newest(servers: MemoryServers) -> str:
 
 def announced(servers: MemoryServers) -> list[dict[str, Any]]:
     """The commands to `account`, without what differs from one sending to the next."""
-    partitions = servers.log.topics[ACCOUNT.commands.name]
-    commands = [
-        json.loads(record.value or b"") for partition in partitions for record in partition.records
-    ]
+    commands = [json.loads(record.value) for record in account_commands(servers)]
     return [{key: command[key] for key in ("id", "tenant", "body")} for command in commands]
+
+
+def account_commands(servers: MemoryServers) -> list[Record]:
+    partitions = servers.log.topics[ACCOUNT.commands.name]
+    return [record for partition in partitions for record in partition.records]
 
 
 def late_world(servers: MemoryServers) -> tuple[JournalWriter, JournalWriter]:

@@ -21,12 +21,12 @@ from tests.unit.services.exporter.journals import (
     lease,
     sliced,
 )
+from tunery.platform.memory_servers import MemoryServers, memory_servers
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.runtime.memory_servers import MemoryServers, memory_servers
 
 SETTINGS = ExporterSettings(every_ms=100, rows_max=1)
-SETTLE_S_MAX = 30
+SETTLE_S_MAX = 180
 ExportedRow = tuple[int, int, str]  # partition, offset, GPU-milliseconds
 
 

@@ -15,23 +15,26 @@ from schemas.account import PRICES_PARTITION
 from schemas.dataset import BaseTokens, RecordValidation, Validation
 from schemas.enrolment import NodeEnrolled
 from schemas.envelope import Header, Message
-from schemas.model import GLOBAL, AddBase
+from schemas.model import AddBase
 from schemas.reasons import Failure
-from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, PARTITIONS, POOL, TELEMETRY
+from schemas.streams import GLOBAL, PARTITIONS
+from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL, STREAMS, TELEMETRY
 from services.billing.adapters.prices import read_imports
 from services.billing.app import ACCOUNTS
 from services.billing.react import react_account
 from services.gateway.api import create_app
-from services.gateway.app import VIEWS_PROJECTION, deps_of
-from services.gateway.audit.rows import AUDIT_ROWS
+from services.gateway.app import deps_of
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.results import results
-from services.gateway.jobs.telemetry import telemetry_reader
-from services.gateway.ports import Engine
+from services.gateway.ports import ChatEngine
 from services.gateway.settings import GatewaySettings
+from services.gateway.views.audit import AUDIT_ROWS
+from services.gateway.views.host import VIEWS_PROJECTION
+from services.gateway.views.telemetry import telemetry_reader
 from services.gateway.web.command_results import CommandResults
 from services.gateway.web.commands import CommandSender
+from services.gateway.web.domain.token_bucket import PER_MINUTE_MAX
 from services.ingest.app import DATASETS
 from services.ingest.react import react_dataset
 from services.registry.app import MODELS
@@ -41,22 +44,22 @@ from services.scheduler.enrolling import seal_keys
 from services.scheduler.react import react_job
 from tests.unit.services.gateway.bases import BASE as BASE
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
-from tunery.runtime.bus.signing import keys_of
+from tunery.platform.bus.sender_keys import keys_of
+from tunery.platform.memory_servers import MemoryServers, memory_servers
+from tunery.platform.ports import Runtime
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.hosts.topic_reader import TopicReader
-from tunery.runtime.memory_servers import MemoryServers, memory_servers
-from tunery.runtime.ports import Runtime
 from tunery.runtime.verbs import Send
 
 ADMIN_KEY = "admin-key-of-the-tests"
 COMMAND_SECRET = b"secret of commands in the tests!"
 SCHEDULER_KEYS = keys_of(COMMAND_SECRET, "scheduler")
 READY_S_MAX = 30
-SETTLE_S_MAX = 30
+SETTLE_S_MAX = 180
 WAIT_MS_MAX = 5_000
 LATE_MS = 200
 ROW = b'{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}\n'
@@ -148,13 +151,15 @@ class ControlPlane:
 
 
 @asynccontextmanager
-async def control_plane(engine: Engine | None = None) -> AsyncIterator[ControlPlane]:
+async def control_plane(engine: ChatEngine | None = None) -> AsyncIterator[ControlPlane]:
     """A control plane with this engine, or a scripted one."""
     shared = await memory_servers()
     runtime = shared.runtime("gateway")
     command_results = CommandResults(runtime.store)
     settings = GatewaySettings(
-        admin_key_sha256=hashlib.sha256(ADMIN_KEY.encode()).hexdigest(), file_bytes_max=100_000
+        admin_key_sha256=hashlib.sha256(ADMIN_KEY.encode()).hexdigest(),
+        file_bytes_max=100_000,
+        requests_per_minute=PER_MINUTE_MAX,  # tests ask every few milliseconds
     )
     deps = deps_of(runtime, settings, command_results)
     deps = replace(
@@ -219,15 +224,15 @@ def _hosts(
     others = {name: shared.runtime(name) for name in ("billing", "ingest", "scheduler", "registry")}
     return [
         AggregateHost(others["billing"], ACCOUNTS),
-        Reactor(others["billing"], ACCOUNT, react_account),
+        Reactor(others["billing"], ACCOUNT, react_account, streams=STREAMS),
         AggregateHost(others["ingest"], DATASETS),
-        Reactor(others["ingest"], DATASET, react_dataset),
+        Reactor(others["ingest"], DATASET, react_dataset, streams=STREAMS),
         AggregateHost(others["scheduler"], JOBS),
         AggregateHost(others["scheduler"], POOLS),
-        Reactor(others["scheduler"], JOB, react_job),
-        Reactor(others["scheduler"], POOL, _give_keys),
+        Reactor(others["scheduler"], JOB, react_job, streams=STREAMS),
+        Reactor(others["scheduler"], POOL, _give_keys, streams=STREAMS),
         AggregateHost(others["registry"], MODELS),
-        Reactor(others["registry"], MODEL, react_model),
+        Reactor(others["registry"], MODEL, react_model, streams=STREAMS),
         command_results,
         deps.feeds,
         deps.audit,

@@ -33,7 +33,7 @@ from services.gateway.jobs import routes as jobs
 from services.gateway.jobs import submission_routes as submit
 from services.gateway.models import release_routes as releases
 from services.gateway.models import routes as models
-from services.gateway.ports import Views, Where
+from services.gateway.views.ports import Views, Where
 from services.gateway.views.table import R, Table
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tests.unit.services.gateway.jobs.test_checkpoint_routes import checkpoint_of_tenant

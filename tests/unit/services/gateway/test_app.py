@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from services.gateway.app import build
-from tunery.runtime.memory_servers import memory_servers
+from tunery.platform.memory_servers import memory_servers
 
 
 async def test_the_http_server_stops_before_what_its_routes_need(

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from schemas.envelope import Header
-from services.gateway.projection import project
+from services.gateway.views.projections.journals import project
 from services.gateway.views.reading import StoreViews
 from services.gateway.views.table import R, Table
 from tunery.runtime.store.memory import MemoryStore
@@ -31,17 +31,21 @@ def folded(stream: str, *events: Any, key: str = "acme", records: Records | None
     """One journal record for each event, a second apart."""
     after: Records = {} if records is None else records
     for number, event in enumerate(events, 1):
-        at = 1_000_000 + 1_000 * number
-        for change in project(header(stream, at=at, seq=number, key=key), event):
-            if isinstance(change, Todo | Done):
-                continue
-            table = after.setdefault(change.table, {})
-            row_key = tuple(change.key.values())
-            if isinstance(change, Delete):
-                table.pop(row_key, None)
-            else:
-                table.setdefault(row_key, {}).update({**change.key, **change.values})
+        fold(after, header(stream, at=1_000_000 + 1_000 * number, seq=number, key=key), event)
     return after
+
+
+def fold(records: Records, at: Header, event: Any) -> None:
+    """Change the rows as one event does."""
+    for change in project(at, event):
+        if isinstance(change, Todo | Done):
+            continue
+        table = records.setdefault(change.table, {})
+        row_key = tuple(change.key.values())
+        if isinstance(change, Delete):
+            table.pop(row_key, None)
+        else:
+            table.setdefault(row_key, {}).update({**change.key, **change.values})
 
 
 def rows(records: Records, table: Table[R]) -> Sequence[R]:

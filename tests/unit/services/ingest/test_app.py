@@ -23,9 +23,10 @@ from schemas.dataset import (
     PrepareSpec,
     RegisterFile,
 )
-from schemas.model import GLOBAL, AddBase, Base
+from schemas.model import AddBase, Base
 from schemas.storage import FileTerms
-from schemas.topics import DATASET, MODEL, PARTITIONS
+from schemas.streams import GLOBAL, PARTITIONS
+from schemas.topics import DATASET, MODEL
 from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.app import build
 from services.ingest.project import BASES
@@ -33,14 +34,14 @@ from services.registry.app import MODELS
 from tests.unit.services.ingest.base import make_base, rows
 from tests.unit.services.ingest.test_effect import SEALED
 from tests.unit.tunery.runtime.hosts.toy_service import running, until
+from tunery.platform.memory_servers import memory_servers
+from tunery.platform.ports import Runtime
+from tunery.platform.settings import SettingsError
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.memory_servers import memory_servers
-from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import SettingsError
 
-PATIENCE_S = 60
+PATIENCE_S = 180
 BASE = Base(
     base_id="small",
     sha256="b" * 64,

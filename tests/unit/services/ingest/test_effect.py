@@ -21,21 +21,22 @@ from schemas.dataset import (
 from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
 from schemas.storage import FileTerms
-from schemas.topics import ACCOUNT, PARTITIONS
-from services.gateway.web.wording import file_words
+from schemas.streams import PARTITIONS
+from schemas.topics import ACCOUNT
+from services.gateway.wording import file_words
 from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.adapters.tasks import Answer, Task
 from services.ingest.adapters.worker import process
-from services.ingest.effect import Workers, erase, erase_tenant, prepare, validate
+from services.ingest.effect import LEASE_MS, Workers, erase, erase_tenant, prepare, validate
 from services.ingest.ports import LocalBase, Workbench, WorkFailed
 from services.ingest.project import EraseFileBlob, EraseTenantBlobs
 from tests.unit.services.ingest.base import make_base, rows
+from tunery.platform.memory_servers import memory_servers
+from tunery.platform.seal.memory import MemoryKeyStore
+from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.blobs.abstract import BlobCorrupt
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.runtime.memory_servers import memory_servers
-from tunery.runtime.seal.memory import MemoryKeyStore
-from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.verbs import RetryLater, Send
+from tunery.runtime.verbs import GoOnLater, RetryLater, Send
 
 SHA = "b" * 64
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
@@ -135,6 +136,7 @@ async def test_a_good_file_is_counted_and_its_report_kept(tmp_path: Path) -> Non
     assert counted.tokens > counted.trainable_tokens > 0
     report = json.loads(world.blobs.bodies[record.validation.report_blob])
     assert report["verdict"] == "accepted"
+    assert record.validation.report_blob.startswith("t/acme/reports/file-1/")
     assert list(world.scratch.iterdir()) == []
 
 
@@ -221,6 +223,7 @@ async def test_damage_and_timeouts_are_retried_then_reported(tmp_path: Path) -> 
     world.blobs.bodies[file.content.blob] = b"other bytes"
     with pytest.raises(BlobCorrupt):
         await world.validate.run(file, "acme")
+    assert world.validate.exhausted is not None
     record = validation_of(world.validate.exhausted(file, "acme", "the disk is full"))
     assert record.validation is None
     assert record.failure is not None
@@ -243,7 +246,7 @@ async def test_a_dataset_is_prepared_the_same_way_every_time(tmp_path: Path) -> 
         (prepared.prompts_blob, prepared.prompts_sha256),
     ):
         assert hashlib.sha256(world.blobs.bodies[key]).hexdigest() == sha256
-        assert key.startswith("t/acme/prepared/")
+        assert key.startswith("t/acme/prepared/p/")
     assert prepared_of(await world.prepare.run(due, "acme")) == first
     assert list(world.scratch.iterdir()) == []
 
@@ -287,6 +290,36 @@ async def test_deleted_bytes_are_erased(tmp_path: Path) -> None:
     await blobs.put("t/acme/x", b"1")
     assert await erase(blobs).run(EraseFileBlob(blob="t/acme/x"), "acme") is None
     assert not blobs.bodies
+
+
+async def test_review2_w1_a_folder_is_emptied_again_once_late_work_is_over() -> None:
+    """Seeds 511 and 679 of the simulator's artifacts: a check that had lost its row stored its
+    report after the file was deleted, and ended without a word.
+    """
+    blobs, row = MemoryBlobs(), EraseFileBlob(blob="t/acme/reports/f/")
+    await blobs.put("t/acme/reports/f2/a", b"another file's")
+    await blobs.put("t/acme/reports/f/a", b"1")
+    with pytest.raises(GoOnLater) as later:
+        await erase(blobs).run(row, "acme", 1)
+    assert (later.value.delay_ms, later.value.counts) == (LEASE_MS, True)
+    assert [*blobs.bodies] == ["t/acme/reports/f2/a"]
+    await blobs.put("t/acme/reports/f/b", b"late")
+    assert await erase(blobs).run(row, "acme", 2) is None
+    assert [*blobs.bodies] == ["t/acme/reports/f2/a"]
+
+
+async def test_review2_w1_late_work_is_over_before_the_second_try_whatever_the_first_came_to() -> (
+    None
+):
+    class Failing(MemoryBlobs):
+        async def delete_below(self, prefix: str, *, but: str | None = None) -> int:
+            raise ValueError("not an outage, so the try counts")
+
+    effect = erase(Failing())
+    with pytest.raises(ValueError, match="counts"):
+        await effect.run(EraseFileBlob(blob="t/acme/reports/f/"), "acme", 1)
+    assert effect.delay_ms(1) >= LEASE_MS
+    assert effect.row_lease_ms >= LEASE_MS  # of a process that was killed
 
 
 async def test_security_h4_a_tenants_objects_go_until_none_is_left_and_then_it_is_reported() -> (

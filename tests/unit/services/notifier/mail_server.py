@@ -17,16 +17,13 @@ LOGIN: Final = (b"tunery", b"s:cret")
 
 @dataclass
 class MailServer:
-    """Answers each recipient, and each message, with its answers in turn, the last one for ever.
-
-    logins: who has logged in. encrypted: for each message whether it came over TLS.
-    """
+    """Answers each recipient, and each message, with its answers in turn, the last one for ever."""
 
     answers: list[str] = field(default_factory=lambda: [OK])
     data_answers: list[str] = field(default_factory=lambda: [OK])
     received: list[EmailMessage] = field(default_factory=list)
-    logins: list[bytes] = field(default_factory=list)
-    encrypted: list[bool] = field(default_factory=list)
+    logins: list[bytes] = field(default_factory=list)  # who has logged in
+    encrypted: list[bool] = field(default_factory=list)  # for each message whether it came over TLS
     port: int = 0
 
     @property

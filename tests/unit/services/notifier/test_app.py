@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from services.notifier.app import mail_route
 from services.notifier.settings import NotifierSettings
-from tunery.runtime.settings import SettingsError
+from tunery.platform.settings import SettingsError
 
 
 def test_without_a_mail_server_no_e_mail_is_sent() -> None:

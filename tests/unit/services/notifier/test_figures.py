@@ -9,10 +9,10 @@ from schemas.telemetry import LogLine, Step
 from schemas.topics import TELEMETRY
 from services.notifier.figures import MirroredSteps, changes_of
 from tests.unit.services.notifier.test_mirroring import a_world, step
+from tunery.platform.bus.sender_keys import keys_of
+from tunery.platform.ports import Runtime
 from tunery.runtime.bus.abstract import Record
-from tunery.runtime.bus.signing import keys_of
 from tunery.runtime.hosts.abstract import Host
-from tunery.runtime.ports import Runtime
 from tunery.runtime.verbs import Upsert
 
 SECRET = b"secret of commands in the tests!"

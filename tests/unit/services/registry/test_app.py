@@ -7,20 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from schemas.model import GLOBAL, AddBase, BaseAdded
+from schemas.model import AddBase, BaseAdded
+from schemas.streams import GLOBAL
 from schemas.topics import MODEL
 from services.registry.app import MODELS, build
 from simulator.control_plane.samples import BASE
+from tunery.platform.memory_servers import memory_servers
+from tunery.platform.settings import SettingsError
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.digests import Digests
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.history import read_history
-from tunery.runtime.memory_servers import memory_servers
-from tunery.runtime.settings import SettingsError
 
-WAIT_S = 30
+WAIT_S = 180
 
 
 async def test_the_owner_decides_and_the_others_follow_its_journal() -> None:

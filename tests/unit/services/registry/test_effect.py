@@ -28,14 +28,14 @@ from tests.unit.services.registry.samples import (
     whole_model,
 )
 from tests.unit.tunery.provenance.signed import NOW, new_key, trust_in
+from tunery.platform.seal.memory import MemoryKeyStore
+from tunery.platform.seal.model_names import logged_name
+from tunery.platform.seal.sealer import Sealer
 from tunery.provenance.folders import compare_folder
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.seal.memory import MemoryKeyStore
-from tunery.runtime.seal.model_names import logged_name
-from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.store.abstract import RowBatch, Store
 from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.verbs import RetryLater, Send
@@ -128,13 +128,16 @@ async def test_damaged_and_missing_bytes_are_tried_again_then_named() -> None:
     blobs = MemoryBlobs()
     version = await submitted(blobs, adapter())
     weights = "t/acme/jobs/1/adapter_model.safetensors"
-    blobs.bodies[weights] = blobs.bodies[weights][:-1] + b"x"
+    content = blobs.bodies[weights]
+    blobs.bodies[weights] = content[:-1] + bytes([content[-1] ^ 1])
     with pytest.raises(BlobCorrupt, match="adapter_model"):
         await publish(blobs, SEAL).run(version, "acme")
     await blobs.delete("t/acme/jobs/1/adapter_config.json")
     with pytest.raises(BlobMissing):
         await publish(blobs, SEAL).run(version, "acme")
-    failed = recorded(publish(blobs, SEAL).exhausted(version, "acme", "there is no blob"))
+    exhausted = publish(blobs, SEAL).exhausted
+    assert exhausted is not None
+    failed = recorded(exhausted(version, "acme", "there is no blob"))
     assert failed.failure is not None
     assert failed.failure.reason == failing("publishing_failed")
     assert failed.failure.detail is not None

@@ -1,11 +1,7 @@
 """To-do rows of versions."""
 
 from schemas.lifetime import VersionErased
-from schemas.model import (
-    VersionDeleted,
-    VersionFailed,
-    VersionPublished,
-)
+from schemas.model import VersionDeleted, VersionFailed, VersionPublished
 from schemas.reasons import Failure, failing
 from services.registry.project import (
     ERASE,

@@ -3,12 +3,7 @@
 from schemas.dataset import KeepDataset, ReleaseDataset
 from schemas.job import RecordBase, RecordRegistered
 from schemas.lifetime import VersionErased
-from schemas.model import (
-    BaseRefused,
-    VersionDeleted,
-    VersionFailed,
-    VersionPublished,
-)
+from schemas.model import BaseRefused, VersionDeleted, VersionFailed, VersionPublished
 from schemas.reasons import Failure, failing
 from services.registry.react import react_model
 from tests.unit.services.registry.samples import MODEL, adapter, header, submitted

@@ -4,11 +4,12 @@ from typing import Any
 
 import msgspec
 
-from schemas.envelope import Context, Header, Message, Rejected
-from schemas.topics import Stream
+from schemas.envelope import Context, Header, Message, Rejected, Tick
+from schemas.streams import Stream
 from schemas.units import GpuMs, Ms
 from services.scheduler.domain.job.quota import rest_gpu_ms
 from services.scheduler.domain.job.state import TenantJobs
+from tests.ticks import next_tick
 from tunery.runtime.journal.codec import codec_of
 from tunery.runtime.verbs import Aggregate
 
@@ -72,6 +73,18 @@ class Decider:
             events = self.when(command)
             assert not any(isinstance(event, Rejected) for event in events), events
         return self
+
+    def due(self) -> Ms | None:
+        """When the state wants a tick."""
+        deadline = next_tick(self.aggregate, self.state)
+        return None if deadline is None else deadline[0]
+
+    def tick(self) -> tuple[Any, ...]:
+        """Let time pass until a tick is due; what it leads to."""
+        due = self.due()
+        assert due is not None
+        self.at = due
+        return self.when(Tick())
 
     def refolded(self) -> Any:
         state = self.aggregate.initial

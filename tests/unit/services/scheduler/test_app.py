@@ -9,7 +9,8 @@ from typing import Any
 from schemas.envelope import Entry
 from schemas.job import JobEnded, PlacementWanted
 from schemas.pool import ConfirmFreed, LeaseGranted, MemberFreed, ReportExit, ReportStarted
-from schemas.topics import JOB, PARTITIONS, POOL, TOPICS, Stream
+from schemas.streams import PARTITIONS, Stream
+from schemas.topics import JOB, POOL, STREAMS, TOPICS
 from schemas.training import AttemptStart
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.react import react_job, react_pool
@@ -36,7 +37,7 @@ from tunery.runtime.journal.codec import codec_of, decode_record
 from tunery.runtime.journal.ports import HostLimits
 
 LIMITS = HostLimits(idle_wait_ms=10, retry_ms=10)
-WAIT_S = 30
+WAIT_S = 180
 
 
 @dataclass
@@ -49,7 +50,7 @@ class SchedulerFixture:
 
     async def say(self, stream: Stream, key: str, *bodies: Any) -> None:
         for body in bodies:
-            await Sender(self.log).send(stream, key, key if stream is JOB else "", body)
+            await Sender(self.log, STREAMS).send(stream, key, key if stream is JOB else "", body)
 
     def events(self, stream: Stream, key: str) -> list[Any]:
         records = self.log.topics[stream.journal.name][partition_of(key.encode())].records
@@ -73,8 +74,8 @@ async def scheduler() -> AsyncIterator[SchedulerFixture]:
     hosts = (
         AggregateHost(fixture, JOBS, limits=LIMITS),
         AggregateHost(fixture, POOLS, limits=LIMITS),
-        Reactor(fixture, JOB, react_job, limits=LIMITS),
-        Reactor(fixture, POOL, react_pool, limits=LIMITS),
+        Reactor(fixture, JOB, react_job, streams=STREAMS, limits=LIMITS),
+        Reactor(fixture, POOL, react_pool, streams=STREAMS, limits=LIMITS),
     )
     tasks = [asyncio.create_task(host.run()) for host in hosts]
     try:

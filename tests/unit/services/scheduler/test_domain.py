@@ -10,14 +10,7 @@ from msgspec.structs import replace
 
 from schemas.account import STANDARD_EVENT_TYPES
 from schemas.envelope import Context, Tick
-from schemas.job import (
-    CancelJob,
-    Event,
-    RecordRegistered,
-    RecordVerdict,
-    ResumeJob,
-    SubmitJob,
-)
+from schemas.job import CancelJob, Event, RecordRegistered, RecordVerdict, ResumeJob, SubmitJob
 from schemas.pool import PlacementClosed
 from schemas.units import HOUR_MS, month_of
 from services.scheduler.domain.job import decide, steps, submitting
@@ -198,7 +191,10 @@ def test_every_kind_of_fault_occurs_over_the_seeds() -> None:
     }
     assert outcomes == {"succeeded", "failed", "cancelled"}
     assert {"budget_exhausted", "out_of_memory", "diverged", "platform_error"} <= codes
-    assert {cause for w in worlds for _, cause in w.books.meter.refunded} == set(WHOLE)
+    assert {cause for w in worlds for _, cause in w.books.meter.refunded} == {
+        *WHOLE,
+        "estimate_exceeded",
+    }
     causes = {line.cause for w in worlds for line in w.books.meter.lines if line.kind == "credit"}
     assert {"correction", "lost", "oom", "platform", "skipped_checkpoint"} <= causes
     assert {("lost", None), ("preempted", None), ("failed", "budget"), ("not_started", None)} <= (

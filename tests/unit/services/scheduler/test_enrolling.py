@@ -12,8 +12,9 @@ from schemas.topics import SERVICES
 from services.scheduler.enrolling import reacting_with
 from services.scheduler.react import react_pool
 from tests.unit.services.scheduler.test_react import HEADER
-from tunery.runtime.bus.signing import UNSIGNED, SenderKeys, keys_of, read_keys
-from tunery.runtime.seal.boxes import open_box, public_key_of
+from tunery.platform.bus.sender_keys import keys_of
+from tunery.platform.seal.boxes import open_box, public_key_of
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys, read_keys
 from tunery.runtime.verbs import Send
 
 pytestmark = pytest.mark.security

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from schemas.admission import BudgetAlert, BudgetThresholdReached
-from schemas.model import GLOBAL
 from schemas.node import DeviceFault, ReportDeviceFaults
 from schemas.pool import CreditCause, LeaseGranted
 from schemas.reasons import device_fault
+from schemas.streams import GLOBAL
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.domain.job.budgets import THRESHOLDS
 from services.scheduler.domain.pool.state import Pool

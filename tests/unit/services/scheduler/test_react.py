@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.account import RICH_EVENT_TYPES, USAGE_RECORDED, Announce
-from schemas.admission import TENANT_BUDGET, BudgetTerms, SetBudget
+from schemas.admission import TENANT_BUDGET, BudgetTerms, SetBudget, SetSuspension
 from schemas.anomaly import Anomaly, RecordAnomaly
 from schemas.envelope import Header, Reason, Rejected, Tick
 from schemas.job import (
@@ -16,11 +16,11 @@ from schemas.job import (
     JobEnded,
     PauseJob,
     PlacementUnwanted,
+    RecordDraining,
     RecordRegistered,
     RecordVerdict,
 )
 from schemas.lifetime import KeepVersion, ReleaseVersion
-from schemas.model import GLOBAL
 from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
 from schemas.pool import (
     ClosePlacement,
@@ -37,15 +37,19 @@ from schemas.pool import (
 )
 from schemas.reasons import Failure, ending, failing
 from schemas.serving import RemoveServingPool, ReplicaTerms, ServingPoolTerms, SetServingPool
+from schemas.streams import GLOBAL, PARTITIONS
 from schemas.submission import Price
-from schemas.topics import PARTITIONS
 from schemas.training import AdapterStart, FailureCause
 from schemas.units import HOUR_MS
+from services.scheduler.app import POOLS
+from services.scheduler.domain.job.quota import attempt_gpu_ms_max
 from services.scheduler.domain.pool import closing
-from services.scheduler.domain.pool.deadlines import earliest
 from services.scheduler.domain.pool.faults import BACK_OFF_MS
 from services.scheduler.react import react_job, react_pool
 from simulator.control_plane.samples import BASE, MINUTE, PASSED, POOL, T0, limits, node, submit
+from tests.ticks import next_tick
+from tests.unit.services.scheduler.domain.job.test_serving import wanted
+from tests.unit.services.scheduler.domain.job.test_sweeps import sweep
 from tests.unit.services.scheduler.fold import open_gpu_ms
 from tests.unit.services.scheduler.joined import JOB_ID, Joined
 from tests.unit.services.scheduler.lives import LIVES, TENANT, new_tenant
@@ -120,12 +124,20 @@ def test_an_alert_of_a_budget_is_announced_once_with_its_month_and_percent() -> 
     assert len({event.event_id for event in announced}) == 3
 
 
+BLOCKED_WORK = (
+    *(limits(concurrency=1), wanted(1), SetSuspension(suspended=True)),
+    *(RecordDraining(job_id="sp_1-1", attempt=1), SetSuspension(suspended=False)),
+    *(submit("ftjob-1"), sweep(), limits(lane="free"), CancelJob(job_id="ftjob-1")),
+)
+
+
 def test_what_is_announced_is_what_endpoints_may_subscribe_to() -> None:
     said = {
         send.body.event.event_type
         for commands in (
             LIVES["done"],
             (*LIVES["queued"], STUCK, PauseJob(job_id="ftjob-1"), SPENT_BUDGET),
+            BLOCKED_WORK,
         )
         for decider in (new_tenant(),)
         for command in commands
@@ -134,7 +146,8 @@ def test_what_is_announced_is_what_endpoints_may_subscribe_to() -> None:
         if isinstance(send.body, Announce)
     }
     by_the_exporter = {USAGE_RECORDED}
-    assert said == {"fine_tuning.job.succeeded", *RICH_EVENT_TYPES} - by_the_exporter
+    ends = {"fine_tuning.job.succeeded", "fine_tuning.job.cancelled"}
+    assert said == {*ends, *RICH_EVENT_TYPES} - by_the_exporter
 
 
 def test_an_end_is_announced_under_one_name() -> None:
@@ -285,6 +298,38 @@ def test_money_a2_a_job_whose_attempts_are_exhausted_costs_nothing() -> None:
     assert story.billed == {}
 
 
+@pytest.mark.parametrize("lost_first", [False, True])
+@pytest.mark.parametrize("refunds_max", [closing.REFUNDS_MAX, 2])
+def test_review2_m10_a_job_that_uses_up_its_hold_costs_its_estimate_at_most(
+    monkeypatch: pytest.MonkeyPatch, lost_first: bool, refunds_max: int
+) -> None:
+    """It was billed three times what it was said to need, and had nothing."""
+    monkeypatch.setattr(closing, "REFUNDS_MAX", refunds_max)
+    story = Joined(DECEMBER - 3 * HOUR_MS)
+    job = story.job.state[TENANT].jobs[JOB_ID]
+    assert job.hold is not None
+    estimated = job.hold.train_gpu_ms + job.hold.eval_gpu_ms
+    if lost_first:
+        story.start()
+        story.wait(HOUR_MS)
+        story.exit("lost", HOUR_MS)
+        story.beat()
+    most = attempt_gpu_ms_max(story.job.state[TENANT].jobs[JOB_ID], "train")
+    story.start()
+    story.wait(most)
+    story.exit("failed", most, "budget")
+    while (due := next_tick(POOLS, story.pool.state)) is not None and due[0] <= story.pool.at:
+        story.to_pool(Tick())
+    assert story.end.failure is not None
+    assert (story.end.failure.code, story.end.refund) == ("budget_exhausted", "estimate_exceeded")
+    assert story.end.billable_gpu_ms - story.end.lost_gpu_ms == estimated < most
+    assert sum(story.billed.values()) == estimated
+    assert sum(story.quota.values()) == estimated
+    assert JOB_ID not in story.pool.state[POOL].charged
+    assert story.pool.refolded() == story.pool.state
+    assert story.job.refolded() == story.job.state
+
+
 def test_money_a2_a_refund_is_given_once_whatever_comes_twice() -> None:
     story = evaluated()
     verdict = RecordVerdict(job_id=JOB_ID, summary=None, failure=UNJUDGED)
@@ -342,10 +387,10 @@ def test_money_a2_a_refund_larger_than_a_record_goes_on_with_ticks(
     story = evaluated()
     story.to_job(RecordVerdict(job_id=JOB_ID, summary=None, failure=UNJUDGED))
     assert len(story.credits) == 2
-    assert earliest(story.pool.state) == (0, POOL)
+    assert next_tick(POOLS, story.pool.state) == (0, POOL)
     story.to_pool(Tick())
     assert story.billed == {}
-    assert earliest(story.pool.state) is None
+    assert next_tick(POOLS, story.pool.state) is None
     assert story.pool.refolded() == story.pool.state
 
 

@@ -1,7 +1,7 @@
 """The watcher against a log: what it reports, and that it reports nothing while it cannot read."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -9,25 +9,24 @@ import msgspec
 
 from schemas.envelope import Entry
 from schemas.node import NodeSeen, WithdrawNodeKeys
-from schemas.pool import (
-    NodesObserved,
-    ObserveNodes,
-    RegisterNode,
-)
+from schemas.pool import NodesObserved, ObserveNodes, RegisterNode
+from schemas.streams import PARTITIONS
 from schemas.telemetry import Heartbeat
-from schemas.topics import HEARTBEATS, PARTITIONS, POOL, SNAPSHOTS
+from schemas.topics import HEARTBEATS, POOL, SNAPSHOTS, STREAMS
 from services.scheduler.app import POOLS
 from services.scheduler.watch import Watcher
 from simulator.control_plane.samples import POOL as NAME
 from simulator.control_plane.samples import node
 from tests.unit.tunery.runtime.journal.memory_fixture import GARBAGE
+from tests.virtual_time import on_virtual_time
+from tunery.platform.bus.sender_keys import NODES, keys_of
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.bus.signing import NODES, UNSIGNED, SenderKeys, keys_of
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
@@ -35,20 +34,21 @@ from tunery.runtime.journal.ports import HostLimits
 
 TTL_MS = 300
 BEAT_MS = 30
-WAIT_S = 10
+POLL_MS = 10
+WAIT_S = 180
 
 
 class FlakyLog(MemoryLog):
-    """A log whose bounds cannot be read while it is `away`, or the partition is."""
+    """A log whose ends cannot be read while it is `away`, or the partition is."""
 
     away = False
     away_partition: int | None = None
 
-    async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        is_away = self.away or partition == self.away_partition
+    async def ends(self, topic: str, partitions: Sequence[int]) -> Mapping[int, int]:
+        is_away = self.away or self.away_partition in partitions
         if is_away and topic == HEARTBEATS.name:
             raise Unavailable("the broker does not answer")
-        return await super().bounds(topic, partition)
+        return await super().ends(topic, partitions)
 
 
 @dataclass
@@ -61,7 +61,7 @@ class WatchFixture:
 
     @property
     def sender(self) -> Sender:
-        return Sender(self.log, keys=self.keys)
+        return Sender(self.log, STREAMS, keys=self.keys)
 
     def observed(self) -> list[NodeSeen]:
         """What the pool has accepted so far."""
@@ -95,19 +95,22 @@ class WatchFixture:
 
 @asynccontextmanager
 async def watching(
-    *nodes: RegisterNode, keys: SenderKeys = UNSIGNED
+    *nodes: RegisterNode, keys: SenderKeys = UNSIGNED, log: FlakyLog | None = None
 ) -> AsyncIterator[WatchFixture]:
     """A pool with its owner and its watcher, and nodes that have registered."""
-    fixture = WatchFixture(keys=keys)
+    fixture = WatchFixture(log or FlakyLog(session_timeout_ms=50), keys=keys)
     await fixture.log.create((POOL.commands, POOL.journal, HEARTBEATS, SNAPSHOTS), PARTITIONS)
     limits = HostLimits(idle_wait_ms=20, retry_ms=10)
-    hosts = (AggregateHost(fixture, POOLS, limits=limits), Watcher(fixture, TTL_MS, 10, 60_000))
+    hosts = (
+        AggregateHost(fixture, POOLS, limits=limits),
+        Watcher(fixture, TTL_MS, POLL_MS, 60_000),
+    )
     tasks = [asyncio.create_task(host.run()) for host in hosts]
     try:
         for host in hosts:
             await host.ready()
         for observed in nodes:
-            sender = Sender(fixture.log, keys=node_keys("a") if keys.sender else UNSIGNED)
+            sender = Sender(fixture.log, STREAMS, keys=node_keys("a") if keys.sender else UNSIGNED)
             await sender.send(POOL, NAME, "", observed)
         yield fixture
     finally:
@@ -124,6 +127,7 @@ async def until_silent(fixture: WatchFixture, silent: bool) -> NodeSeen:
     return next(observed for observed in fixture.observed() if observed.silent is silent)
 
 
+@on_virtual_time
 async def test_a_node_that_falls_silent_is_lost_and_comes_back() -> None:
     async with watching(node()) as fixture:
         await fixture.beats(2 * TTL_MS / 1_000)
@@ -140,6 +144,7 @@ def node_keys(node_id: str) -> SenderKeys:
     return keys_of(b"s" * 32, f"node.{node_id}")
 
 
+@on_virtual_time
 async def test_security_c2_heartbeats_of_others_keep_no_node_alive() -> None:
     """A node is lost although others, and one without keys, say that it lives."""
     async with watching(node(), keys=keys_of(b"s" * 32, "scheduler")) as fixture:
@@ -159,12 +164,13 @@ async def test_security_c2_heartbeats_of_others_keep_no_node_alive() -> None:
         beating.cancel()
 
 
+@on_virtual_time
 async def test_security_c2_a_withdrawn_key_keeps_no_node_alive() -> None:
     """The node comes back with its second key; what its first one signs is refused."""
     async with watching(node(), keys=keys_of(b"s" * 32, "scheduler")) as fixture:
-        operator = Sender(fixture.log, keys=keys_of(b"s" * 32, "gateway"))
+        operator = Sender(fixture.log, STREAMS, keys=keys_of(b"s" * 32, "gateway"))
         await operator.send(POOL, NAME, "", WithdrawNodeKeys(node_id="a"))
-        again = Sender(fixture.log, keys=node_keys("a#2"))
+        again = Sender(fixture.log, STREAMS, keys=node_keys("a#2"))
         await again.send(POOL, NAME, "", node(incarnation="a-2"))
 
         async def beats(keys: SenderKeys) -> None:
@@ -180,6 +186,7 @@ async def test_security_c2_a_withdrawn_key_keeps_no_node_alive() -> None:
         beating.cancel()
 
 
+@on_virtual_time
 async def test_no_node_is_lost_while_the_watcher_cannot_read() -> None:
     async with watching(node()) as fixture:
         await fixture.beats(0.1)
@@ -191,6 +198,7 @@ async def test_no_node_is_lost_while_the_watcher_cannot_read() -> None:
         assert fixture.said() == []
 
 
+@on_virtual_time
 async def test_sched_a11_nodes_of_a_partition_without_leader_are_not_lost() -> None:
     """Finding A11: the watcher asked partition 0 whether it could read all eight."""
     other = next(f"n{i}" for i in range(99) if partition_of(f"n{i}".encode()) != partition_of(b"a"))
@@ -207,6 +215,7 @@ async def test_sched_a11_nodes_of_a_partition_without_leader_are_not_lost() -> N
                 await asyncio.sleep(0.01)
 
 
+@on_virtual_time
 async def test_unreadable_heartbeats_are_passed_over() -> None:
     async with watching(node()) as fixture:
         for value in GARBAGE:
@@ -214,3 +223,61 @@ async def test_unreadable_heartbeats_are_passed_over() -> None:
         await fixture.beats(2 * TTL_MS / 1_000)
         assert fixture.said() == []
         assert (await until_silent(fixture, True)).node_id == "a"
+
+
+class BusyLog(FlakyLog):
+    """A log that is asked by every look of the watcher, and gets heartbeats of others meanwhile."""
+
+    others = 0  # heartbeats that come before each answer
+    asked: list[tuple[int, ...]]  # partitions of each request for ends
+
+    async def ends(self, topic: str, partitions: Sequence[int]) -> Mapping[int, int]:
+        if topic == HEARTBEATS.name:
+            self.asked.append(tuple(partitions))
+            for number in range(self.others):
+                name = f"n{number % 997}"
+                body = Heartbeat(pool=NAME, node_id=name, incarnation="x", leases=())
+                where = partition_of(name.encode())
+                self.put(topic, where, name.encode(), msgspec.json.encode(body))
+        return await super().ends(topic, partitions)
+
+
+@on_virtual_time
+async def test_review2_e1_a_dead_node_is_noticed_beside_thousands_that_beat() -> None:
+    """A look that read 2,000 heartbeats made the silence of all nodes begin anew."""
+    for others in (2_000, 4_321):
+        log = BusyLog(session_timeout_ms=50)
+        log.others, log.asked = others, []
+        async with watching(node(), log=log) as fixture:
+            assert (await until_silent(fixture, True)).node_id == "a"
+
+
+@on_virtual_time
+async def test_review2_e1_a_look_asks_once_for_the_ends_of_all_partitions() -> None:
+    log = BusyLog(session_timeout_ms=50)
+    log.asked = []
+    async with watching(node(), log=log) as fixture:
+        beating = asyncio.create_task(fixture.beats(WAIT_S))
+        await asyncio.sleep(TTL_MS / 1_000)
+        beating.cancel()
+        assert set(log.asked) == {tuple(range(PARTITIONS))}
+        looks = TTL_MS // POLL_MS
+        assert len(log.asked) <= 2 * looks, "heartbeats do not make it look more often"
+
+
+@on_virtual_time
+async def test_review2_e1_two_dead_nodes_are_noticed_while_a_third_beats_in_the_crowd() -> None:
+    names = [f"dead-{number}" for number in range(2)]
+    log = BusyLog(session_timeout_ms=50)
+    log.others, log.asked = 2_500, []
+    async with watching(node(), *(node(name, f"{name}-1") for name in names), log=log) as fixture:
+        beating = asyncio.create_task(fixture.beats(WAIT_S))
+        async with asyncio.timeout(WAIT_S):
+            while not silent_nodes(fixture) >= set(names):  # noqa: ASYNC110  # as above
+                await asyncio.sleep(0.01)
+        beating.cancel()
+        assert silent_nodes(fixture) == set(names)
+
+
+def silent_nodes(fixture: WatchFixture) -> set[str]:
+    return {seen.node_id for seen in fixture.observed() if seen.silent}

@@ -38,7 +38,6 @@ from schemas.submission import Price
 from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import HOUR_MS, month_of
 from services.scheduler.app import JOBS, POOLS
-from services.scheduler.domain.pool.deadlines import earliest
 from services.scheduler.domain.pool.state import Pool
 from services.scheduler.react import react_job, react_pool
 from services.trainer.domain.evolve import evolve
@@ -66,6 +65,7 @@ from simulator.control_plane.samples import (
     tokens,
 )
 from simulator.control_plane.usage_books import Agent, Beat
+from tests.ticks import next_tick
 from tests.unit.services.scheduler.fold import Decider, header_of, open_gpu_ms
 from tunery.plan.price import lane_price
 
@@ -294,7 +294,7 @@ class World:
             self._sleep()
         if self.chaos:
             self._fail_together()
-        due = earliest(self.pool.state)
+        due = next_tick(POOLS, self.pool.state)
         if due is not None and due[0] <= self.at:
             self.send("pool", POOL, Tick())
         while self.files and self.random.random() < 0.5:
@@ -444,6 +444,7 @@ class World:
             slots=node.slots,
             device="cpu",
             memory_bytes=SLOT_BYTES * node.slots,
+            fabric=True,
         )
         node.agent, node.retired = SimAgent(described, self.diaries, self.journal), False
         self._beat(node, node.agent)

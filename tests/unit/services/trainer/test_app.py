@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.adapters.warm import WarmProcesses
 from services.trainer.app import LEASES, build
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.replica_answers import ReplicaAnswers
 from tests.unit.services.trainer.adapters.eight_devices import EightDevices
-from tunery.runtime.bus.signing import keys_of
-from tunery.runtime.memory_servers import memory_servers
-from tunery.runtime.settings import SettingsError
+from tunery.platform.bus.sender_keys import keys_of
+from tunery.platform.memory_servers import memory_servers
+from tunery.platform.settings import SettingsError
 
 
 async def test_one_agent_is_built_from_the_settings(
@@ -38,18 +37,17 @@ async def test_security_l4_the_folders_of_a_node_are_its_owners(
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize(
-    ("asked", "launcher"), [("true", WarmProcesses), ("false", ProcessGroups), ("", ProcessGroups)]
-)
+@pytest.mark.parametrize(("asked", "waits"), [("true", True), ("false", False), ("", False)])
 async def test_processes_wait_for_leases_where_that_is_asked_for(
-    asked: str, launcher: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    asked: str, waits: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if asked:
         monkeypatch.setenv("TUNERY_NODE_WARM", asked)
     monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(tmp_path))
     agent, _ = await build((await memory_servers()).runtime("trainer"))
     assert isinstance(agent, NodeAgent)
-    assert isinstance(agent._launcher, launcher)
+    assert isinstance(agent._sweeper, WarmProcesses)
+    assert (agent._sweeper._first is not None) == waits
 
 
 async def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

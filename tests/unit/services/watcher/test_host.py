@@ -6,16 +6,17 @@ from typing import ClassVar
 
 import pytest
 
-from schemas.topics import TELEMETRY, Topic
+from schemas.streams import Topic
+from schemas.topics import TELEMETRY
 from services.watcher import host as hosts
 from services.watcher.host import WatcherHost
 from services.watcher.processor import OnRecord
 from services.watcher.settings import WatcherSettings
 from services.watcher.watching import Watching
 from tests.unit.services.watcher.telemetry import JOB
+from tunery.platform.memory_servers import memory_servers
+from tunery.platform.settings import LogSettings
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.memory_servers import memory_servers
-from tunery.runtime.settings import LogSettings
 
 PARTITION = partition_of(JOB.encode())
 
@@ -103,7 +104,7 @@ async def test_silence_is_judged_where_all_was_read(
     monkeypatch.setattr(Watching, "look", look)
     monkeypatch.setattr(StandIn, "position", position)
     running = asyncio.create_task(host.run())
-    await asyncio.wait_for(looked.wait(), 5)
+    await asyncio.wait_for(looked.wait(), 60)
     running.cancel()
     await asyncio.wait([running])
     assert seen == {frozenset(readable)}

@@ -6,11 +6,13 @@ from typing import Any
 
 from faust.auth import OAuthCredentials, SASLCredentials, SSLCredentials
 
-from schemas.topics import PARTITIONS, PEERS, WATCHES
+from schemas.streams import PARTITIONS
+from schemas.topics import PEERS, WATCHES
 from services.watcher.processor import Processor, credentials
-from tunery.runtime.bus.grants import grants_of, processor_group
+from tunery.platform.bus.grants import grants_of
+from tunery.platform.settings import LogSettings
+from tunery.runtime.bus.groups import processor_group
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.settings import LogSettings
 
 
 def settings(**fields: Any) -> LogSettings:

@@ -10,18 +10,20 @@ from prometheus_client import REGISTRY
 
 from schemas.anomaly import RecordAnomaly
 from schemas.envelope import Envelope
+from schemas.telemetry import LogLine
 from schemas.topics import JOB as STREAM
 from schemas.topics import SPEEDS, TELEMETRY
 from schemas.units import Ms
 from services.watcher.domain.peers import NodeSpeed
-from services.watcher.domain.watch import Watch
+from services.watcher.domain.watch import AttemptOver, Watch
 from services.watcher.settings import WatcherSettings
 from services.watcher.watching import FORGOTTEN_MS, LATE_MS_MAX, PEERS_MAX, Watching
 from tests.unit.services.watcher.telemetry import CALM, JOB, TENANT, WINDOW_MS, step
+from tunery.platform.bus.sender_keys import keys_of
+from tunery.platform.memory_servers import MemoryServers, memory_servers
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.bus.signing import keys_of, operator_keys
+from tunery.runtime.bus.signing import operator_keys
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.memory_servers import MemoryServers, memory_servers
 
 NOW: Final = 1_795_000_020_000
 KEY: Final = JOB.encode()
@@ -59,6 +61,11 @@ class World:
         for number, loss in enumerate(losses, 1):
             value = msgspec.json.encode(step(number, loss=loss, job_id=job_id))
             await self.watching.take(job_id.encode(), value, at + number)
+
+    async def say(self, attempt: int) -> None:
+        """A log line of an attempt."""
+        line = LogLine(tenant=TENANT, job_id=JOB, attempt=attempt, level="info", text="…")
+        await self.watching.take(KEY, msgspec.json.encode(line), NOW)
 
     async def look_after(self, ms: Ms, readable: frozenset[int] = HERE) -> None:
         self.clock.passed_ms += ms
@@ -166,6 +173,44 @@ async def test_a_new_process_begins_without_silence() -> None:
     await world.look_after(FORGOTTEN_MS * 2)
     await world.look_after(299_000)
     assert await world.kinds() == []
+
+
+async def over(world: World, attempt: int) -> None:
+    value = msgspec.json.encode(AttemptOver(TENANT, JOB, attempt))
+    await world.watching.take_end(KEY, value, NOW)
+
+
+@pytest.mark.parametrize("lateness", ["before the end", "after the end", "nothing before it"])
+async def test_review2_u25_an_attempt_that_has_ended_is_never_stuck(lateness: str) -> None:
+    """An evaluation has no steps, and its last log lines may be read after its end."""
+    world = await new_world()
+    if lateness != "nothing before it":
+        await world.say(attempt=2)
+    await over(world, 2)
+    if lateness != "before the end":
+        await world.say(attempt=2)
+    await world.look_after(0)
+    for _ in range(6):
+        await world.look_after(60_000)
+    assert await world.kinds() == []
+
+
+async def test_review2_u25_the_next_attempt_of_a_job_can_be_stuck() -> None:
+    world = await new_world()
+    await world.say(attempt=1)
+    await over(world, 1)
+    await world.say(attempt=2)
+    await over(world, 1)
+    world.watching = world.process()
+    await world.look_after(0)
+    await world.look_after(300_000)
+    assert await world.kinds() == ["stuck"]
+
+
+async def test_an_end_that_cannot_be_read_is_skipped() -> None:
+    world = await new_world()
+    await world.watching.take_end(KEY, b"{garbage", NOW)
+    assert world.table == {}
 
 
 @pytest.mark.parametrize(

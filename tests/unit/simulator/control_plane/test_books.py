@@ -7,13 +7,7 @@ from schemas.admission import SuspensionSet
 from schemas.envelope import Tick
 from schemas.job import HoldTaken, JobSubmitted, LimitsSet
 from schemas.node import LeaseSeen, NodeSeen
-from schemas.pool import (
-    LeaseMember,
-    NodesObserved,
-    Token,
-    UsageCredited,
-    UsageSliced,
-)
+from schemas.pool import LeaseMember, NodesObserved, Token, UsageCredited, UsageSliced
 from schemas.units import HOUR_MS, month_of
 from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.samples import POOL, T0, limits

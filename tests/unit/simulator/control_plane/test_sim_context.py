@@ -3,20 +3,10 @@
 from random import Random
 from types import SimpleNamespace
 
-import pytest
-
-from schemas.job import WantedSet
 from schemas.topics import ACCOUNT, JOB, POOL
 from simulator.control_plane.plan import Size, draw
 from simulator.control_plane.samples import POOL as POOL_NAME
-from simulator.control_plane.sim_context import (
-    POOL_PARTITION,
-    SimContext,
-    active,
-    describe,
-    fresh_id,
-    tenants,
-)
+from simulator.control_plane.sim_context import POOL_PARTITION, SimContext, active, tenants
 from simulator.engine.broker import Broker
 from tunery.runtime.bus.partitioner import partition_of
 
@@ -49,25 +39,3 @@ def test_random_numbers_depend_on_the_seed_and_on_the_name_alone() -> None:
     assert first.chance("a").random() == again.chance("a").random()
     assert first.chance("a").random() != first.chance("b").random()
     assert first.chance("a").random() != other.chance("a").random()
-
-
-def test_ids_are_uuids_that_repeat_with_the_seed() -> None:
-    first, again = Random(5), Random(5)
-    ids = [fresh_id(first) for _ in range(3)]
-    assert ids == [fresh_id(again) for _ in range(3)]
-    assert len(set(ids)) == 3
-    assert all(id_[14] == "4" for id_ in ids)
-
-
-@pytest.mark.parametrize(
-    ("events", "line"),
-    [
-        ((), "acme: nothing"),
-        ((WantedSet(job_id="ftjob-1", wanted="run"),), "acme: WantedSet(ftjob-1)"),
-    ],
-)
-def test_a_line_of_a_timeline_names_events_and_what_they_are_about(
-    events: tuple[object, ...], line: str
-) -> None:
-    decision = SimpleNamespace(header=SimpleNamespace(key="acme"), events=events)
-    assert describe(decision) == line  # type: ignore[arg-type]  # only these fields are read

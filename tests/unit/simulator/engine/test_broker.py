@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schemas.topics import Topic
+from schemas.streams import Topic
 from schemas.units import HOUR_MS
 from simulator.engine.broker import BROADCAST_MS_MAX, EPOCH_MS, LATE_MS_MAX, Broker, TrueClock
 from simulator.engine.faults import APPEND_MS_MAX, Faults, FaultTally

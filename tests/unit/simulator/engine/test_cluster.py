@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from schemas.topics import Topic
+from schemas.streams import Topic
 from schemas.units import HOUR_MS
 from simulator.engine.broker import Broker
 from simulator.engine.cluster import PROCESSES, RESTART_MS_MAX, Cluster, Process
-from simulator.engine.faults import Faults, FaultStep, FaultTally
+from simulator.engine.faults import SESSION_MS, Faults, FaultStep, FaultTally
 from simulator.engine.virtual_loop import run_virtual
 from tunery.runtime.bus.abstract import Unavailable
 
 TOPIC = Topic("log", "key", HOUR_MS, ("writer",), ("reader",))
+GROUP = ("readers", TOPIC.name)
 
 
 class Waiting:
@@ -173,11 +174,64 @@ def test_the_broker_answers_nobody_while_it_is_away() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_torn_snapshot_is_cut_in_half_or_gone(seed: int) -> None:
     async def tears(cluster: Cluster) -> None:
-        cluster.storage.bodies["snapshot"] = b"12345678"
+        cluster.storage.bodies |= {"snapshots/seats": b"12345678", "t/acme": b"12345678"}
         await cluster.chaos(Faults(steps=(FaultStep(1, "snapshot torn"),)))
-        assert cluster.storage.bodies.get("snapshot") in (None, b"1234")
+        assert cluster.storage.bodies.get("snapshots/seats") in (None, b"1234")
+        assert cluster.storage.bodies["t/acme"] == b"12345678"
 
     virtually(tears, seed=seed)
+
+
+class Longest(Random):
+    """Draws the longest pause that there is."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return b
+
+
+class Following:
+    """A host that follows a group until it is sent away."""
+
+    name = "following"
+
+    def __init__(self, process: Process) -> None:
+        self._process, self.away = process, asyncio.Event()
+
+    async def ready(self) -> None:
+        return None
+
+    async def run(self) -> None:
+        async with self._process.port.membership(*GROUP):
+            await self.away.wait()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_paused_process_comes_back_to_the_groups_that_it_has_not_left(leaves: bool) -> None:
+    """A member that is gone would be given partitions, and nobody would serve them."""
+
+    followers: dict[str, Following] = {}
+
+    def build(process: Process) -> Sequence[Any]:
+        followers[process.name] = Following(process)
+        return (followers[process.name],)
+
+    async def pauses(cluster: Cluster) -> None:
+        await asyncio.sleep(1)
+        members = cluster.broker.groups[GROUP]
+        before = sorted(members)
+        assert [name.partition("/")[0] for name in before] == ["p1", "p2"]
+        pausing = asyncio.create_task(cluster.actions["pause"](Longest(1)))
+        await asyncio.sleep(2 * SESSION_MS / 1_000)
+        (paused,) = [process for process in cluster.processes if process.name not in str(members)]
+        if leaves:
+            followers[paused.name].away.set()
+        await pausing
+        assert sorted(members) == [
+            name for name in before if not leaves or not name.startswith(paused.name)
+        ]
+
+    virtually(pauses, build=build)
 
 
 def test_healing_starts_what_is_missing_and_cancels_planted_faults() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schemas.topics import Topic
+from schemas.streams import Topic
 from schemas.units import HOUR_MS
 from simulator.engine.broker import EPOCH_MS, Broker
 from simulator.engine.faults import Faults, FaultTally

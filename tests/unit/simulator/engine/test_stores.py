@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -12,7 +13,7 @@ from simulator.engine.faults import Faults, FaultTally
 from simulator.engine.faulty_port import FaultyPort
 from simulator.engine.stores import LATE_MS_MAX, Database, FaultyBlobs, FaultyStore, Storage
 from simulator.engine.virtual_loop import run_virtual
-from tunery.runtime.blobs.abstract import BlobMissing, BlobsUnavailable
+from tunery.runtime.blobs.abstract import BlobExists, BlobMissing, BlobsUnavailable
 from tunery.runtime.store.abstract import StoreUnavailable
 
 PARTITION = ("job", 3)
@@ -119,6 +120,19 @@ def test_a_blob_is_seen_by_all_processes_and_remembered_after_it_was_deleted() -
         with pytest.raises(BlobMissing):
             await servers.blobs.get("a/b")
         assert servers.storage.ever == {"a/b": b"body"}
+
+    play(scene)
+
+
+def test_storage_counts_how_often_a_new_object_was_there_already() -> None:
+    async def scene() -> None:
+        servers = Servers()
+        for existed in (0, 1, 2):
+            with suppress(BlobExists):
+                await servers.blobs.put("a", b"1", if_absent=True)
+            assert servers.storage.existed == existed
+        await servers.blobs.put("a", b"2")
+        assert servers.storage.existed == 2
 
     play(scene)
 

@@ -1,9 +1,10 @@
 """Tokens of answers: what they cost by the book of the tenant, on the invoice of their month."""
 
+import pytest
 from msgspec.structs import replace
 
 from schemas.answers import AnswerCost, AnswerUse
-from schemas.billing import AnswerPrices, BillingTerms, Commitment, Discount
+from schemas.billing import AnswerPrices, BillingTerms, Commitment, Discount, Statement
 from schemas.units import AMOUNT_MICRO_MAX, PPM
 from tests.unit.tunery.billing.test_invoice import BOOKS, MONTH, month, row
 from tunery.billing.answers import (
@@ -104,26 +105,76 @@ def test_answers_without_a_price_are_not_billed() -> None:
 
 def test_answers_are_a_part_of_the_total_and_of_the_commitment() -> None:
     usage = select_usage([row()], BillShare(month=MONTH))
-    (bill,) = make_invoices(replace(month(), answers=USE), usage, PRICED)
+    (bill,) = make_invoices(replace(month(), answers=(USE,)), usage, PRICED)
     (without,) = make_invoices(month(), usage, PRICED)
     assert bill.amount_micro == without.amount_micro + 750_000
-    assert close_invoice(bill).answers == bill.answers
+    assert close_invoice(bill).answer_charges == bill.answers
     least = Commitment(reference="K", amount_micro=bill.amount_micro + 1, currency="EUR")
-    committed = replace(month(), answers=USE, terms=BillingTerms(commitment=least))
+    committed = replace(month(), answers=(USE,), terms=BillingTerms(commitment=least))
     assert make_invoices(committed, usage, PRICED)[0].amount_micro == bill.amount_micro + 1
     free = BillingTerms(discounts=(Discount(reference="K", rate_ppm=1_000_000),))
-    (free_jobs,) = make_invoices(replace(month(), answers=USE, terms=free), usage, PRICED)
+    (free_jobs,) = make_invoices(replace(month(), answers=(USE,), terms=free), usage, PRICED)
     assert free_jobs.amount_micro == 750_000
 
 
 def test_a_month_of_answers_alone_is_an_invoice_in_the_currency_of_its_book() -> None:
     none = select_usage([], BillShare(month=MONTH))
-    (bill,) = make_invoices(replace(month(), answers=USE), none, PRICED)
+    (bill,) = make_invoices(replace(month(), answers=(USE,)), none, PRICED)
     assert is_billable(bill)
     dollars = replace(PRICED["2026-11"], version="usd", currency="USD")
     use, usage = replace(USE, price_version="usd"), select_usage([row()], BillShare(month=MONTH))
-    bills = make_invoices(replace(month(), answers=use), usage, {**BOOKS, "usd": dollars})
-    assert [(bill.currency, bill.answers is not None) for bill in bills] == [
+    bills = make_invoices(replace(month(), answers=(use,)), usage, {**BOOKS, "usd": dollars})
+    assert [(bill.currency, bool(bill.answers)) for bill in bills] == [
         ("EUR", False),
         ("USD", True),
     ]
+
+
+def priced(prompt: int, cached: int, completion: int) -> AnswerPrices:
+    return AnswerPrices(
+        prompt_micro_per_million=prompt,
+        cached_micro_per_million=cached,
+        completion_micro_per_million=completion,
+    )
+
+
+@pytest.mark.parametrize("dearer", [2, 10, 1_000])
+def test_review2_m3_a_later_plan_changes_no_price_of_answers(dearer: int) -> None:
+    """9 million tokens under a budget of 10 EUR cost what the budget has counted: 9.00."""
+    old = replace(BOOKS["2026-11"], version="old", answers=priced(1_000_000, 0, 1_000_000))
+    new = replace(old, version="new", answers=priced(dearer * 1_000_000, 0, 1_000_000))
+    dollars = replace(new, version="usd", currency="USD")
+    (cost,) = answer_costs((counted(read=9_000_000),), old)
+    uses = (
+        AnswersOfMonth(price_version="old", prompt_tokens=9_000_000),
+        AnswersOfMonth(price_version="new", prompt_tokens=1),
+        AnswersOfMonth(price_version="usd", completion_tokens=2),
+    )
+    books = {book.version: book for book in (*BOOKS.values(), old, new, dollars)}
+    none = select_usage([], BillShare(month=MONTH))
+    euros, others = make_invoices(replace(month(), answers=uses), none, books)
+    assert [charge.amount_micro for charge in euros.answers] == [cost.micro, dearer]
+    assert (euros.amount_micro, cost.micro) == (9_000_000 + dearer, 9_000_000)
+    assert (others.currency, others.amount_micro) == ("USD", 2)
+
+
+def test_review2_m3_a_month_that_was_closed_by_one_book_stays_as_it_was_closed() -> None:
+    """Bills of earlier versions had one charge of a month, by the book of its end."""
+    none = select_usage([], BillShare(month=MONTH))
+    (open_invoice,) = make_invoices(replace(month(), answers=(USE,)), none, PRICED)
+    bill = close_invoice(open_invoice)
+    old = replace(bill, answers=bill.answer_charges[0], answer_charges=())
+    statement = Statement(
+        period=MONTH.name,
+        cut=(0,),
+        currency="EUR",
+        soft_gpu_ms=0,
+        gpu_ms=0,
+        amount_micro=bill.amount_micro,
+        bills=(old,),
+    )
+    dearer = replace(PRICED["2026-11"], version="new", answers=priced(10**9, 0, 0))
+    uses = (replace(USE, price_version="new"), USE)
+    closed = replace(month(), answers=uses, statement=statement)
+    (shown,) = make_invoices(closed, none, {**PRICED, "new": dearer})
+    assert (shown.answers, shown.amount_micro) == (bill.answer_charges, bill.amount_micro)

@@ -12,6 +12,7 @@ from schemas.billing import (
     InvoiceAdjustment,
     Months,
     OveragePrice,
+    Statement,
     TaxRate,
 )
 from schemas.units import HOUR_MS, PPM
@@ -32,6 +33,20 @@ def bill_under(terms: BillingTerms, *rows: LedgerRow, **changes: Any) -> Invoice
     billed = replace(month(), terms=terms, **changes)
     (invoice,) = make_invoices(billed, select_usage(rows, share), BOOKS)
     return invoice
+
+
+def closed(name: str, terms: BillingTerms, soft_gpu_ms: int = 0) -> dict[str, Statement]:
+    """A month that is closed, by these terms."""
+    statement = Statement(
+        period=name,
+        cut=(0,),
+        currency="EUR",
+        soft_gpu_ms=soft_gpu_ms,
+        gpu_ms=0,
+        amount_micro=0,
+        terms=terms,
+    )
+    return {name: statement}
 
 
 def added(invoice: Invoice) -> list[tuple[str, str, int]]:
@@ -55,8 +70,9 @@ def test_a_discount_is_of_its_lane_and_its_months() -> None:
 
 def test_a_late_credit_takes_back_the_discount_of_its_own_month() -> None:
     late = credit(HOUR_MS, MONTH.first_hour - 1)
-    terms = BillingTerms(discounts=(replace(TENTH, months=Months(last="2026-10")),))
-    assert added(bill_under(terms, row(), late)) == [("discount", "K-1/2026-10", 240_000)]
+    october = closed("2026-10", BillingTerms(discounts=(TENTH,)))
+    invoice = bill_under(BillingTerms(), row(), late, closed=october)
+    assert added(invoice) == [("discount", "K-1/2026-10", 240_000)]
 
 
 def test_a_job_that_is_credited_entirely_costs_nothing_under_any_discount() -> None:

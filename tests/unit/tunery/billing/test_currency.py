@@ -2,13 +2,7 @@
 
 import pytest
 
-from tunery.billing.currency import (
-    in_units,
-    is_currency,
-    minor_unit_micro,
-    percent,
-    round_to_minor,
-)
+from tunery.billing.currency import in_units, is_currency, minor_unit_micro, percent, round_to_minor
 
 
 @pytest.mark.parametrize(

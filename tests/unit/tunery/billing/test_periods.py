@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schemas.billing import (
-    Statement,
-)
+from schemas.billing import Statement
 from schemas.units import HOUR_MS
 from tests.unit.tunery.billing.test_invoice import BOOKS, row
 from tunery.billing.invoice import Altered, BilledMonth, Invoice, close_invoice, make_invoices

@@ -1,41 +1,43 @@
 """What is kept in storage: from events to the cost of a month, rounded once."""
 
+from collections.abc import Iterable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from schemas.billing import BillingTerms, Commitment, Discount, PriceBook, StorageCharge
-from schemas.dataset import (
-    FileContent,
-    FileDeleted,
-    FileRegistered,
-)
+from schemas.dataset import FileContent, FileDeleted, FileRegistered
 from schemas.erasure import FilesErased, ModelsErased
+from schemas.lifetime import VersionErased
 from schemas.model import Lineage, VersionDeleted, VersionPublished, VersionSubmitted, VersionTerms
 from schemas.sealed import Sealed
 from schemas.storage import FileTerms
 from schemas.training import BlobFile
 from schemas.units import DAY_MS, HOUR_MS
+from services.registry.domain.lifetime import GRACE_MS
 from tests.unit.tunery.billing.test_invoice import BOOKS, MONTH, month, row
 from tunery.billing.invoice import Invoice, close_invoice, make_invoices
 from tunery.billing.lines import select_usage
-from tunery.billing.periods import BillShare, period
+from tunery.billing.periods import BillShare, Period, period
 from tunery.billing.storage import (
     GB,
+    BookPeriod,
     StorageUse,
     StoredObject,
     gb_months,
-    kept_byte_hours,
     storage_charge,
     storage_facts,
+    storage_of_month,
     storage_words,
 )
 
 FIRST, END = MONTH.first_hour * HOUR_MS, MONTH.end_ms
 PRICED = {"2026-11": replace(BOOKS["2026-11"], storage_micro_per_gb_month=20_000)}
 DAYS = 30
+DOCS = Path(__file__).parents[4] / "docs"
 SEALED = Sealed(key_id="k", nonce=b"", ciphertext=b"")
 LINEAGE = Lineage(
     job_id="ftjob-1",
@@ -65,12 +67,18 @@ def gb(since: int = 0, until: int = END) -> StoredObject:
 
 
 def kept(*objects: StoredObject, now: int = END) -> int:
-    return kept_byte_hours(objects, MONTH, now)
+    return byte_hours(objects, MONTH, now)
+
+
+def byte_hours(objects: Iterable[StoredObject], whole: Period, now: int) -> int:
+    """Byte-hours of a tenant that has had one price book all the time."""
+    uses = storage_of_month(objects, [BookPeriod(0, "2026-11")], whole, now)
+    return sum(use.byte_hours for use in uses)
 
 
 def invoice(use: StorageUse, books: dict[str, PriceBook], **changes: Any) -> Invoice:
     (made_out,) = make_invoices(
-        replace(month(), storage=use, **changes),
+        replace(month(), storage=(use,), **changes),
         select_usage([row()], BillShare(month=MONTH)),
         books,
     )
@@ -113,7 +121,7 @@ def test_money_b3_a_gigabyte_costs_its_price_in_every_month() -> None:
     for name in ("2026-02", "2026-11", "2026-12"):
         whole = period(name)
         use = StorageUse(
-            price_version="2026-11", byte_hours=kept_byte_hours([gb(0, 2**60)], whole, 2**60)
+            price_version="2026-11", byte_hours=byte_hours([gb(0, 2**60)], whole, 2**60)
         )
         charge = storage_charge(use, whole, PRICED)
         assert charge is not None
@@ -130,9 +138,9 @@ def test_money_b3_storage_without_a_price_is_not_billed() -> None:
 def test_money_b3_storage_is_a_part_of_the_total_and_of_the_commitment() -> None:
     use = StorageUse(price_version="2026-11", byte_hours=DAYS * 24 * GB)
     bill = invoice(use, PRICED)
-    assert bill.storage is not None
-    assert (bill.storage.amount_micro, bill.amount_micro) == (20_000, 2_420_000)
-    assert close_invoice(bill).storage == bill.storage
+    (charge,) = bill.storage
+    assert (charge.amount_micro, bill.amount_micro) == (20_000, 2_420_000)
+    assert close_invoice(bill).storage_charges == bill.storage
     least = Commitment(reference="K", amount_micro=2_420_001, currency="EUR")
     assert invoice(use, PRICED, terms=BillingTerms(commitment=least)).amount_micro == 2_420_001
     free = BillingTerms(discounts=(Discount(reference="K", rate_ppm=1_000_000),))
@@ -143,8 +151,8 @@ def test_money_b3_storage_is_on_the_invoice_in_the_currency_of_its_book() -> Non
     dollars = replace(PRICED["2026-11"], version="usd", currency="USD")
     use = StorageUse(price_version="usd", byte_hours=DAYS * 24 * GB)
     usage = select_usage([row()], BillShare(month=MONTH))
-    bills = make_invoices(replace(month(), storage=use), usage, {**BOOKS, "usd": dollars})
-    assert [(bill.currency, bill.storage is not None) for bill in bills] == [
+    bills = make_invoices(replace(month(), storage=(use,)), usage, {**BOOKS, "usd": dollars})
+    assert [(bill.currency, bool(bill.storage)) for bill in bills] == [
         ("EUR", False),
         ("USD", True),
     ]
@@ -156,3 +164,53 @@ def test_a_line_of_storage_says_how_much_and_at_what_price() -> None:
     )
     words = "files and models, 1,234.000000 GB-hours at 0.02 a GB-month"
     assert storage_words(charge) == words
+
+
+def test_review2_m3_each_book_prices_what_was_kept_while_it_held() -> None:
+    """A gigabyte all month; on the 11th the plan moves to a dearer book, on the 21st to dollars."""
+    books = {
+        "2026-11": PRICED["2026-11"],
+        "dear": replace(PRICED["2026-11"], version="dear", storage_micro_per_gb_month=90_000),
+        "usd": replace(PRICED["2026-11"], version="usd", currency="USD"),
+    }
+    moves = ((0, "2026-11"), (FIRST + 10 * DAY_MS, "dear"), (FIRST + 20 * DAY_MS, "usd"))
+    held = [BookPeriod(*move) for move in moves]
+    uses = storage_of_month([gb()], reversed(held), MONTH, END)
+    assert [use.byte_hours for use in uses] == [10 * 24 * GB] * 3
+    none = select_usage([], BillShare(month=MONTH))
+    euros, dollars = make_invoices(replace(month(), storage=uses), none, books)
+    assert [charge.amount_micro for charge in euros.storage] == [6_667, 30_000]
+    assert [charge.amount_micro for charge in dollars.storage] == [6_667]
+    assert storage_of_month([gb()], held, MONTH, FIRST + 10 * DAY_MS) == uses[:1], "so far"
+    back = storage_of_month([gb()], [*held, BookPeriod(END - DAY_MS, "2026-11")], MONTH, END)
+    assert [use.byte_hours // GB for use in back] == [11 * 24, 10 * 24, 9 * 24]
+
+
+@pytest.mark.parametrize(
+    ("deleted", "erased_days_later", "gb_hours"),
+    [(10, 30, 40 * 24), (1, 30, 31 * 24), (10, 0, 10 * 24)],
+)
+def test_review2_m7_a_deleted_model_is_billed_until_its_files_are_erased(
+    deleted: int, erased_days_later: int, gb_hours: int
+) -> None:
+    """30 days after its deletion, or at once with `--erase`; the pages say so with one sentence."""
+    at = FIRST + deleted * DAY_MS
+    if erased_days_later:
+        restorable = VersionDeleted(
+            model_id="ft:1", files=(), job_id="j", erase_at=at + erased_days_later * DAY_MS
+        )
+        assert storage_facts(restorable) == (), "its files are still there"
+        ending: Any = VersionErased(model_id="ft:1", files=(), job_id="j")
+    else:
+        ending = VersionDeleted(model_id="ft:1")
+    assert storage_facts(ending) == (("ft:1", None),)
+    model = gb(FIRST, at + erased_days_later * DAY_MS)
+    two_months = [MONTH, MONTH.following()]
+    assert sum(byte_hours([model], part, part.end_ms) for part in two_months) == gb_hours * GB
+    sentence = (
+        "A deleted model is billed until its files are erased: 30 days after the deletion, "
+        "or at once with `--erase`."
+    )
+    for page in ("reference/billing.md", "how-to/promote.md"):
+        assert sentence in (DOCS / page).read_text()
+    assert GRACE_MS == 30 * DAY_MS

@@ -119,7 +119,7 @@ def test_money_b3_a_month_that_is_credited_entirely_costs_nothing() -> None:
 
 def test_months_of_late_rows_are_asked_for_only_where_a_book_has_tiers() -> None:
     late = row(OCTOBER.first_hour)
-    assert late_months([late, row()], MONTH, BOOKS) == []
-    (asked,) = late_months([late, row()], MONTH, tiered())
+    assert late_months([late, row()], MONTH, BOOKS, {}) == []
+    (asked,) = late_months([late, row()], MONTH, tiered(), {})
     assert (asked.month, asked.price_versions) == (OCTOBER, ["2026-11"])
-    assert late_months([row()], MONTH, tiered()) == []
+    assert late_months([row()], MONTH, tiered(), {}) == []

@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
-from services.gateway.billing.invoice_responses import invoice_response, line_responses
-from services.gateway.billing.invoice_sums import sums_of_lines
-from services.gateway.billing.usage import JobFacts
-from tests.unit.services.gateway.billing.test_invoice_responses import sample
+from services.gateway.billing.domain.invoice_responses import invoice_response, line_responses
+from services.gateway.billing.domain.invoice_sums import sums_of_lines
+from services.gateway.billing.domain.usage import JobFacts
+from tests.unit.services.gateway.billing.domain.test_invoice_responses import sample
 from tests.unit.tunery.cli.scripted_api import page
 from tests.unit.tunery.cli.test__job_lists import STEPS
 from tests.unit.tunery.cli.test_base import BASE
@@ -27,9 +27,9 @@ SHA: Final = "0c61ab" + "7" * 58
 COST: Final = {"amount_micro": 42_323, "amount_max_micro": 320_000, "currency": "EUR"}
 GATE: Final = {
     "verdict": "pass",
-    "reasons": [
-        "-4.4 points on 249 general questions: a loss above 7.7 points is ruled out (95 %)"
-    ],
+    "skills": "kept",
+    "own_task": "learnt",
+    "reasons": ["-4.4 points on 249 general questions: at worst a drop of 7.7 points (95 %)"],
     "own_data": "loss 3.67 → 0.08, exact answers 0 % → 67 %",
     "rule": (
         "block: a drop above 10 points that chance does not explain (exact one-sided McNemar "
@@ -219,6 +219,7 @@ SWEEP: Final[dict[str, Any]] = {
     "rung": 1,
     "rungs": [50, 200],
     "best_job_id": JOB_IDS[0],
+    "reason": None,
     "currency": "EUR",
     "amount_micro": 42_323,
     "max_gpu_hours": 2.5,

@@ -20,7 +20,7 @@ NAME = "rows [/red] [bold].jsonl"
 
 
 def test_names_with_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    show([NAME], False, ("name",), lambda name: (name,))
+    show([{"id": NAME}], False, {"name": "id"})
     show_one({}, False, [("file", NAME), ("none", None)])
     listed, shown = [line for line in capsys.readouterr().out.splitlines() if "jsonl" in line]
     assert listed.strip() == NAME
@@ -31,7 +31,7 @@ def test_names_with_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture
 
 
 NOUNS: Final = {"base", "budget", "file", "job", "key", "model", "tenant", "webhook"}
-LOCAL: Final = ("export", "import", "register", "verify")
+LOCAL: Final = ("export", "import", "register", "verify", "where")
 CALLS: Final = [
     words
     for words, command in ALL.items()
@@ -64,7 +64,7 @@ ANOTHER_SERVER: Final = (200, b"<html>It works!</html>")
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    monkeypatch.setattr("tunery.client.asynchronous.PAUSE_S", 0)
 
 
 @dataclass

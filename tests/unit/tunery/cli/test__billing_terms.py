@@ -7,6 +7,8 @@ def test_each_contract_term_is_a_line() -> None:
     months = {"first_month": "2026-11", "last_month": None}
     terms = {
         "tenant": "acme",
+        "from_month": "2026-11",
+        "next_from_month": None,
         "buyer": None,
         "seller": None,
         "due_days": 30,
@@ -15,7 +17,7 @@ def test_each_contract_term_is_a_line() -> None:
         "overage": {"surcharge_ppm": 0, "gpu_hour_micro": 3_000_000, "currency": "EUR"},
         "commitment": {"reference": "K-2", "amount_micro": 5_000_000, "currency": "EUR", **months},
     }
-    assert billing_fields(terms)[4:] == [
+    assert billing_fields(terms)[6:] == [
         ("VAT", "19 %"),
         ("discount K-1", "12.5 % from 2026-11"),
         ("overage", "3.00 EUR a GPU-hour"),

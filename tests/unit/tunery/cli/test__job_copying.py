@@ -43,8 +43,9 @@ def mirrored(
     ScriptedApi(monkeypatch, answers)
     from tunery import client
 
-    api: Api = client.Api(ENVIRON["OPENAI_BASE_URL"], "k")
-    return mirror_job(api, JOB_ID, mirrors)
+    api: Api
+    with client.Api(ENVIRON["OPENAI_BASE_URL"], "k") as api:
+        return mirror_job(api, JOB_ID, mirrors)
 
 
 def test_steps_that_come_again_after_a_lost_attempt_are_written_once(

@@ -45,6 +45,8 @@ def test_first_hour_filters_are_those_of_the_api(monkeypatch: pytest.MonkeyPatch
         "tenant": "acme",
     }
     assert api.run("job", "list", "--metadata", "team").exit_code == 2
+    assert api.run("job", "list", "--tag", "night", "--tag", "v2").exit_code == 0
+    assert api.requests[-1].url.params.get_list("tags") == ["night", "v2"]
 
 
 def test_first_hour_a_list_of_jobs_has_costs_and_says_that_there_are_more(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tunery.cli._job_view import job_fields
+from tunery.cli._job_view import engine_line, job_fields
 
 JOB: dict[str, Any] = {
     "id": "ftjob-1",
@@ -83,3 +83,17 @@ def test_first_hour_15_a_job_shows_what_got_better_on_the_own_rows() -> None:
         "advice": None,
     }
     assert shown({**JOB, "queue": None, "gate": gate})["own data"] == "loss 3.67 → 0.08"
+
+
+def test_an_estimate_shows_the_engine_and_that_it_has_not_run_on_such_devices() -> None:
+    engine: dict[str, Any] = {
+        "name": "fsdp2",
+        "weights": "sharded",
+        "reason": "all weights are trained",
+        "experimental": True,
+        "ran_on": ["cpu"],
+    }
+    text = "fsdp2, weights sharded: all weights are trained"
+    assert engine_line(engine) == f"{text}; experimental: ran on cpu only"
+    assert engine_line(engine | {"experimental": False}) == text
+    assert engine_line(None) is None, "a server from before there were several"

@@ -9,7 +9,7 @@ from tunery.local import ports
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 from tunery.local.secrets import load_or_create
-from tunery.runtime.bus import preparation
+from tunery.platform.bus import preparation
 from tunery.runtime.bus.abstract import Unavailable
 
 pytestmark = pytest.mark.security

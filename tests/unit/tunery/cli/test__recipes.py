@@ -106,7 +106,7 @@ def test_every_problem_of_a_recipe_has_its_line_and_column(
         "  4:3: training.rnk: is not known; did you mean rank?",
         '  5:3: training.batch_size: must be a whole number from 1 to 256, or "auto"; it is 1000',
         "  7:3: placement.domian: is not known; did you mean domain?",
-        "  8:8: eval.drop_max: must be a number from 0 to 0.5; it is 2",
+        '  8:8: eval.drop_max: must be a number from 0 to 0.5, or "auto"; it is 2',
         "  9:8: lora.dropout: must be a number from 0 to 0.9, or \"auto\"; it is 'high'",
     ]
 

@@ -40,10 +40,10 @@ def test_first_hour_09_a_watched_job_is_read_although_no_event_arrives(
         read.set()
 
     with _refreshed(refresh):
-        assert read.wait(5)
+        assert read.wait(180)
     for thread in threading.enumerate():
         if thread.name == "refresh job":
-            thread.join(5)
+            thread.join(180)
             assert not thread.is_alive()
 
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, page
-from tests.unit.tunery.runtime.tools.test_audit_chain import records
+from tests.unit.tunery.platform.tools.test_audit_chain import records
 from tunery.cli.main import main
 
 ENTRY: dict[str, Any] = {

@@ -12,7 +12,7 @@ from tests.bases import tiny_base
 from tests.hub_server import COMMIT, HubServer, serving
 from tests.unit.services.gateway.models.test_base_folders import a_base
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, refusal
-from tunery.runtime.blobs.base_files import base_files, hash_base
+from tunery.platform.blobs.base_files import base_files, hash_base
 
 BASE = {
     "id": "smol",

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.unit.tunery.runtime.seal.transit_server import transit_server
+from tests.unit.tunery.platform.seal.transit_server import transit_server
 from tunery.cli.main import main
 from tunery.local.paths import DataDir
-from tunery.runtime.seal.directory import DirectoryKeyStore
-from tunery.runtime.seal.roots import Roots
-from tunery.runtime.seal.sealer import Sealer
+from tunery.platform.seal.directory import DirectoryKeyStore
+from tunery.platform.seal.roots import Roots
+from tunery.platform.seal.sealer import Sealer
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_a_verdict_is_shown_with_the_measures_of_the_tenant(
     api = ScriptedApi(monkeypatch, answers)
     shown = api.run("gate", "show", MODEL).output
     assert "block: answers are worse" in shown
-    assert "0.250 → 0.500 on 40 rows, difference +0.200 to +0.300 (told)" in shown
+    assert "0.250 → 0.500 on 40 rows, difference +0.200 to +0.300 (reported only)" in shown
     answers["GET /fine_tuning/jobs/ftjob-1"]["gate"] = None
     unjudged = ScriptedApi(monkeypatch, answers).run("gate", "show", MODEL)
     assert (unjudged.exit_code, "has not judged" in unjudged.output) == (1, True)

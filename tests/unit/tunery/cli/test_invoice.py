@@ -12,8 +12,12 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from services.gateway.billing.invoice_responses import invoice_response, line_responses
-from tests.unit.services.gateway.billing.test_invoice_responses import credited, prepaid, sample
+from services.gateway.billing.domain.invoice_responses import invoice_response, line_responses
+from tests.unit.services.gateway.billing.domain.test_invoice_responses import (
+    credited,
+    prepaid,
+    sample,
+)
 from tests.unit.tunery.cli.scripted_api import ENVIRON, ScriptedApi, page
 from tunery.cli.invoice import micro_of
 from tunery.cli.main import main

@@ -43,6 +43,14 @@ def test_first_hour_23_prompts_of_ones_own_are_in_the_body(
     assert api.bodies[-1]["eval"] == {"drop_max": 0.2}
 
 
+def test_tags_are_in_the_body_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": ESTIMATE})
+    assert api.run("job", "estimate", *JOB, "--tag", "night", "--tag", "v2").exit_code == 0
+    assert api.bodies[-1]["tags"] == ["night", "v2"]
+    assert api.run("job", "estimate", *JOB).exit_code == 0
+    assert "tags" not in api.bodies[-1]
+
+
 def test_without_an_api_the_fix_is_named(tmp_path: object) -> None:
     result = CliRunner().invoke(
         main, ["job", "list", "--data-dir", str(tmp_path)], env={"OPENAI_BASE_URL": ""}

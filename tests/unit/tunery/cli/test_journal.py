@@ -10,6 +10,7 @@ import pytest
 
 from schemas import topics
 from schemas.account import RevokeKey
+from schemas.streams import PARTITIONS
 from schemas.topics import STREAMS
 from tests.histories.recorder import TENANT
 from tests.histories.stories.account import ID
@@ -17,10 +18,10 @@ from tests.unit.tunery.cli.journal.journals import OWNERS, RECORDED, Front, chan
 from tests.unit.tunery.runtime.journal.memory_fixture import envelope
 from tunery.cli import journal
 from tunery.local.paths import DataDir
+from tunery.platform.seal.directory import DirectoryKeyStore
+from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.journal.codec import state_hash
-from tunery.runtime.seal.directory import DirectoryKeyStore
-from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.tools.archive import ArchiveReader
 
 HERE = OWNERS.partition
@@ -34,7 +35,7 @@ def tunery(monkeypatch: pytest.MonkeyPatch) -> Front:
 
 def test_the_streams_are_those_of_the_catalogue() -> None:
     assert tuple(sorted(topics.STREAMS)) == journal.STREAMS
-    assert journal.PARTITION.max == topics.PARTITIONS - 1
+    assert journal.PARTITION.max == PARTITIONS - 1
 
 
 # --- tail ---------------------------------------------------------------------------------------
@@ -161,9 +162,11 @@ def test_inspect_shows_a_command_and_what_is_wrong_with_it(tunery: Front) -> Non
 
 
 def test_verify_walks_every_partition_and_names_its_head(tunery: Front) -> None:
-    answer = tunery.json("verify")
-    assert answer["sound"] is True
-    assert len(answer["partitions"]) == len(STREAMS) * topics.PARTITIONS
+    answer = tunery.json("verify", code=1)
+    (missing,) = answer["missing"]  # one of its records names a record of `job`, which is empty
+    assert (answer["sound"], f"account/{HERE} has a record" in missing) == (False, True)
+    assert tunery.json("verify", "account", "pool")["sound"] is True
+    assert len(answer["partitions"]) == len(STREAMS) * PARTITIONS
     (mine,) = (
         record
         for record in answer["partitions"]
@@ -237,7 +240,7 @@ def test_an_import_gives_the_same_journal_and_an_operators_claim(
     tunery("export", "account", file)
     tunery.log = filled()
     restored = tunery.json("import", file)
-    assert len(restored) == topics.PARTITIONS
+    assert len(restored) == PARTITIONS
     assert restored[HERE] == {
         "stream": "account",
         "partition": HERE,

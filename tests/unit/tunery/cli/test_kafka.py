@@ -3,13 +3,15 @@
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from schemas.topics import ACCOUNT, SERVICES
 from tunery.cli.main import main
 from tunery.local.secrets import load_or_create
 from tunery.local.stack import KNOWN
-from tunery.runtime.bus.signing import keys_of, read_keys
+from tunery.platform.bus.sender_keys import keys_of
+from tunery.runtime.bus.signing import read_keys
 
 
 def test_rights_are_listed_for_each_service() -> None:
@@ -79,3 +81,12 @@ def test_files_has_one_for_each_process_and_keeps_those_that_are_there(tmp_path:
     assert "TUNERY_METRICS_PORT=9400\n" in files["gateway"].read_text(encoding="utf-8")
     assert files["gateway"].stat().st_mode & 0o777 == 0o600
     assert "is no sender" in CliRunner().invoke(main, [*words, "--node", "a b"]).output
+
+
+@pytest.mark.parametrize("name", ["gateway", "Operator", "billing#2"])
+def test_review2_p24_a_node_has_no_name_of_a_service(name: str, tmp_path: Path) -> None:
+    """Its file would be `node.gateway.env`, and it could never enrol."""
+    for words in (["files", str(tmp_path / "files"), "--secret", __file__], ["prepare"]):
+        refused = CliRunner().invoke(main, ["kafka", *words, "--node", name])
+        assert refused.exit_code == 2
+        assert f"{name} is the name of a service" in refused.output

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, refusal
 from tests.unit.tunery.provenance.signed import new_key, sign_folder
+from tunery.cli._adapter_folder import base_folder
 from tunery.cli.main import main
 from tunery.client import Api
 
@@ -279,6 +280,20 @@ def test_an_export_needs_the_base_model_at_hand(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "Org/Small"}')
     done = exported(tmp_path, tmp_path / "merged")
     assert (done.exit_code, "Org/Small is not on this machine" in done.output) == (1, True)
+
+
+def test_review2_u9_a_moved_adapter_finds_the_base_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a moved keeper"
+    (folder / "base").mkdir(parents=True)
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "/gone/base"}')
+    assert base_folder(folder) == folder / "base"
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["model", "where", folder.name, "--json"])
+    assert json.loads(done.stdout) == {"base": str(folder / "base")}
+    config = json.loads((folder / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(folder / "base")
 
 
 @pytest.mark.train

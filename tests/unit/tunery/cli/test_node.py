@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from tunery.cli import _api
 from tunery.cli.main import main
 from tunery.client import Api
-from tunery.runtime.node_settings import halves_of, open_settings
+from tunery.platform.node_settings import halves_of, open_settings
 
 NODE: dict[str, Any] = {
     "id": "gpu-07",
@@ -79,10 +79,24 @@ def test_nodes_are_listed_with_status_and_reason(monkeypatch: pytest.MonkeyPatch
     assert "h200" in done.output
     assert "on-demand" in done.output
     assert "research" in done.output
-    assert _api.moment(NODE["seen_at"]) in done.output
+    assert " now " in done.output
     assert "jobs in a row failed" in done.output
     done, _ = run(["list", "--json"], monkeypatch)
     assert json.loads(done.output) == [NODE]
+
+
+@pytest.mark.parametrize(
+    ("status", "is_now"), [("up", True), ("noticed", True), ("lost", False), ("retired", False)]
+)
+def test_review2_p22_a_node_that_beats_was_seen_now(
+    status: str, is_now: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NODE, "status", status)
+    done, _ = run(["list"], monkeypatch)
+    assert (" now " in done.output, _api.moment(NODE["seen_at"]) in done.output) == (
+        is_now,
+        not is_now,
+    )
 
 
 @pytest.mark.parametrize("order", ["cordon", "uncordon", "drain"])

@@ -1,6 +1,7 @@
 """`tunery postgres`: what it lists, what it prints, and what it refuses."""
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,16 @@ def test_readers_get_an_address_of_a_stack_that_was_started(
     assert password not in address
     monkeypatch.setenv("TUNERY_POSTGRES_DSN", "postgresql://owner@db.example.com/tunery")
     assert "of your own" in printed("reader", "--data-dir", str(tmp_path), code=1)
+
+
+def test_review2_p15_roles_are_prepared_in_a_database_that_is_named_and_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TUNERY_POSTGRES_DSN", raising=False)
+    assert "TUNERY_POSTGRES_DSN is not set" in printed("prepare", code=1)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and does not listen
+        port = closed.getsockname()[1]
+        monkeypatch.setenv("TUNERY_POSTGRES_DSN", f"postgresql://owner@127.0.0.1:{port}/tunery")
+        assert "PostgreSQL was not prepared" in printed("prepare", code=1)
+    assert "with one of billing" in printed("prepare", "--role", "mailer=x", code=2)

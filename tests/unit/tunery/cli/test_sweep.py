@@ -43,6 +43,7 @@ SHOWN: dict[str, Any] = {
     "model": "tiny",
     "rung": 1,
     "rungs": [10, 40],
+    "reason": None,
     "best_job_id": "ftjob-11",
     "currency": "EUR",
     "amount_micro": 3_000,

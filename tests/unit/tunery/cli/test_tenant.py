@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.unit.tunery.cli.scripted_api import ScriptedApi, refusal
+from tests.unit.tunery.cli.scripted_api import ScriptedApi, page, refusal
 from tunery.cli.main import main
 
 TENANT = {
@@ -26,9 +26,9 @@ TENANT = {
     [
         (["plan", "acme", "--plan", "free"], "plan", {"plan": "free", "effective": "now"}),
         (
-            ["plan", "acme", "--prices", "2026-12", "--next-month"],
+            ["plan", "acme", "--plan", "free", "--next-month"],
             "plan",
-            {"price_version": "2026-12", "effective": "next_month"},
+            {"plan": "free", "effective": "next_month"},
         ),
         (["suspend", "acme"], "suspend", None),
         (["resume", "acme"], "resume", None),
@@ -43,6 +43,29 @@ def test_commands_ask_for_changes(
     assert done.exit_code == 0, done.output
     assert (api.asked, api.bodies) == ([asked], [body])
     assert "then" in done.output
+
+
+@pytest.mark.parametrize(("currency", "shown"), [("USD", "512.00 EUR"), ("EUR", "9.00 USD")])
+def test_review2_m11_prices_in_another_currency_name_the_prepaid_money_that_they_strand(
+    currency: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credits_left = (("P-1", "EUR", 500), ("P-2", "EUR", 12), ("P-3", "USD", 9), ("P-4", "JPY", 0))
+    left = [
+        {"id": reference, "currency": code, "left_micro": amount * 1_000_000}
+        for reference, code, amount in credits_left
+    ]
+    answers = {
+        "POST /tenants/acme/plan": TENANT,
+        "GET /prices/2026-12": {"book": {"currency": currency}},
+        "GET /billing/prepaid": page(*left),
+    }
+    api = ScriptedApi(monkeypatch, answers)
+    done = api.run("tenant", "plan", "acme", "--prices", "2026-12", "--next-month")
+    assert done.exit_code == 0, done.output
+    assert api.bodies[0] == {"price_version": "2026-12", "effective": "next_month"}
+    assert f"prepaid, not for bills in {currency}" in done.output
+    assert shown in done.output
+    assert "JPY" not in done.output
 
 
 def test_limits_are_given_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +97,7 @@ def test_security_h4_an_erasure_asks_for_the_name_and_waits_for_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tunery.cli.tenant.POLL_S", 0)
-    monkeypatch.setattr("tunery.client.api.PAUSE_S", 0)
+    monkeypatch.setattr("tunery.client.asynchronous.PAUSE_S", 0)
     undecided = refusal(503, "not_decided_yet", "The request was not decided in time.")
     api = ScriptedApi(monkeypatch, {ERASE: [undecided, BEGUN], STATE: [BEGUN, HALF, ERASED]})
     done = api.run("tenant", "erase", "acme", typed="acme\n")

@@ -1,17 +1,21 @@
 """The client against a small server in memory: pages, refusals, outages."""
 
+import asyncio
 import hashlib
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
 import pytest
 
 from tunery.client import Api, ApiRefusal, AsyncApi, Unreachable
-from tunery.client.api import RETRIES_MAX
+from tunery.client.asynchronous import RETRIES_MAX
 
 
 def served(answers: list[httpx.Response], seen: list[httpx.Request]) -> Api:
@@ -54,14 +58,12 @@ def test_a_refusal_has_code_and_param() -> None:
 
 
 def test_an_outage_is_waited_for_where_repeating_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr("time.sleep", pauses.append)
+    monkeypatch.setattr("tunery.client.asynchronous.PAUSE_S", 0)
     job: dict[str, Any] = {"id": "ftjob-1"}
     seen: list[httpx.Request] = []
     answers = [refusal(503, "service_unavailable"), httpx.Response(200, json=job)]
     with served(answers, seen) as api:
         assert api.submit({"model": "m"}, "key-1")["id"] == "ftjob-1"
-    assert pauses == [0.5]
     assert [request.headers["idempotency-key"] for request in seen] == ["key-1", "key-1"]
     assert json.loads(seen[1].content) == {"model": "m"}
 
@@ -116,7 +118,7 @@ async def test_the_asynchronous_client_does_the_same(tmp_path: Path) -> None:
 
 
 def test_a_stream_that_breaks_goes_on_where_it_broke(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    monkeypatch.setattr("tunery.client.asynchronous.PAUSE_S", 0)
     seen: list[httpx.Request] = []
     frame = 'event: e\nid: {0}~7\ndata: {{"id": "{0}"}}\n\n'
     before = "retry: 2000\n\n" + frame.format("a")
@@ -144,7 +146,7 @@ def test_a_separator_of_lines_in_a_text_does_not_end_the_frame(separator: str) -
 def test_a_stream_that_never_says_anything_new_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    monkeypatch.setattr("tunery.client.asynchronous.PAUSE_S", 0)
 
     def handle(request: httpx.Request) -> httpx.Response:
         raise httpx.ReadError("gone", request=request)
@@ -200,8 +202,8 @@ class Uploads:
 def test_a_large_file_is_uploaded_in_parts_and_lost_parts_are_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    monkeypatch.setattr("tunery.client.api.ONE_REQUEST_BYTES_MAX", 10)
+    monkeypatch.setattr("tunery.client.asynchronous.PAUSE_S", 0)
+    monkeypatch.setattr("tunery.client.asynchronous.ONE_REQUEST_BYTES_MAX", 10)
     text = "".join(chr(65 + n % 26) for n in range(95))
     rows, sent = tmp_path / "rows.jsonl", list[int]()
     rows.write_text(text)
@@ -238,3 +240,54 @@ def test_an_upload_that_is_refused_is_cancelled(tmp_path: Path) -> None:
     api = Api("http://api/v1", "k", transport=httpx.MockTransport(damaged))
     with api, pytest.raises(ApiRefusal, match="wrong bytes"):
         api.upload_in_parts(rows, part_bytes=7)
+
+
+async def test_it_works_where_an_event_loop_runs_as_in_a_notebook() -> None:
+    with served([httpx.Response(200, json={"id": "ftjob-1"})], []) as api:
+        assert api.job("ftjob-1")["id"] == "ftjob-1"
+
+
+def test_a_list_may_be_left_early() -> None:
+    seen: list[httpx.Request] = []
+    with served([listing(["a", "b"], True)], seen) as api:
+        assert next(iter(api.jobs()))["id"] == "a"
+        later = api.jobs()
+        del later
+    assert len(seen) == 1
+
+
+def test_an_interrupted_call_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, ends = Event(), list[str]()
+
+    async def handle(request: httpx.Request) -> httpx.Response:
+        began.set()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+        ends.append("waited for")
+        return httpx.Response(200, json={})
+
+    result = Future.result
+
+    def interrupted(future: Future[Any], timeout: float | None = None) -> Any:
+        while True:
+            has_begun = began.is_set()
+            if future.done():
+                return result(future)
+            if has_begun:
+                monkeypatch.undo()
+                raise KeyboardInterrupt
+            time.sleep(0.01)
+
+    with Api("http://api/v1", "k", transport=httpx.MockTransport(handle)) as api:
+        monkeypatch.setattr(Future, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            api.job("ftjob-1")
+    assert ends == ["cancelled"]
+
+
+def test_each_call_of_the_asynchronous_client_is_there() -> None:
+    calls = {name for name, of in vars(AsyncApi).items() if callable(of) and name[0] != "_"}
+    assert calls == {name for name, of in vars(Api).items() if callable(of) and name[0] != "_"}

@@ -5,11 +5,15 @@ from typing import Any, Final, get_args, get_type_hints
 import pytest
 from pydantic import BaseModel
 
-from services.gateway.accounts.responses import NewEndpointResponse, NewKeyResponse, TenantResponse
-from services.gateway.files.responses import FileResponse
-from services.gateway.jobs.event_responses import JobEventResponse
-from services.gateway.jobs.responses import JobResponse
-from services.gateway.models.responses import BaseModelResponse, FineTunedModelResponse
+from services.gateway.accounts.domain.responses import (
+    NewEndpointResponse,
+    NewKeyResponse,
+    TenantResponse,
+)
+from services.gateway.files.domain.responses import FileResponse
+from services.gateway.jobs.domain.event_responses import JobEventResponse
+from services.gateway.jobs.domain.responses import JobResponse
+from services.gateway.models.domain.responses import BaseModelResponse, FineTunedModelResponse
 from tunery.client import shapes
 
 RESPONSES: Final[tuple[tuple[Any, type[BaseModel]], ...]] = (

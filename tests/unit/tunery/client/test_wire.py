@@ -2,9 +2,7 @@
 
 import asyncio
 import io
-import time
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import httpx
@@ -17,7 +15,6 @@ from tunery.client.wire import (
     Pieces,
     ProgressReader,
     at_once,
-    in_threads,
     object_of,
     part,
     refused,
@@ -127,7 +124,8 @@ def test_senders_of_pieces_add_up_in_one_progress(tmp_path: Path) -> None:
     path.write_bytes(b"x" * 100)
     seen: list[int] = []
     pieces = Pieces(path, 10, seen.append)
-    in_threads(lambda start: pieces.sent(len(pieces.read(start))), pieces.starts, 4)
+    for start in pieces.starts:
+        pieces.sent(len(pieces.read(start)))
     assert seen == list(range(10, 110, 10))
     Pieces(path, 10, None).sent(10)  # nobody wants to know
     with pytest.raises(FileNotFoundError):
@@ -158,31 +156,7 @@ async def test_the_first_failure_ends_the_others() -> None:
         await asyncio.sleep(60)
         finished.append(number)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         with pytest.raises(LookupError, match="lost"):
             await at_once(work, range(4), 4)
     assert finished == []
-
-
-def test_threads_work_beside_each_other_and_keep_the_order() -> None:
-    both = Barrier(2, timeout=30)
-
-    def work(number: int) -> int:
-        both.wait()  # breaks unless two work at a time
-        return -number
-
-    assert in_threads(work, [1, 2, 3, 4], 2) == [-1, -2, -3, -4]
-
-
-def test_a_failure_in_a_thread_is_raised_and_cancels_what_has_not_begun() -> None:
-    begun: list[int] = []
-
-    def work(number: int) -> None:
-        begun.append(number)
-        if number == 0:
-            raise LookupError(f"item {number}")
-        time.sleep(0.01)  # so that a busy machine has time to cancel the rest
-
-    with pytest.raises(LookupError, match="item 0"):
-        in_threads(work, range(1_000), 1)
-    assert len(begun) < 1_000

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from tunery.confinement.confined import Confinement, private_environment, start_arguments
 from tunery.confinement.enter import CANNOT_CONFINE
 from tunery.confinement.policy import ConfinementPolicy, with_links
+from tunery.confinement.support import TRIAL_POLICY
 
 pytestmark = pytest.mark.security
 
@@ -98,6 +100,40 @@ attempt("temporary", lambda: tempfile.gettempdir())
     assert_refused(said, ("own", "base", "temporary"))
     assert (said["base"], said["temporary"]) == ("in a cache", str(own / "tmp"))
     assert list((own / "tmp").iterdir()) == []
+
+
+def test_drivers_of_accelerators_name_threads_and_listen_and_reach_nobody(own: Path) -> None:
+    """CUDA 13 fails with error 304 where it cannot do both, as an H200 showed."""
+    tries = """
+def renamed(pid, thread):
+    return pathlib.Path(f"/proc/{pid}/task/{thread}/comm").write_text("cuda")
+def named():
+    attempt("thread", lambda: renamed("self", threading.get_native_id()))
+thread = threading.Thread(target=named)
+thread.start(); thread.join()
+attempt("parent", lambda: renamed(parent, parent))
+attempt("parent's end", lambda: pathlib.Path(f"/proc/{parent}/oom_score_adj").write_text("500"))
+attempt("machine", lambda: pathlib.Path("/proc/sys/kernel/core_pattern").write_text("x"))
+def listening():
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    one.bind("\\0tunery-test"); one.listen()
+attempt("listen", listening)
+attempt("datagram", lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+def connected():
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(names["socket"])
+attempt("connect", connected)
+attempt("network", lambda: socket.socket(socket.AF_INET))
+"""
+    with TemporaryDirectory() as name, socket.socket(socket.AF_UNIX) as service:
+        service.bind(f"{name}/service")  # a short name: those of sockets are limited
+        service.listen()
+        names = {"socket": f"{name}/service"}
+        said = outcomes(tries, ConfinementPolicy(accelerators=True), names, own)
+        none = outcomes(tries, ConfinementPolicy(), names, own)
+    assert said.pop("connect") == "FileNotFoundError"
+    assert_refused(said, ("thread", "listen"))
+    assert_refused(none)
 
 
 def test_security_h1_there_is_no_network_and_no_other_process(own: Path) -> None:
@@ -236,11 +272,9 @@ attempt("network", lambda: socket.socket(socket.AF_INET))
 def test_security_h1_a_wall_that_is_missing_is_named_or_refused(mode: str, own: Path) -> None:
     """Inside a confined process without sockets of Landlock: a second one cannot unshare."""
     inner = {
-        **{name: [] for name in ("list", "links", "sockets", "devices")},
-        "read": ["/"],
+        **TRIAL_POLICY,
         "write": [str(own)],
         "processes": True,
-        "limits": {},
         "required": ["namespaces"] if mode == "require" else [],
     }
     command = start_arguments(json.dumps(inner), sys.executable, "-c", "print('runs')")

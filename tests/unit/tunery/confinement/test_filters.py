@@ -14,9 +14,9 @@ EPERM, EAGAIN, ENOSYS = FAIL | 1, FAIL | 11, FAIL | 38
 OWN_PID: Final = 4711
 
 
-def decide(program: bytes, audit: int, number: int, argument: int = 0) -> int:
+def decide(program: bytes, audit: int, number: int, *arguments: int) -> int:
     """What the kernel does with a call."""
-    data = struct.pack("<IIQQ", number, audit, 0, argument) + bytes(40)
+    data = struct.pack("<IIQ6Q", number, audit, 0, *(*arguments, *[0] * 6)[:6])
     steps = list(struct.iter_unpack("<HBBI", program))
     at, word = 0, 0
     while True:
@@ -70,6 +70,27 @@ def test_security_h1_without_landlocks_scopes_it_signals_itself_alone() -> None:
     assert decide(program, X86_64.audit, X86_64.socket, filters.AF_UNIX) == ALLOW
     for family in (2, 10, 16, 17, 40):
         assert decide(program, X86_64.audit, X86_64.socket, family) == EPERM
+
+
+@pytest.mark.parametrize("known", [X86_64, AARCH64])
+@pytest.mark.parametrize("datagrams", [False, True])
+def test_review2_d1_ranks_open_streams_and_read_interfaces(
+    known: Architecture, datagrams: bool
+) -> None:
+    program = filters.build(
+        known, sockets=False, processes=False, streams=True, datagrams=datagrams
+    )
+    flags = 0o2004000  # SOCK_CLOEXEC | SOCK_NONBLOCK
+    for family in (filters.AF_INET, filters.AF_INET6):
+        assert decide(program, known.audit, known.socket, family, 1 | flags) == ALLOW
+        for kind in (2, 3, 5):  # datagrams, raw, SCTP's
+            expected = ALLOW if datagrams else EPERM
+            assert decide(program, known.audit, known.socket, family, kind | flags) == expected
+    assert decide(program, known.audit, known.socket, filters.AF_UNIX, 2) == ALLOW
+    assert decide(program, known.audit, known.socket, filters.AF_NETLINK, 3, 0) == ALLOW
+    assert decide(program, known.audit, known.socket, filters.AF_NETLINK, 3, 12) == EPERM
+    for family in (17, 38, 40):
+        assert decide(program, known.audit, known.socket, family, 1) == EPERM
 
 
 def test_it_is_known_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

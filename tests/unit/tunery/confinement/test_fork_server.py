@@ -9,7 +9,7 @@ import pytest
 from tests.unit.tunery.confinement import toy_worker
 from tunery.confinement.confined import Confinement, private_environment
 from tunery.confinement.policy import ConfinementPolicy
-from tunery.runtime.confined_workers import ConfinedWorkers, Work
+from tunery.platform.confined_workers import ConfinedWorkers, Work
 
 pytestmark = pytest.mark.security
 

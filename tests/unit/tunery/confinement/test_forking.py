@@ -21,7 +21,7 @@ from tunery.confinement.policy import ConfinementPolicy
 pytestmark = pytest.mark.security
 
 POLICY: Final = ConfinementPolicy(read=(toy_worker.FOLDER,), processes=True)
-END_S_MAX: Final = 30.0
+END_S_MAX: Final = 180.0
 SERVICE: Final = """
 import asyncio, sys
 from tests.unit.tunery.confinement.test_forking import new_server, started

@@ -10,7 +10,7 @@ from tests.hub_server import COMMIT, HubServer, serving
 from tests.unit.services.gateway.models.test_base_folders import a_base
 from tunery.local.errors import LocalError
 from tunery.local.hub import Hub, split_name
-from tunery.runtime.blobs.base_files import hash_base
+from tunery.platform.blobs.base_files import hash_base
 
 NAME: Final = "org/Smol-1B"
 

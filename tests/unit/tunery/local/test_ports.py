@@ -1,5 +1,6 @@
 """Ports: preferred, remembered, moved when taken."""
 
+import contextlib
 import socket
 from pathlib import Path
 
@@ -59,3 +60,26 @@ def test_two_names_never_share_a_port(tmp_path: Path) -> None:
     chosen = ports.assign(file, lambda _text: None, {"kafka": 0, "s3": 0}, free=lambda _port: True)
     assert chosen["kafka"] == 45001
     assert chosen["s3"] != 45001
+
+
+def test_review2_u1_a_port_that_another_stack_has_chosen_is_not_free(tmp_path: Path) -> None:
+    first, second, notices = ports.PortClaims(), ports.PortClaims(), list[str]()
+    wanted = {"kafka": ports.find_free(set())}
+    with contextlib.closing(second):
+        with contextlib.closing(first):
+            chosen = ports.assign(tmp_path / "a", notices.append, wanted, first.is_free)
+            assert chosen == wanted
+            other = ports.assign(tmp_path / "b", notices.append, wanted, second.is_free)
+            assert other != wanted
+            assert ports.assign(tmp_path / "a", notices.append, wanted, first.is_free) == wanted
+        assert second.is_free(wanted["kafka"]), "a claim ends with its stack"
+    assert len(notices) == 1
+
+
+def test_review2_u1_rows_of_ports_of_two_stacks_are_apart() -> None:
+    with (
+        contextlib.closing(ports.PortClaims()) as first,
+        contextlib.closing(ports.PortClaims()) as second,
+    ):
+        start = ports.find_block(29_400, 5, first.is_free)
+        assert abs(ports.find_block(29_400, 5, second.is_free) - start) >= 5

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tunery.local import jars, kafka, provide, s3, startup_cache
+from tunery.local import console, jars, kafka, provide, s3, startup_cache
 from tunery.local.errors import LocalError
 
 
@@ -26,6 +26,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(jars, "install", lambda: (tmp_path, 0))
     monkeypatch.setattr(s3, "install", lambda: pytest.fail("it was there"))
     monkeypatch.setattr(kafka, "startup_cache", lambda: cache)
+    monkeypatch.setattr(console, "scripts_dir", lambda: tmp_path)
     return model
 
 

@@ -9,7 +9,7 @@ from schemas.access import KEEPS_ROWS
 from tunery.local import ports, secrets, settings
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
-from tunery.runtime.kafka_login import KafkaLogin
+from tunery.platform.kafka_login import KafkaLogin
 
 PORTS = {"gateway": 1, "kafka": 2, "kafka-controller": 3, "postgres": 4, "valkey": 5, "s3": 6}
 

@@ -1,12 +1,18 @@
 """The parts of a stack: specs of services, the lock and the id of a data directory."""
 
+import asyncio
+import contextlib
 import json
+import socket
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tunery.local import ports, prometheus, settings
 from tunery.local.errors import LocalError
+from tunery.local.events import Changed, Event, Notice, Phase
 from tunery.local.paths import DataDir
 from tunery.local.secrets import load_or_create
 from tunery.local.stack import (
@@ -25,12 +31,13 @@ from tunery.local.stack import (
     open_data_dir,
     provide_root_key,
     service_specs,
+    stack,
     without,
 )
 from tunery.local.supervisor import Supervisor
-from tunery.runtime.seal.directory import DirectoryKeyStore
-from tunery.runtime.seal.roots import Roots
-from tunery.runtime.seal.sealer import Sealer
+from tunery.platform.seal.directory import DirectoryKeyStore
+from tunery.platform.seal.roots import Roots
+from tunery.platform.seal.sealer import Sealer
 
 
 def folders_in(tmp_path: Path) -> DataDir:
@@ -142,8 +149,9 @@ def test_ports_of_metrics_are_those_of_the_variable_else_free_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wanted: list[tuple[int, int]] = []
+    claims = ports.PortClaims()
 
-    def find_block(first: int, count: int) -> int:
+    def find_block(first: int, count: int, _free: Callable[[int], bool]) -> int:
         wanted.append((first, count))
         if len(wanted) > 2:
             raise OSError("no free ports")
@@ -151,16 +159,20 @@ def test_ports_of_metrics_are_those_of_the_variable_else_free_ones(
 
     monkeypatch.setattr(ports, "find_block", find_block)
     monkeypatch.setenv(METRICS_PORT, "9700")
-    assert choose_metrics_ports(ports.PREFERRED) == 9700
+    assert choose_metrics_ports(ports.PREFERRED, claims) == 9700
     monkeypatch.setenv(METRICS_PORT, "any")
     with pytest.raises(LocalError, match="'any', no port"):
-        choose_metrics_ports(ports.PREFERRED)
+        choose_metrics_ports(ports.PREFERRED, claims)
     monkeypatch.delenv(METRICS_PORT)
-    assert choose_metrics_ports(ports.PREFERRED) == choose_metrics_ports(ports.ANY) == 7
+    assert (
+        choose_metrics_ports(ports.PREFERRED, claims)
+        == choose_metrics_ports(ports.ANY, claims)
+        == 7
+    )
     count = len(KNOWN) + ADDED_MAX
     assert wanted == [(9400, count), (0, count)]
     with pytest.raises(LocalError, match="no free ports") as refused:
-        choose_metrics_ports(ports.ANY)
+        choose_metrics_ports(ports.ANY, claims)
     assert METRICS_PORT in refused.value.fix
 
 
@@ -182,3 +194,107 @@ def test_a_stack_whose_root_key_is_lost_does_not_start(tmp_path: Path) -> None:
     (folders.roots / "default.json").unlink()
     with pytest.raises(LocalError, match="restore it from a backup"):
         provide_root_key(folders)
+
+
+SERVES = """
+import os, socket, time
+own = socket.socket()
+own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+try:
+    own.bind(("127.0.0.1", int(os.environ["TUNERY_GATEWAY_PORT"])))
+    own.listen()
+    print('{"event":"process.ready"}', flush=True)
+except OSError as error:
+    print(error, flush=True)
+time.sleep(60)
+"""
+IDLES = """
+import time
+print('{"event":"process.ready"}', flush=True)
+time.sleep(60)
+"""
+GATEWAY = ServiceSpec("gateway", argv=(sys.executable, "-S", "-c", SERVES))
+
+
+@pytest.fixture
+def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        sys.modules[Stack.__module__], "server_children", lambda _where, _environ: []
+    )
+
+
+@pytest.mark.usefixtures("no_servers")
+async def test_review2_u1_a_port_that_is_taken_before_it_is_bound_is_replaced(
+    tmp_path: Path,
+) -> None:
+    notes: list[str] = []
+    with contextlib.closing(socket.socket()) as thief:
+
+        def listen(event: Event) -> None:
+            if isinstance(event, Notice):
+                notes.append(event.text)
+            elif isinstance(event, Changed) and event.phase is Phase.PREPARING and not stolen:
+                stolen.append(ports.read(DataDir(tmp_path).ports)["gateway"])
+                thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                thief.bind((ports.HOST, stolen[0]))
+                thief.listen()
+
+        stolen: list[int] = []
+        async with asyncio.timeout(180), stack(tmp_path, [GATEWAY], listen=listen) as running:
+            api_port = running.settings.gateway_port
+            assert ports.read(running.folders.ports)["gateway"] == api_port != stolen[0]
+            with socket.create_connection((ports.HOST, api_port), 5):
+                pass
+    assert notes[0].startswith(f"port {stolen[0]}, chosen for gateway, was taken")
+
+
+@pytest.mark.usefixtures("no_servers")
+async def test_services_start_while_accounts_of_nodes_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready, nodes = asyncio.Event(), list[str]()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Changed) and (event.name, event.phase) == ("gateway", Phase.READY):
+            ready.set()
+
+    async def add_accounts(_stack: Stack, principals: list[str]) -> None:
+        await ready.wait()
+        nodes.extend(principals)
+
+    monkeypatch.setattr(Stack, "add_accounts", add_accounts)
+    argv = (sys.executable, "-S", "-c", IDLES)
+    agent = ServiceSpec("agent-a", argv=argv, env={"TUNERY_NODE_ID": "a"})
+    async with asyncio.timeout(180), stack(tmp_path, [agent, GATEWAY], listen=listen) as running:
+        assert nodes == [agent.principal]
+        assert running.supervisor.pid("agent-a") is not None
+
+
+@pytest.mark.usefixtures("no_servers")
+async def test_review2_u1_two_stacks_that_start_at_once_both_come_up(tmp_path: Path) -> None:
+    async def start(name: str, both: asyncio.Barrier) -> int:
+        async with stack(tmp_path / name, [GATEWAY], preferred_ports=ports.PREFERRED) as running:
+            await both.wait()
+            return running.settings.gateway_port
+
+    both = asyncio.Barrier(2)
+    async with asyncio.timeout(180):
+        first, second = await asyncio.gather(start("a", both), start("b", both))
+    assert first != second
+
+
+@pytest.mark.usefixtures("no_servers")
+async def test_review2_u1_a_port_of_metrics_that_the_user_chose_is_named_and_not_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as other:
+        other.bind((ports.HOST, 0))
+        other.listen()
+        port = other.getsockname()[1]
+        monkeypatch.setenv(METRICS_PORT, str(port))
+        code = SERVES.replace("TUNERY_GATEWAY_PORT", METRICS_PORT)
+        spec = ServiceSpec("gateway", argv=(sys.executable, "-S", "-c", code))
+        with pytest.raises(LocalError) as refused:
+            async with asyncio.timeout(180), stack(tmp_path, [spec]):
+                raise AssertionError("its port is taken")
+    assert refused.value.what.startswith(f"port {port}, chosen for metrics of gateway")

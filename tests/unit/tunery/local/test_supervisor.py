@@ -2,7 +2,9 @@
 
 import asyncio
 import signal
+import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,10 @@ from tests.unit.tunery.runtime.strays import cancel_by_mistake, tasks_called
 from tests.unit.tunery.runtime.strays import until as until_true
 from tunery.local import supervisor as supervisors
 from tunery.local.child import Child, service
-from tunery.local.errors import LocalError
+from tunery.local.errors import LocalError, PortTaken
 from tunery.local.events import Changed, Event, Notice, Phase
 from tunery.local.paths import DataDir
+from tunery.local.ports import HOST
 from tunery.local.processes import descendants, read_record
 from tunery.local.supervisor import Supervisor
 from tunery.runtime.backoff import Backoff
@@ -73,7 +76,7 @@ async def test_pauses_between_restarts_grow_until_a_child_has_run_for_long(
 
     boss = Supervisor(folders, listen)
     await boss.start([child("a", READY, folders.root)])
-    await asyncio.wait_for(enough.wait(), 20)
+    await asyncio.wait_for(enough.wait(), 60)
     await boss.drain([["a"]])
     restarts = [detail for detail in events.details("a") if "starting again in" in detail]
     assert [detail.rpartition(" in ")[2] for detail in restarts][: len(pauses)] == pauses
@@ -239,7 +242,99 @@ async def test_child_that_was_starting_at_a_stray_cancellation_starts_again(
     await until_true(once.exists)
     first = boss.pid("a")
     cancel_by_mistake("keep a")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         await starting
     assert boss.pid("a") not in {first, None}
     await boss.drain([["a"]])
+
+
+BINDS: str = """
+import socket, time
+own = socket.socket()
+try:
+    own.bind(("127.0.0.1", {port}))
+except OSError as error:
+    print(error, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("name", ["gateway", "metrics of gateway"])
+async def test_review2_u1_a_port_that_another_program_took_is_named_at_once(
+    folders: DataDir, name: str
+) -> None:
+    with socket.socket() as other:
+        other.bind((HOST, 0))
+        other.listen()
+        port = other.getsockname()[1]
+        code = BINDS.format(port=port) + READY
+        argv = (sys.executable, "-S", "-c", code)
+        boss = Supervisor(folders, lambda _event: None)
+        async with asyncio.timeout(180):
+            with pytest.raises(PortTaken) as error:
+                await boss.start([service("a", argv, folders.root, {}, {name: port})])
+    assert error.value.port == port
+    assert str(error.value).startswith(f"port {port}, chosen for {name}, was taken")
+
+
+async def test_review2_u1_a_child_that_was_ready_waits_for_its_port(
+    folders: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisors, "BACKOFF", Backoff(300, 300))
+    events = EventList()
+    boss = Supervisor(folders, events.append)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind((HOST, 0))
+        port = other.getsockname()[1]
+        other.close()
+        argv = (sys.executable, "-S", "-c", BINDS.format(port=port) + READY + SLEEP)
+        await boss.start([service("a", argv, folders.root, {}, {"a": port})])
+        boss.kill("a")
+        with socket.socket() as thief:
+            thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            async with asyncio.timeout(180):
+                while True:
+                    try:
+                        thief.bind((HOST, port))
+                        break
+                    except OSError:
+                        await asyncio.sleep(0.01)
+            thief.listen()
+            await until_true(
+                lambda: any("used by another program" in text for text in events.details("a"))
+            )
+        await boss.await_ready("a")
+    await boss.drain([["a"]])
+    assert any(f"port {port} of a is used" in detail for detail in events.details("a"))
+
+
+WAITS = """
+import time
+print("not json")
+print('{"event":"server.awaited","level":"warning","server":"Kafka","why":"no route"}', flush=True)
+print('{"event":"said","level":"info"}', flush=True)
+time.sleep(1.3)
+"""
+
+
+async def test_review2_p23_a_start_that_takes_long_says_why(
+    folders: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisors, "EXPLAIN_MS", 1_000)
+    events = EventList()
+    boss = Supervisor(folders, events.append)
+    await boss.start([child("a", WAITS + READY + SLEEP, folders.root)])
+    await boss.drain([["a"]])
+    said = [event.text for event in events if isinstance(event, Notice)]
+    assert said[0] == "a is not ready after 1 s: server.awaited: Kafka: no route"
+
+
+async def test_review2_p23_what_was_awaited_is_the_reason_of_the_end(
+    folders: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisors, "BACKOFF", Backoff(1, 1))
+    boss = Supervisor(folders, lambda _event: None)
+    never = replace(child("a", WAITS + SLEEP, folders.root), ready_ms_max=2_000)
+    with pytest.raises(LocalError, match=r"not ready after 2 s: server.awaited: Kafka: no route"):
+        await boss.start([never])

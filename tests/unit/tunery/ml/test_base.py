@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from tests.hub_server import HubServer, serving
 from tunery.data.tokens.tokenizer import Tokenizer
 from tunery.local.hub import Hub
 from tunery.ml.base import gguf_file, main
-from tunery.runtime.blobs.base_files import hash_base
+from tunery.platform.blobs.base_files import hash_base
 
 
 def test_the_wheel_has_the_weights() -> None:
@@ -18,6 +19,16 @@ def test_the_wheel_has_the_weights() -> None:
 def test_an_unknown_word_shows_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["melt", "x"]) == 64
     assert "convert | tiny" in capsys.readouterr().err
+
+
+def test_its_output_is_one_line_whatever_libraries_print(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """DeepSpeed does, where it is installed: Accelerate imports it."""
+    monkeypatch.setattr("tunery.ml.base.tiny", lambda _dest: print("[WARNING] on the CPU"))
+    monkeypatch.setattr("tunery.ml.base.hash_base", lambda _dest: "5a17")
+    assert main(["tiny", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["sha256"] == "5a17"
 
 
 @pytest.mark.train

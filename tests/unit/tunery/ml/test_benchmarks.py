@@ -9,12 +9,7 @@ import msgspec
 import pytest
 import torch
 
-from tests.unit.tunery.benchmarks.tasks import (
-    choices_task,
-    numbers_task,
-    safety_task,
-    shares_task,
-)
+from tests.unit.tunery.benchmarks.tasks import choices_task, numbers_task, safety_task, shares_task
 from tests.unit.tunery.ml.test_scoring import adapter as adapter
 from tests.unit.tunery.ml.test_scoring import go
 from tests.unit.tunery.ml.test_scoring import spec as spec

@@ -60,7 +60,8 @@ def test_equal_runs_write_equal_checkpoints(tmp_path: Path) -> None:
 
 def flip(directory: Path) -> None:
     path = directory / "adapter_model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
 def cut(directory: Path) -> None:

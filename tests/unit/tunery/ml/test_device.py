@@ -52,11 +52,13 @@ def test_training_m7_a_process_that_sees_other_devices_than_its_lease_has_does_n
 
 def test_devices_are_those_that_a_process_was_meant_to_see(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where another program than the agent starts it."""
-    with pytest.raises(WorkError, match="is to work on the accelerator GPU-a, and does not see it"):
+    with pytest.raises(
+        WorkError, match="is to work on the accelerator GPU-a, and does not see it as"
+    ):
         device.pick_device(name="GPU-a")  # there is none, or another one
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(device, "uuid_of", lambda _: "GPU-b")
-    with pytest.raises(WorkError, match="does not see it alone") as caught:
+    with pytest.raises(WorkError, match="does not see it as number 0") as caught:
         device.pick_device(1, "GPU-a")
     assert caught.value.cause == "bad_node"
     device.pick_device(1, "GPU-b")
@@ -124,3 +126,16 @@ def test_training_m10_other_instructions_are_another_environment() -> None:
     assert held_back["instructions"] != here["instructions"]
     assert limited["instructions_max"] == "AVX2"
     assert {"numpy", "safetensors", "torch", "micro_batch", "arithmetic"} <= here.keys()
+
+
+@pytest.mark.parametrize("kept", [0, 400])
+def test_review2_u14_the_base_of_a_training_before_takes_no_memory_from_its_evaluation(
+    kept: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A device of 500 bytes, to score with a base of 400, in the process that has it or another."""
+    (tmp_path / "model.safetensors").write_bytes(bytes(400))
+    monkeypatch.setattr(device, "free_memory", lambda _: 500 - kept)
+    monkeypatch.setattr(device, "memory_in_use", lambda _: kept)
+    assert not device.outgrows(tmp_path, torch.device("cuda"))
+    assert device.outgrows(tmp_path, torch.device("cuda"), sides=2)
+    assert not device.outgrows(tmp_path, CPU, sides=2)

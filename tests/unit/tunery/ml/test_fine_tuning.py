@@ -167,7 +167,7 @@ def broken_base(tiny: Path, dest: Path, token: int) -> str:
     """A copy of the model in which one token's embedding is not a number."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from tunery.runtime.blobs.base_files import hash_base
+    from tunery.platform.blobs.base_files import hash_base
 
     model = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
@@ -211,10 +211,10 @@ def test_training_m5_a_trial_step_on_the_longest_rows_changes_nothing(
     spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding M5: whether a step fits was known only when the first long rows came."""
-    from tunery.ml import sft
+    from tunery.ml import loop
 
     _, tried = go(spec)
-    monkeypatch.setattr(sft.PackedSFT, "try_longest_rows", lambda self: None)
+    monkeypatch.setattr(loop.TrainingLoop, "try_longest_rows", lambda self: None)
     _, untried = go(resumed(spec, out="untried"))
     assert tried[-1]["adapter_sha256"] == untried[-1]["adapter_sha256"]
     assert figures(of(tried, "step")) == figures(of(untried, "step"))
@@ -223,15 +223,15 @@ def test_training_m5_a_trial_step_on_the_longest_rows_changes_nothing(
 def test_training_m5_memory_that_does_not_suffice_shows_before_the_start(
     spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tunery.ml import sft
+    from tunery.ml import loop
 
     widths: list[int] = []
 
-    def fail(self: Any, model: Any, inputs: dict[str, torch.Tensor], **kwargs: Any) -> Any:
-        widths.append(inputs["input_ids"].shape[1])
+    def fail(self: Any, batch: dict[str, torch.Tensor], items: int | None) -> Any:
+        widths.append(batch["input_ids"].shape[1])
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(sft.PackedSFT, "compute_loss", fail)
+    monkeypatch.setattr(loop.TrainingLoop, "loss", fail)
     stream = io.BytesIO()
     events = EventWriter(stream, time.monotonic())
     from tunery.ml.fine_tuning import fine_tune

@@ -4,13 +4,7 @@ from typing import Any
 import pytest
 import torch
 
-from tunery.ml.generation import (
-    BATCH_PROMPTS_MAX,
-    BATCH_TOKENS_MAX,
-    answers,
-    batches,
-    render,
-)
+from tunery.ml.generation import BATCH_PROMPTS_MAX, BATCH_TOKENS_MAX, answers, batches, render
 
 pytestmark = pytest.mark.train
 

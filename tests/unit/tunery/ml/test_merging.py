@@ -9,7 +9,7 @@ import torch
 
 from tests.unit.tunery.ml.test_adapters import saved
 from tunery.ml.merging import TOLERANCES, main, model_card
-from tunery.runtime.blobs.base_files import hash_base
+from tunery.platform.blobs.base_files import hash_base
 
 pytestmark = [
     pytest.mark.train,
@@ -33,7 +33,7 @@ def test_a_merged_model_answers_as_base_and_adapter_do(
 
     target = tmp_path / "merged"
     assert main([str(saved), str(tiny[0]), str(target), dtype]) == 0
-    reported = json.loads(capsys.readouterr().out)["difference"]
+    reported = json.loads(capsys.readouterr().out.splitlines()[-1])["difference"]
     assert reported <= TOLERANCES[dtype]
     stored = AutoModelForCausalLM.from_pretrained(target)
     assert stored.dtype == getattr(torch, dtype)

@@ -1,6 +1,7 @@
 """The model of a training: in four bits, layers that are named, and families."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ import pytest
 
 from tests.bases import FAMILIES, write_family
 from tests.unit.tunery.ml.trainings import HYPER, go, of, random_base, resumed, tiny_mixture
+from tests.unit.tunery.ml.trl_trainers import losses_of, sft_trainer
 from tunery.data.preparing import prepare
 from tunery.ml.adapters import verify_loads
 from tunery.ml.packed import read_rows
-from tunery.runtime.blobs.base_files import hash_base
+from tunery.plan.memory import FUSED_FAMILIES
+from tunery.platform.blobs.base_files import hash_base
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import StartingAdapter, TrainSpec
 
@@ -79,59 +82,6 @@ def base_tokenizer(spec: TrainSpec) -> Any:
     return AutoTokenizer.from_pretrained(spec.base_dir)
 
 
-def trl_losses(spec: TrainSpec, folder: Path, rows: list[dict[str, Any]]) -> list[float]:
-    """The losses of TRL and PEFT alone on these rows, one a step, in the order of our steps."""
-    import torch
-    from datasets import Dataset
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM, BitsAndBytesConfig, set_seed
-    from trl import SFTConfig, SFTTrainer
-
-    from tunery.ml.order import row_order
-
-    hyper = spec.hyper
-    four_bits = BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.float32,
-    )
-    settings: dict[str, Any] = {"dtype": torch.float32}
-    if hyper.adaptation == "qlora":
-        settings |= {"quantization_config": four_bits, "device_map": {"": "cpu"}}
-    base = AutoModelForCausalLM.from_pretrained(spec.base_dir, **settings)
-    set_seed(hyper.seed)
-    lora = LoraConfig(
-        r=hyper.rank, lora_alpha=hyper.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
-    )
-    model = base if hyper.adaptation == "full" else get_peft_model(base, lora)
-    base.is_loaded_in_4bit = False  # TRL would round the adapter to bf16, also in fp32
-    ordered = [rows[at] for epoch in range(2) for at in row_order(hyper.seed, epoch, len(rows))]
-    trainer = SFTTrainer(
-        model=model,
-        args=SFTConfig(
-            output_dir=str(folder),
-            max_steps=len(ordered),
-            per_device_train_batch_size=1,
-            learning_rate=hyper.learning_rate,
-            lr_scheduler_type="constant",
-            train_sampling_strategy="sequential",
-            max_length=None,
-            bf16=False,
-            gradient_checkpointing=False,
-            use_cpu=True,
-            logging_steps=1,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-        ),
-        train_dataset=Dataset.from_list(ordered),
-        processing_class=base_tokenizer(spec),
-    )
-    trainer.train()
-    return [line["loss"] for line in trainer.state.log_history if "loss" in line]
-
-
 @pytest.mark.parametrize(("adaptation", "rate"), [("qlora", 0.01), ("full", 0.001)])
 def test_training_qlora_and_full_have_the_first_20_losses_of_trl(
     spec: TrainSpec,
@@ -153,7 +103,7 @@ def test_training_qlora_and_full_have_the_first_20_losses_of_trl(
     rows = [read_rows(spec.train_shards, vocabulary=100_000).batch([at]) for at in range(10)]
     data = [{key: row[key][0].tolist() for key in ("input_ids", "labels")} for row in rows]
     assert len(losses) == 20
-    assert losses == pytest.approx(trl_losses(spec, tmp_path / "trl", data), abs=1e-4)
+    assert losses == pytest.approx(losses_of(sft_trainer(spec, data, tmp_path / "trl")), abs=1e-4)
     assert losses[-1] < losses[0]
 
 
@@ -263,7 +213,7 @@ def test_training_continued_on_plain_text_has_the_losses_of_trl(
     assert sorted(line["text"] for line in data) == sorted(texts)
     _, events = go(msgspec.structs.replace(spec, checkpoint_every_steps=100))
     losses = [event["loss"] for event in of(events, "step")]
-    assert losses == pytest.approx(trl_losses(spec, tmp_path / "trl", data), abs=1e-4)
+    assert losses == pytest.approx(losses_of(sft_trainer(spec, data, tmp_path / "trl")), abs=1e-4)
 
 
 def changed_base(spec: TrainSpec, folder: Path, tokens: tuple[str, ...] = (), **saved: Any) -> Any:
@@ -332,3 +282,30 @@ def test_bad_input_training_one_row_is_a_step_each_epoch(
     assert events[0]["packing_difference_nats"] is None
     _, rest = go(resumed(single, of(events, "checkpoint")[0], out="rest"))
     assert rest[-1]["adapter_sha256"] == events[-1]["adapter_sha256"]
+
+
+@pytest.mark.parametrize("family", sorted(FUSED_FAMILIES))
+def test_models_that_an_accelerator_computes_have_ligers_kernels_where_they_fit(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from tunery.ml.model import load_base, use_fused_kernels
+
+    folder = write_family(family, tmp_path / family)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    own = type(model).__module__
+    for name, value in list(vars(sys.modules[own]).items()):  # Liger changes some of them
+        monkeypatch.setattr(sys.modules[own], name, value)
+    model.config.hidden_act = "gelu"
+    use_fused_kernels(model)
+    assert model.model.layers[0].mlp.forward.__module__ == own
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    fused = load_base(str(folder), torch.float32, torch.device("cpu"), four_bits=False)
+    layer = fused.model.layers[0]
+    computed = [layer.mlp.forward, layer.input_layernorm.forward, fused.model.norm.forward]
+    computed.append(vars(sys.modules[own])["apply_rotary_pos_emb"])
+    assert {each.__module__.partition(".")[0] for each in computed} == {"liger_kernel"}
+    assert fused.forward.__module__ == own  # the head is ours

@@ -12,7 +12,7 @@ from tests.unit.tunery.graders.test_grader import CHECK
 from tunery.graders.grader import parse
 from tunery.graders.grading import PARSE_ERROR, grade
 from tunery.ml.model_scores import FILE, ModelScores
-from tunery.runtime.local_socket import listen_at
+from tunery.platform.local_socket import listen_at
 from tunery.work.exits import WorkError
 
 JUDGE: dict[str, Any] = {

@@ -41,7 +41,7 @@ main("x", work)
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
 
 
 @pytest.mark.parametrize("module", [Training.module, Evaluation.module])
@@ -91,4 +91,4 @@ def test_a_process_whose_reader_is_gone_ends() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(timeout=60) == ExitCode.ORPHANED
+        assert process.wait(timeout=400) == ExitCode.ORPHANED

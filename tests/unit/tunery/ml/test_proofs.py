@@ -120,12 +120,14 @@ def test_the_oldest_files_go(tmp_path: Path) -> None:
 def test_training_a_start_with_proofs_trains_the_same_bytes(
     spec: TrainSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tunery.ml import sft
+    from tunery.ml import loop
 
     proving = msgspec.structs.replace(spec, proof_dir=str(tmp_path / "proofs"))
     _, first = go(proving)
     assert first[0]["packing_difference_nats"] < 1e-5
-    monkeypatch.setattr(sft.PackedSFT, "try_longest_rows", lambda self: pytest.fail("tried again"))
+    monkeypatch.setattr(
+        loop.TrainingLoop, "try_longest_rows", lambda self: pytest.fail("tried again")
+    )
     _, again = go(resumed(proving, out="again"))
     assert again[0]["packing_difference_nats"] is None
     assert again[-1]["adapter_sha256"] == first[-1]["adapter_sha256"]

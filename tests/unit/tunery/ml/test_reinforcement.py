@@ -139,6 +139,23 @@ def test_method_reinforcement_another_grader_is_another_run(prompts_spec: TrainS
     assert {step["reward"] for step in of(events, "step")} == {0.0}, "rows have no such field"
 
 
+def test_review2_u17_a_training_that_teaches_nothing_ends_if_its_tenant_wants_that(
+    prompts_spec: TrainSpec,
+) -> None:
+    """Its rewards were all 0, and it "succeeded"."""
+    assert prompts_spec.grader is not None
+    grader = prompts_spec.grader.replace("word", "name")
+    hyper = msgspec.structs.replace(prompts_spec.hyper, stop_if_nothing_learnt=True)
+    with pytest.raises(WorkError, match="nothing is learnt: the rewards of all answers") as caught:
+        go(msgspec.structs.replace(prompts_spec, grader=grader, hyper=hyper))
+    assert caught.value.cause == "nothing_learnt"
+    rewarded = msgspec.structs.replace(
+        prompts_spec, hyper=hyper, out_dir=f"{prompts_spec.out_dir}-2"
+    )
+    _, events = go(rewarded)
+    assert [event["steps"] for event in of(events, "finished")] == [len(of(events, "step"))]
+
+
 def test_method_reinforcement_few_prompts_are_answered_to_validate(
     prompts_spec: TrainSpec, make_shard: Callable[..., Path]
 ) -> None:

@@ -126,7 +126,7 @@ def test_offload_a_base_that_outgrows_the_device_is_scored_to_the_same_file(
     spec: ScoreSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = go(spec)[1][-1]["sha256"]
-    monkeypatch.setattr("tunery.ml.scoring.outgrows", lambda *_: True)
+    monkeypatch.setattr("tunery.ml.device.outgrows", lambda *_: True)
     assert go(spec)[1][-1]["sha256"] == whole
 
 

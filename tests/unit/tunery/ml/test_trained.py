@@ -85,13 +85,13 @@ def test_training_full_a_resume_reads_the_weights_once(
     from tunery.ml.adamw import AdapterAdamW
 
     _, whole = go(full)
-    restore, read = AdapterAdamW.restore_weights, []
+    restore, read = AdapterAdamW.restore, []
 
-    def counting(self: AdapterAdamW, tensors: Any) -> None:
-        read.append(len(tensors))
-        restore(self, tensors)
+    def counting(self: AdapterAdamW, directory: Path) -> None:
+        read.append(directory)
+        restore(self, directory)
 
-    monkeypatch.setattr(AdapterAdamW, "restore_weights", counting)
+    monkeypatch.setattr(AdapterAdamW, "restore", counting)
     _, events = go(resumed(full, of(whole, "checkpoint")[4], out="again"))
     assert len(read) == 1
     assert events[-1]["files"] == whole[-1]["files"]
@@ -132,7 +132,9 @@ def test_training_full_with_weights_that_are_not_finite_is_not_published(
     with torch.no_grad():
         model.model.norm.weight[0] = torch.inf
     with pytest.raises(WorkError, match=r"'model\.norm\.weight' hold NaN or infinity"):
-        trained.write_trained(model, {}, "tiny", Path(full.base_dir), tmp_path / "whole")
+        trained.write_trained(
+            model, trained.trained_tensors(model), "tiny", Path(full.base_dir), tmp_path / "whole"
+        )
     assert not (tmp_path / "whole").exists()
 
 
@@ -146,7 +148,7 @@ def test_training_full_writes_the_names_that_a_base_of_each_family_has(
     base = write_family(family, tmp_path / "base")
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     written = tmp_path / "whole"
-    trained.write_trained(model, {}, family, base, written)
+    trained.write_trained(model, trained.trained_tensors(model), family, base, written)
     names = [load_file(folder / "model.safetensors").keys() for folder in (base, written)]
     assert names[0] == names[1]
     assert torch.equal(logits(written), logits(base))

@@ -7,7 +7,6 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from accelerate.state import GradientState
 
 from tunery.ml.turns import ProcessState, Turn, TurnQueue
 
@@ -25,10 +24,8 @@ def work(turn: Turn, seed: int, times: int, log: list[tuple[int, Draws]]) -> Non
         random.seed(seed)
         np.random.seed(seed)
         torch.manual_seed(seed)
-        GradientState._shared_state["num_steps"] = seed
         for _ in range(times):
             turn.pass_on()
-            assert GradientState._shared_state["num_steps"] == seed
             log.append((seed, draw()))
 
 
@@ -42,7 +39,7 @@ def run(*works: tuple[int, int]) -> list[tuple[int, Draws]]:
         thread.start()
     queue.go_on()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=300)
         assert not thread.is_alive()
     return log
 
@@ -55,8 +52,6 @@ def test_each_works_in_turn_and_draws_what_it_draws_alone() -> None:
         own = [drawn for number, drawn in together if number == seed]
         before.restore()
         assert own == [drawn for _, drawn in run((seed, times))]
-    before.restore()
-    assert dict(GradientState._shared_state) == before.singletons[2]
 
 
 def test_one_that_fails_lets_the_next_work() -> None:
@@ -75,5 +70,5 @@ def test_one_that_fails_lets_the_next_work() -> None:
         thread.start()
     queue.go_on()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=300)
     assert [seed for seed, _ in log] == [2, 2]

@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.train,
     pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning"),
 ]
-RUN_S_MAX = 280
+RUN_S_MAX = 560
 
 
 def variants_of(spec: TrainSpec, count: int) -> VariantsSpec:
@@ -231,4 +231,4 @@ def test_variants_that_cannot_share_a_base_are_refused(spec: TrainSpec, tmp_path
 
     assert "trainings.1: its adaptation is 'full'" in refused(adaptation="full")
     assert "trainings.1: hyper.rank is 0" in refused(rank=0)
-    assert "hyper.offload" in refused(offload=True)
+    assert "trainings.1: hyper.alpha is 0" in refused(alpha=0)

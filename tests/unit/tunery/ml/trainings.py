@@ -85,7 +85,7 @@ def random_base(model: Any, tiny: Path, dest: Path) -> str:
     """The hash of a base with these weights and the real tokenizer."""
     from transformers import AutoTokenizer
 
-    from tunery.runtime.blobs.base_files import hash_base
+    from tunery.platform.blobs.base_files import hash_base
 
     model.save_pretrained(dest)
     AutoTokenizer.from_pretrained(tiny).save_pretrained(dest)

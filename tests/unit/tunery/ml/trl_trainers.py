@@ -1,5 +1,6 @@
 """Plain TRL on the same rows in the same order, with the same adapter."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,61 @@ from tunery.work.spec import TrainSpec
 
 STEPS_COMPARED = 20
 CPU = torch.device("cpu")
+RANKS = int(os.environ.get("WORLD_SIZE", "1"))  # of TRL: it gives each a part of a step
+
+
+def sft_trainer(spec: TrainSpec, rows: Sequence[dict[str, Any]], folder: Path) -> Any:
+    """TRL and PEFT alone on these rows, one for each rank and step, in the order of our steps."""
+    from datasets import Dataset
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, set_seed
+    from trl import SFTConfig, SFTTrainer
+
+    hyper = spec.hyper
+    four_bits = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.float32,
+    )
+    settings: dict[str, Any] = {"dtype": torch.float32}
+    if hyper.adaptation == "qlora":
+        settings |= {"quantization_config": four_bits, "device_map": {"": "cpu"}}
+    base = AutoModelForCausalLM.from_pretrained(spec.base_dir, **settings)
+    set_seed(hyper.seed)
+    lora = LoraConfig(
+        r=hyper.rank, lora_alpha=hyper.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    model = base if hyper.adaptation == "full" else get_peft_model(base, lora)
+    base.is_loaded_in_4bit = False  # TRL would round the adapter to bf16, also in fp32
+    ordered = [rows[at] for epoch in range(2) for at in row_order(hyper.seed, epoch, len(rows))]
+    return SFTTrainer(
+        model=model,
+        args=SFTConfig(
+            output_dir=str(folder),
+            max_steps=len(ordered) // RANKS,
+            per_device_train_batch_size=1,
+            learning_rate=hyper.learning_rate,
+            lr_scheduler_type="constant",
+            train_sampling_strategy="sequential",
+            max_length=None,
+            bf16=False,
+            gradient_checkpointing=False,
+            use_cpu=True,
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+        ),
+        train_dataset=Dataset.from_list(ordered),
+        processing_class=AutoTokenizer.from_pretrained(spec.base_dir),
+    )
+
+
+def losses_of(trainer: Any) -> list[float]:
+    """Train, and return the losses, one a step."""
+    trainer.train()
+    return [line["loss"] for line in trainer.state.log_history if "loss" in line]
 
 
 def trl_trainer(
@@ -33,7 +89,7 @@ def trl_trainer(
     rows_per_step = hyper.batch_size * hyper.accumulation
     arguments = config(
         output_dir=str(folder),
-        per_device_train_batch_size=4 if hyper.method == "kto" else 2 * rows_per_step,
+        per_device_train_batch_size=4 if hyper.method == "kto" else 2 * rows_per_step // RANKS,
         gradient_accumulation_steps=rows_per_step if hyper.method == "kto" else 1,
         max_steps=steps,
         learning_rate=hyper.learning_rate,

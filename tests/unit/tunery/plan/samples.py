@@ -1,6 +1,8 @@
 """One base model, and token counts and jobs for it."""
 
-from typing import Any
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from schemas.dataset import BaseTokens
 from schemas.model import Base
@@ -18,6 +20,30 @@ SMOL = Base(
     licence="apache-2.0",
     hidden_size=576,
 )
+
+# Weights, hidden size, layers, inner size and tokens, by the configurations that are published.
+SHAPES: Final = {
+    "Llama-3.2-1B": (1_235_814_400, 2_048, 16, 8_192, 128_256),
+    "Qwen2.5-7B": (7_615_616_512, 3_584, 28, 18_944, 152_064),
+    "Qwen2.5-14B": (14_770_033_664, 5_120, 48, 13_824, 152_064),
+    "Qwen2.5-32B": (32_763_876_352, 5_120, 64, 27_648, 152_064),
+    "Llama-3.1-8B": (8_030_261_248, 4_096, 32, 14_336, 128_256),
+    "Llama-3.1-70B": (70_553_706_496, 8_192, 80, 28_672, 128_256),
+}
+
+
+def base_of(name: str) -> Base:
+    """A base with the shape that is published under a name."""
+    parameters, hidden, layers, inner, vocabulary = SHAPES[name]
+    return replace(
+        SMOL,
+        base_id=name.lower(),
+        parameters=parameters,
+        hidden_size=hidden,
+        layers=layers,
+        inner_size=inner,
+        vocabulary=vocabulary,
+    )
 
 
 def tokens(count: int, longest: int = 100) -> BaseTokens:

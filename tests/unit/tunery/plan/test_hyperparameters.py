@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.envelope import Reason
-from services.gateway.web.wording import parameter_words
+from services.gateway.wording import parameter_words
 from tests.unit.tunery.plan.samples import SMOL, tokens
 from tunery.plan.hyperparameters import RANGES, multiplier_max, problems, resolve
 from tunery.plan.knobs import KNOBS

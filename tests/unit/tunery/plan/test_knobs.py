@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 
 from schemas.training import HyperParameters
-from services.gateway.jobs.bodies import JobRequest
-from services.gateway.jobs.requested import requested_settings
+from services.gateway.jobs.domain.bodies import JobRequest
+from services.gateway.jobs.domain.requested import requested_settings
 from tests.unit.tunery.graders.test_grader import CHECK
 from tests.unit.tunery.plan.samples import SMOL
 from tunery.cli._recipes import put
@@ -20,6 +20,9 @@ from tunery.work.spec import ALL_LINEAR, Hyper
 GUIDE: Final = Path(__file__).parents[4] / "docs" / "how-to" / "train.md"
 # Fields that the agent gives to the process beside `Hyper`.
 BESIDE: Final = {
+    "engine",
+    "shard_weights",
+    "offload",
     "precision",
     "threads",
     "checkpoint_every_steps",
@@ -60,12 +63,11 @@ def test_every_knob_reaches_the_training_from_the_command_line_and_the_api(name:
         value = 2
     if knob.methods != ("reward",):  # its models write nothing
         put(body, *_parsed('eval.prompts=["Who?"]'))
-    if name == "shard_weights":
-        put(body, *_parsed("training.adaptation=full"))
+    slots = 4 if name in ("engine", "shard_weights") else 1
     put(body, *_parsed(f"training.batch_size={8}"))
     put(body, *_parsed(f"training.{name}={json.dumps(value)}"))
     settings, refused = requested_settings(JobRequest.model_validate(body))
-    assert (refused, problems(settings.hyper, SMOL)) == ([], ())
+    assert (refused, problems(settings.hyper, SMOL, slots)) == ([], ())
     method = {"method": knob.methods[0]} if knob.methods else {}
     usual, _ = resolve({"batch_size": 8, **method}, SMOL, None, 1)
     hyper, _ = resolve(settings.hyper, SMOL, None, 1)
@@ -86,7 +88,8 @@ def test_training_full_has_nothing_of_an_adapter_and_may_say_so() -> None:
 
 def test_every_field_of_the_recipe_has_a_knob() -> None:
     fields = set(HyperParameters.__struct_fields__)
-    assert {knob.field for knob in KNOBS.values()} == fields - {"seed", "method"}  # of the job
+    of_job_and_nodes = {"seed", "method", "shards"}
+    assert {knob.field for knob in KNOBS.values()} == fields - of_job_and_nodes
 
 
 def test_the_guide_has_the_table_of_all_knobs() -> None:

@@ -21,7 +21,7 @@ from tunery.plan.price import (
     load_price_books,
     price_micro,
 )
-from tunery.runtime.settings import read_files
+from tunery.platform.settings import read_files
 
 BOOK = {
     "version": "2026-11",

@@ -10,8 +10,8 @@ from schemas import errors
 from schemas.pool import CreditCause, EndAuthor
 from schemas.submission import JobSpec
 from schemas.training import AttemptOutcome, FailureCause, HyperParameters
-from services.gateway.jobs.bodies import FineTuningRequest, JobRequest, SimpleJobRequest
-from services.gateway.web.bodies import Body
+from services.gateway.jobs.domain.bodies import FineTuningRequest, JobRequest, SimpleJobRequest
+from services.gateway.web.domain.bodies import Body
 from tunery.plan.memory import memory_bytes
 from tunery.plan.refunds import (
     ATTEMPTS,
@@ -85,9 +85,9 @@ def test_money_a2_no_request_overrides_the_estimate_of_memory() -> None:
 
 
 def test_whole_jobs_are_given_back_for_the_platforms_reasons_alone() -> None:
-    assert job_refund(errors.PLATFORM) == "platform_error"
-    assert job_refund(errors.ATTEMPTS_EXHAUSTED) == "attempts_exhausted"
-    billed = (errors.USER_ERROR, errors.BAD_DATA, errors.DIVERGED, errors.BUDGET_EXHAUSTED)
+    whole = {code for code, refund in JOBS.items() if refund.scope == "job"}
+    assert whole == {errors.PLATFORM, errors.ATTEMPTS_EXHAUSTED}
+    billed = (errors.USER_ERROR, errors.BAD_DATA, errors.DIVERGED, errors.OUT_OF_MEMORY)
     assert [job_refund(code) for code in billed] == [None] * len(billed)
 
 

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from schemas.training import HyperParameters
 from simulator.control_plane.samples import HYPER
-from tests.unit.tunery.plan.samples import SMOL
-from tests.unit.tunery.plan.test_exchange import base_of
+from tests.unit.tunery.plan.samples import SMOL, base_of
 from tunery.plan.time import (
     EVAL_PASSES,
     HOLD_FACTOR,
     HOLD_MS_MIN,
+    collectives_ms,
     eval_ms,
     hold_of,
     pass_ms,
@@ -78,6 +78,28 @@ def test_offload_makes_evaluations_longer() -> None:
     usual, graded = (streamed_eval_ms(base, own, "cuda", tokens) for tokens in (0, 3_000))
     assert usual == EVAL_PASSES * pass_ms(base, own, "cuda")
     assert graded == 2 * usual
+    shares = replace(own, offload=False, shard_weights=True, adaptation="full")
+    assert streamed_eval_ms(base, shares, "cuda") == 0, "one device has the memory for it"
+    large = base_of("Llama-3.1-70B")
+    both_sides = 2 * EVAL_PASSES * pass_ms(large, shares, "cuda")
+    assert streamed_eval_ms(large, shares, "cuda") == both_sides
+
+
+def test_collectives_of_a_step_follow_what_ranks_send() -> None:
+    base = base_of("Llama-3.1-8B")
+    full = replace(HYPER, adaptation="full", precision="bf16", engine="fsdp2", accumulation=8)
+    shares = replace(full, shard_weights=True)
+    assert collectives_ms(base, full, 1, "cuda") == 0
+    gradients, gathers = 4 * base.parameters, 2 * 2 * base.parameters
+    bytes_per_ms = 300_000_000
+    copied = 2 * gradients * 7 / 8 / bytes_per_ms
+    assert collectives_ms(base, full, 8, "cuda") == pytest.approx(copied, abs=1)
+    sharded = (gathers + gradients) * 7 / 8 / bytes_per_ms
+    assert collectives_ms(base, shares, 8, "cuda") == pytest.approx(sharded, abs=1)
+    assert 150 < collectives_ms(base, shares, 8, "cuda") < 250, "12,700 ms before NCCL"
+    rounds = replace(shares, accumulation=16)
+    assert collectives_ms(base, rounds, 8, "cuda") == pytest.approx(2 * sharded, abs=1)
+    assert collectives_ms(base, shares, 8, "cpu") > 1_000 * sharded, "gloo"
 
 
 def test_first_hour_07_a_tiny_model_is_estimated_by_its_vocabulary() -> None:

@@ -6,18 +6,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.tunery.provenance.signed import (
-    NOW,
-    TERMS,
-    new_key,
-    sign_folder,
-    trust_in,
-)
+from tests.unit.tunery.provenance.signed import NOW, TERMS, new_key, sign_folder, trust_in
+from tunery.platform.blobs.base_files import hash_base
 from tunery.provenance.envelopes import signed_bundle
 from tunery.provenance.folders import compare_folder
 from tunery.provenance.keys import SigningKey, Trust, Untrusted
 from tunery.provenance.statements import lineage_statement
-from tunery.runtime.blobs.base_files import hash_base
 
 FILES = (
     "adapter_config.json",
@@ -138,18 +132,57 @@ def test_a_named_base_model_must_be_permitted(folder: Path, key: SigningKey) -> 
     }
 
 
-def test_a_base_model_beside_the_adapter_has_the_signed_hash(
-    key: SigningKey, tmp_path: Path
-) -> None:
-    folder = tmp_path / "model"
-    base = tmp_path / "small"
-    base.mkdir()
+def with_base(folder: Path, key: SigningKey) -> Path:
+    """A download with its base model, as `tunery model download --with-base` leaves it."""
+    base = folder.parent / "small"
+    base.mkdir(parents=True)
     (base / "config.json").write_text("{}")
     (base / "model.safetensors").write_bytes(b"weights")
     sha256 = hash_base(base)
     sign_folder(folder, key, replace(TERMS, lineage=replace(TERMS.lineage, base_sha256=sha256)))
     base.rename(folder / "base")
-    name_base(folder, base_model_name_or_path=str(folder / "base"))
+    name_base(folder, base_model_name_or_path=str((folder / "base").resolve()))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["keeper", "a keeper", "deep/er/keeper"])
+def test_review2_u3_a_relative_folder_is_verified_as_an_absolute_one(
+    name: str, key: SigningKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_base(tmp_path / name, key)
+    monkeypatch.chdir(tmp_path)
+    assert differences(Path(name), key) == differences(tmp_path / name, key) == {}
+    monkeypatch.chdir(tmp_path / name)
+    assert differences(Path(), key) == {}
+
+
+def test_review2_u3_a_folder_named_like_the_base_is_not_looked_for_in_the_working_directory(
+    folder: Path, key: SigningKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = with_base(tmp_path / "other", key) / "base"
+    base.rename(tmp_path / "Small")
+    monkeypatch.chdir(tmp_path)
+    name_base(folder, base_model_name_or_path="Small", revision=None)
+    assert list(differences(folder, key)) == ["adapter_config.json"]
+
+
+def test_review2_u9_a_download_with_its_base_can_be_moved(key: SigningKey, tmp_path: Path) -> None:
+    moved = with_base(tmp_path / "keeper", key).rename(tmp_path / "moved")
+    compared = compare_folder(moved, trust_in(key), NOW)
+    assert {file.name for file in compared if file.difference} == set()
+    (note,) = [file.note for file in compared if file.name == "adapter_config.json"]
+    assert note.endswith(
+        "which is not here; base/ has its files: `tunery model where FOLDER` names that"
+    )
+    (tmp_path / "keeper" / "base").mkdir(parents=True)  # another one where the first was
+    (tmp_path / "keeper" / "base" / "config.json").write_text('{"other": 1}')
+    assert list(differences(moved, key)) == ["adapter_config.json"]
+
+
+def test_a_base_model_beside_the_adapter_has_the_signed_hash(
+    key: SigningKey, tmp_path: Path
+) -> None:
+    folder = with_base(tmp_path / "model", key)
     assert differences(folder, key) == {}
     with (folder / "base" / "config.json").open("ab") as file:
         file.write(b" ")

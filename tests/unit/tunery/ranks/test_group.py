@@ -1,21 +1,23 @@
 """Several ranks as one process: what is passed on, whom it names, how all end.
 
-The ranks here are shells; real ones are in `tests/unit/tunery/ml/test_ranks.py`.
+The ranks here are shells; real ones are in `tests/integration/services/trainer`.
 """
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tunery.ml.rank_processes import PlainProcess
+from services.trainer.adapters.processes import ProcessGroups
 from tunery.ranks import group as module
 from tunery.ranks.group import RankGroup
 from tunery.work.codec import encode_event
-from tunery.work.events import AnyWorkEvent, Failed, Noted, Preempted, StepCompleted
+from tunery.work.events import AnyWorkEvent, Failed, Noted, Preempted, RankBeat, StepCompleted
 from tunery.work.exits import ExitCode
 
 STEP: Final = StepCompleted(
@@ -36,10 +38,8 @@ def says(*events: AnyWorkEvent) -> str:
 async def shells(*scripts: str, devices: Sequence[str] = ()) -> RankGroup:
     return RankGroup(
         [
-            PlainProcess(
-                await asyncio.create_subprocess_exec(
-                    "/bin/sh", "-c", script, stdout=asyncio.subprocess.PIPE
-                )
+            await ProcessGroups("shells").start_one(
+                ("/bin/sh", "-c", script), os.environ, Path("/dev"), errors="null"
             )
             for script in scripts
         ],
@@ -139,3 +139,52 @@ async def test_the_end_of_ranks_does_not_need_a_reader() -> None:
         await asyncio.wait_for(group.wait(), 0.01)
     group.signal(signal.SIGKILL)
     assert await group.wait() == KILLED
+
+
+def beats(rank: int, moved: int, *, forever: bool = True) -> str:
+    """A shell that writes heartbeats: of one place, and for ever or once."""
+    waits = "gloo:all_reduce [7], number 2 of its group" if moved == 9 else ""
+    beat = RankBeat(
+        rank=rank, step=3, phase="forward", micro_batch=rank, moved=moved, collective=waits
+    )
+    return f"while {says(beat)}; do sleep 0.05; done" if forever else f"{says(beat)}; sleep 60"
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "still_s", "scripts", "named"),
+    [
+        (0.5, 60, (beats(0, 9), beats(1, 7, forever=False)), "stands still: silent for 0 s"),
+        (60, 0.5, (beats(0, 9), beats(1, 7)), "is behind: no rank moved for 0 s"),
+    ],
+)
+async def test_review2_d1_a_rank_that_hangs_is_found_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+    silent_s: float,
+    still_s: float,
+    scripts: tuple[str, ...],
+    named: str,
+) -> None:
+    """The others wait for it in a collective, and go on saying so."""
+    monkeypatch.setattr(module, "SILENT_S_MAX", silent_s)
+    monkeypatch.setattr(module, "STILL_S_MAX", still_s)
+    monkeypatch.setattr(module, "WATCH_S", 0.05)
+    code, events, _ = await ended(await shells(*scripts, devices=("GPU-a", "GPU-b")))
+    assert (code, [event["type"] for event in events]) == (ExitCode.PLATFORM, ["failed"])
+    message = events[0]["message"]
+    assert message.startswith("rank 1 of 2 on GPU-b (process ")
+    assert f"{named}, in forward, micro-batch 1 of step 3" in message
+    assert "; rank 0 waits in gloo:all_reduce [7], number 2 of its group; all ranks" in message
+
+
+async def test_an_agent_that_is_slow_to_read_finds_nobody_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While it stores a checkpoint it reads nothing of the first rank."""
+    monkeypatch.setattr(module, "SILENT_S_MAX", 0.2)
+    monkeypatch.setattr(module, "WATCH_S", 0.02)
+    group = await shells(f"{says(RankBeat(rank=0), STEP)}; exit 75", "exit 75")
+    events = []
+    async for line in group.lines():
+        events.append(json.loads(line)["type"])
+        await asyncio.sleep(0.6)
+    assert (await group.wait(), events) == (ExitCode.PREEMPTED, ["step"])

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-WAIT_S_MAX = 30
+WAIT_S_MAX = 180
 
 
 def tasks_called(*beginnings: str) -> list["asyncio.Task[object]"]:

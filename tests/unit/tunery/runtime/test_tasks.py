@@ -124,11 +124,11 @@ async def test_kept_loop_runs_again_in_a_fresh_task_though_nobody_waits_for_it(
 
     kept = KeptTask(loop, "the kept one")
     for _ in range(3):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             await began.wait()
         began.clear()
         tasks_of_runs[-1].cancel()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         await began.wait()
     await kept.stop()
     assert kept.ended.cancelled()
@@ -139,7 +139,7 @@ async def test_kept_loop_runs_again_in_a_fresh_task_though_nobody_waits_for_it(
 async def test_kept_loop_ends_with_what_it_raised() -> None:
     kept = KeptTask(fail, "failing")
     with pytest.raises(LookupError):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             await kept.ended
     await kept.stop()
 
@@ -157,7 +157,7 @@ async def test_kept_loop_that_is_cancelled_before_its_first_step_runs_again() ->
     for task in asyncio.all_tasks():
         if task.get_name() == "early":
             task.cancel()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while runs == 0:  # noqa: ASYNC110  # a count
             await asyncio.sleep(0.005)
     await kept.stop()

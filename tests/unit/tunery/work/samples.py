@@ -12,6 +12,7 @@ from tunery.work.events import (
     LossSpiked,
     Noted,
     Preempted,
+    RankBeat,
     ReplicaAlive,
     ReplicaReady,
     Sampled,
@@ -93,6 +94,7 @@ EVENTS: Final[tuple[AnyWorkEvent, ...]] = (
     ScoringFinished(results="scores.json", sha256="4" * 64, bytes=9),
     ReplicaReady(),
     ReplicaAlive(),
+    RankBeat(rank=1, step=2, phase="forward", micro_batch=1, moved=9, collective="all_reduce"),
     Preempted(step=2, checkpoint="out/step-00000002"),
     Failed(cause="oom", message="out of memory", advice="Lower batch_size."),
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunery.runtime.blobs.base_files import INDEX, NAMES
+from tunery.platform.blobs.base_files import INDEX, NAMES
 from tunery.work.artifact import (
     BESIDE_WHOLE,
     CONFIG,

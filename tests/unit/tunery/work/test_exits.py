@@ -6,7 +6,7 @@ from tunery.work.exits import EXIT_OF_CAUSE, ExitCode, WorkError, is_machine_fau
 
 
 def test_every_cause_of_a_process_has_a_code_of_its_own() -> None:
-    causes = {"user", "bad_data", "divergence", "platform", "oom", "bad_node"}
+    causes = {"user", "bad_data", "divergence", "platform", "oom", "bad_node", "nothing_learnt"}
     assert causes == set(EXIT_OF_CAUSE)
     codes = list(EXIT_OF_CAUSE.values())
     assert len(set(codes)) == len(codes)

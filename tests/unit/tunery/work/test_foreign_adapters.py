@@ -13,11 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunery.work.artifact import Unpublishable, check_header, read_config, read_tensors
-from tunery.work.foreign_adapters import (
-    canonical_settings,
-    check_layers,
-    refuse_pickle,
-)
+from tunery.work.foreign_adapters import canonical_settings, check_layers, refuse_pickle
 
 LAYERS = {"model.layers.0.self_attn.q_proj.weight": (16, 8), "model.embed_tokens.weight": (32, 8)}
 

@@ -1,7 +1,9 @@
 """Hyper-parameters of the log in the units of the training loop."""
 
+import pytest
+
 from schemas.training import HyperParameters
-from tunery.work.spec import Hyper
+from tunery.work.spec import Engine, Hyper, Weights
 
 
 def test_integers_of_the_log_become_the_nearest_floats() -> None:
@@ -31,3 +33,12 @@ def test_integers_of_the_log_become_the_nearest_floats() -> None:
         max_length=128,
         seed=5,
     )
+
+
+@pytest.mark.parametrize(("stage", "weights"), [(3, "copied"), (2, "sharded")])
+def test_review2_d2_a_stage_of_zero_and_weights_do_not_contradict_each_other(
+    stage: int, weights: Weights
+) -> None:
+    with pytest.raises(ValueError, match="zero_stage 3 shards weights"):
+        Engine(name="deepspeed", zero_stage=stage, weights=weights)  # type: ignore[arg-type]  # 1 to 3
+    assert Engine(name="deepspeed", zero_stage=3, weights="sharded").is_sharded

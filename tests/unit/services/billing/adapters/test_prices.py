@@ -13,10 +13,10 @@ from services.billing.adapters.prices import PriceImport, read_books, read_impor
 from services.billing.app import ACCOUNTS, TENANTS
 from tunery.billing.lines import PriceMissing
 from tunery.plan.price import PRICES_DIR
+from tunery.platform.memory_servers import MemoryServers, memory_servers
 from tunery.runtime import watchdog
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.projector import Projector
-from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.runtime.tasks import stop_tasks
 
 OURS = PRICES_DIR / "2026-11.json"
@@ -62,7 +62,7 @@ async def imported(here: MemoryServers, *commands: ImportPrices) -> dict[str, in
     hosts = (AggregateHost(runtime, ACCOUNTS), tenants, host)
     tasks = [asyncio.create_task(host.run()) for host in hosts]
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             for started in hosts:
                 await started.ready()
             while not (rows := await runtime.store.rows("prices")):  # noqa: ASYNC110  # other tasks write it

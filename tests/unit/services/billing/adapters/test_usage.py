@@ -19,7 +19,7 @@ class StubConnection:
     async def fetch(self, query: str, *args: Any) -> Sequence[Any]:
         self.asked.append((query, args))
         if len(self.asked) == 2:
-            return [("ftjob-1", "standard", "v", *TRAINED, 7, 5)]
+            return [dict(enumerate(("ftjob-1", "standard", "v", *TRAINED, 7, 5)))]
         row: dict[str, Any] = {"kind": "usage", "job_id": "ftjob-1", "lane": "standard"}
         row |= {"role": "train", "device": "cpu", "accelerator": "h1", "spot": True}
         sums = {"hour_utc": NOVEMBER.first_hour, "used_gpu_ms": 5, "gpu_ms": 4}
@@ -28,7 +28,7 @@ class StubConnection:
 
 async def test_a_draft_asks_for_its_own_hours_alone() -> None:
     connection = StubConnection()
-    usage = await read_usage(connection, "acme", BillShare(month=NOVEMBER), {})
+    usage = await read_usage(connection, "acme", BillShare(month=NOVEMBER), {}, {})
     assert [row.gpu_ms for row in usage.rows] == [4]
     assert list(usage.before.items()) == [((("ftjob-1", "standard", "v"), *TRAINED), 7)]
     assert usage.tokens_before == {("ftjob-1", "standard", "v"): 5}
@@ -42,7 +42,7 @@ async def test_late_rows_begin_where_the_journal_was_cut() -> None:
     connection = StubConnection()
     late = Cut(offsets=(1, 2), incarnations=(3, 4))
     share = BillShare(month=NOVEMBER, late=late, cut=Cut(offsets=(5, 6)))
-    await read_usage(connection, "acme", share, {})
+    await read_usage(connection, "acme", share, {}, {})
     query, args = connection.asked[0]
     assert args[3:] == ([5, 6], 1, 3, 5, 2, 4, 6)
     assert "journal_offset < ($4::bigint[])[journal_partition + 1]" in query

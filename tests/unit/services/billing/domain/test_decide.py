@@ -38,17 +38,14 @@ from schemas.integrations import (
     TrackingServerRemoved,
     TrackingServerSet,
 )
-from schemas.keys import (
-    KeyRotation,
-    KeyTerms,
-)
-from schemas.model import GLOBAL
+from schemas.keys import KeyRotation, KeyTerms
 from schemas.node import WithdrawNodeKeys
 from schemas.sealed import Sealed
+from schemas.streams import GLOBAL
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
 from services.billing.domain.state import INITIAL, KEYS_MAX, Accounts
-from services.gateway.web.refusals import REFUSALS
+from services.gateway.refusals import REFUSALS
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 LIMITS = Limits(soft_gpu_ms=10, hard_gpu_ms=20, concurrency=2)

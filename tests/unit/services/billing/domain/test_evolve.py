@@ -16,15 +16,10 @@ from schemas.account import (
     PlanTerms,
     TenantCreated,
 )
-from schemas.billing import (
-    Statement,
-)
+from schemas.billing import Statement
 from schemas.endpoints import EndpointChange
 from schemas.envelope import Context, Reason, Rejected
-from schemas.keys import (
-    KeyRotation,
-    KeyTerms,
-)
+from schemas.keys import KeyRotation, KeyTerms
 from services.billing.domain.evolve import evolve
 from services.billing.domain.state import INITIAL, Accounts, AccountState
 from tests.unit.services.account_samples import DUE, ENDPOINT, OTHER, SEALED

@@ -4,14 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import errors
-from schemas.account import (
-    CloseInvoice,
-    ImportPrices,
-    InvoiceClosed,
-)
+from schemas.account import CloseInvoice, ImportPrices, InvoiceClosed, SetPlan
 from schemas.billing import Bill, PrepaidCredit, PrepaidUse, Statement
 from schemas.envelope import Rejected, Tick
-from schemas.model import GLOBAL
 from schemas.prepaid import (
     GrantPrepaid,
     PrepaidExpired,
@@ -19,6 +14,7 @@ from schemas.prepaid import (
     PrepaidRevoked,
     RevokePrepaid,
 )
+from schemas.streams import GLOBAL
 from schemas.units import Micro
 from services.billing.domain import prepaid
 from services.billing.domain.state import PrepaidBalance
@@ -159,3 +155,21 @@ def test_what_was_carried_forward_is_not_revoked() -> None:
     (reference,) = balances(decider)
     refused = of(decider.when(RevokePrepaid(reference=reference)), Rejected)
     assert (refused.code, refused.param) == (errors.MALFORMED, "reference")
+
+
+@pytest.mark.parametrize("currency", ["USD", "JPY"])
+def test_review2_m11_money_in_a_currency_without_prices_can_be_paid_back(currency: str) -> None:
+    decider = granted(tenant(), CREDIT)
+    closed(decider, total(-3_000_000))
+    carried = RevokePrepaid(reference="carried:acme-0001")
+    assert of(decider.when(carried), Rejected).reason.code == "prepaid_reserved"
+    book = replace(BOOKS["2026-11"], version=currency, currency=currency)
+    decider.when(
+        ImportPrices(book=replace(book, effective_from="2026-11-01"), sha256="a" * 64), GLOBAL
+    )
+    plan = replace(decider.state.tenants["acme"].terms, price_version=currency)
+    decider.accept(SetPlan(terms=plan))
+    for reference, micro in (("P-1", 10_000_000), ("carried:acme-0001", 3_000_000)):
+        revoked = of(decider.when(RevokePrepaid(reference=reference)), PrepaidRevoked)
+        assert (revoked.reference, revoked.amount_micro) == (reference, micro)
+    assert decider.refolded() == decider.state

@@ -17,19 +17,14 @@ from schemas.account import (
     SetBillingTerms,
     SetPlan,
 )
-from schemas.billing import (
-    Bill,
-    BillingTerms,
-    InvoiceAdjustment,
-    Statement,
-    TaxAmount,
-    TaxRate,
-)
+from schemas.billing import Bill, BillingTerms, InvoiceAdjustment, Statement, TaxAmount, TaxRate
 from schemas.envelope import Rejected, Tick
+from schemas.streams import GLOBAL
 from schemas.units import DAY_MS, HOUR_MS
 from services.billing.app import ACCOUNTS
 from services.billing.domain import statements
-from tests.unit.services.billing.domain.test_decide import create_tenant
+from tests.ticks import next_tick
+from tests.unit.services.billing.domain.test_decide import BOOK, create_tenant, prices
 from tests.unit.services.scheduler.fold import Decider, of
 from tunery.billing.periods import CLOSE_AFTER_MS, period
 
@@ -63,8 +58,8 @@ def statement(name: str = "2026-11") -> Statement:
 
 
 def deadline(decider: Decider) -> int | None:
-    due = ACCOUNTS.deadline(decider.state)
-    return None if due is None else due.at
+    due = next_tick(ACCOUNTS, decider.state)
+    return None if due is None else due[0]
 
 
 def test_a_month_ends_once_and_only_when_its_last_slices_had_time() -> None:
@@ -123,6 +118,7 @@ def test_money_c8_a_month_closes_with_the_limit_that_it_ended_with() -> None:
     limits = replace(terms.limits, soft_gpu_ms=terms.limits.soft_gpu_ms + 1)
     raised = replace(terms, limits=limits, price_version="next")
     decider.at = NOVEMBER.end_ms + HOUR_MS
+    decider.when(prices(replace(BOOK, version="next")), GLOBAL)
     decider.accept(SetPlan(terms=raised))
     decider.at = DUE
     ended = of(decider.when(Tick()), PeriodEnded)

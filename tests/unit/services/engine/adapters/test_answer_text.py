@@ -5,12 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.engine.adapters.answer_text import (
-    AnswerStream,
-    AnswerText,
-    logprob_of,
-    token_logprob,
-)
+from services.engine.adapters.answer_text import AnswerStream, AnswerText, logprob_of, token_logprob
 from tunery.work.engine import AnswerEnded, Reply, Spent, TextAdded
 
 PIECES = [b"Hel", b"lo", b" w\xc3", b"\xb6rld", b" END", b" more"]

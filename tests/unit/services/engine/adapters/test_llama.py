@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.engine.adapters.llama import (
-    FOLDER,
-    SEEDS,
-    LlamaEngine,
-    LlamaModel,
-    sampling_fields,
-)
+from services.engine.adapters.llama import FOLDER, SEEDS, LlamaEngine, LlamaModel, sampling_fields
 from services.engine.adapters.weights import delete_unfinished
 from services.engine.ports import Refusal, WeightFiles
 from tests.bases import tiny_base

@@ -13,14 +13,7 @@ from tests.unit.services.engine.adapters import tiny_models
 from tests.unit.services.engine.adapters.tiny_models import ASKED, TOKENS
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.work.answers import AbandonAnswer
-from tunery.work.engine import (
-    UNSUPPORTED,
-    AnswerEnded,
-    Question,
-    Reply,
-    Sampling,
-    TextAdded,
-)
+from tunery.work.engine import UNSUPPORTED, AnswerEnded, Question, Reply, Sampling, TextAdded
 
 GREEDY = Sampling(temperature=0, tokens_max=TOKENS)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from services.engine.adapters.relayed_files import RelayedFiles
+from tunery.platform.local_socket import listen_at
 from tunery.runtime.blobs.abstract import BlobError
-from tunery.runtime.local_socket import listen_at
 from tunery.work.replica import FileFetched, FileRefused, encode_file_line
 
 

@@ -28,7 +28,7 @@ from services.engine.adapters.server_folders import ServerFolders
 from services.engine.ports import Refusal, WeightFiles
 from tests.inference_server import Events, InferenceServer, serving
 from tests.unit.services.ingest.base import make_base
-from tunery.runtime.blobs.base_files import hash_base
+from tunery.platform.blobs.base_files import hash_base
 from tunery.work.answers import TokensEnded, TokenWritten
 from tunery.work.engine import (
     BUSY,

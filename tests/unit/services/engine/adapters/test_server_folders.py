@@ -4,7 +4,7 @@ from pathlib import Path
 
 from services.engine.adapters.server_folders import ServerFolders
 from tests.unit.services.engine.adapters.test_weights import base_folder
-from tunery.runtime.blobs.base_files import hash_base
+from tunery.platform.blobs.base_files import hash_base
 
 
 def test_names_are_translated_both_ways() -> None:

@@ -15,8 +15,8 @@ from services.engine.adapters.weights import (
     with_plain_scale,
 )
 from services.engine.ports import Refusal
+from tunery.platform.blobs.base_files import hash_base
 from tunery.runtime.blobs.abstract import BlobCorrupt
-from tunery.runtime.blobs.base_files import hash_base
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.work.engine import FAILED, STALE_BASE, UNSUPPORTED, EngineModel
 

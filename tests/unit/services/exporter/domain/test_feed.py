@@ -1,8 +1,10 @@
 """Events of use: one for each job, hour and kind, and the same at each repetition."""
 
+from schemas.account import Announce
 from schemas.billing import HourlyUse
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
+from schemas.topics import ACCOUNT
 from services.exporter.domain.feed import usage_events
 from services.exporter.domain.focus import ExportedCharge, charges_of_use
 from services.exporter.domain.ranges import ExportRange
@@ -54,6 +56,17 @@ def test_slices_of_a_job_in_an_hour_are_one_event_and_credits_another() -> None:
 def test_a_repetition_has_the_same_events_under_the_same_ids() -> None:
     again = [charge_at(offset, event) for offset, event in enumerate(EVENTS, 7)]
     assert list(usage_events(3, WRITTEN, again)) == list(usage_events(3, WRITTEN, CHARGES))
+
+
+def test_the_log_decides_each_event_of_a_partition_once() -> None:
+    """Sources rise with ranges and their events: a range that is announced again is dropped."""
+    following = ExportRange(first=Position(12), end=Position(13))
+    feeds = [*usage_events(3, WRITTEN, CHARGES), *usage_events(3, following, CHARGES)]
+    sources = [feed.source for feed in feeds]
+    assert {(source.stream, source.partition) for source in sources} == {("exports/pool", 3)}
+    numbers = [(source.incarnation, source.offset, source.index) for source in sources]
+    assert numbers == sorted({*numbers})
+    assert ACCOUNT.may_name("exporter", sources[0].stream, Announce)
 
 
 def test_ids_are_of_the_range_and_of_the_partition() -> None:

@@ -1,7 +1,9 @@
 """Rows of an invoice that are no use: what they are called, of which month, and of which number."""
 
 from decimal import Decimal
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from schemas.account import CreditNoteIssued, InvoiceAdjusted, InvoiceClosed
@@ -17,10 +19,11 @@ from schemas.billing import (
     TaxRate,
 )
 from schemas.envelope import Header
-from schemas.units import HOUR_MS
-from services.exporter.domain.focus import ExportedCharge
+from schemas.units import HOUR_MS, PPM, divide_half_even
+from services.exporter.domain.focus import BillingContext, ExportedCharge, make_charge
 from services.exporter.domain.invoices import charges_of_account
 from tests.unit.services.exporter.journals import HOUR
+from tunery.billing.periods import period
 
 VAT = TaxRate(name="VAT", rate_ppm=190_000)
 ADJUSTMENT = InvoiceAdjustment(
@@ -113,6 +116,49 @@ def test_money_each_part_of_an_invoice_is_a_row_of_its_category() -> None:
         "rounding to what can be paid",
         "VAT 19 %",
     ]
+
+
+COSTS = ("ListCost", "ContractedCost", "BilledCost", "EffectiveCost")
+
+
+@pytest.mark.parametrize(
+    ("volume", "agreed", "commitment", "expected"),
+    [
+        (0, -10_000_000, 0, (100, 90, 90, 90)),  # a discount of 10 %
+        (-25_000_000, -7_500_000, 0, (100, Decimal("67.5"), Decimal("67.5"), Decimal("67.5"))),
+        (0, 5_000_000, 0, (100, 105, 105, 105)),  # overage is dearer than the list
+        (0, -10_000_000, 30_000_000, (130, 120, 120, 120)),  # a minimum is no saving, and no loss
+        (0, 0, 0, (100, 100, 100, 100)),
+    ],
+)
+def test_review2_f11_costs_differ_by_what_tiers_and_the_contract_take_off(
+    volume: int, agreed: int, commitment: int, expected: tuple[Any, ...]
+) -> None:
+    """Use of 100.00 at list price; savings are the difference of list and contracted costs."""
+    net = 100_000_000 + volume + agreed + commitment
+    tax = divide_half_even(net * VAT.rate_ppm, 10_000 * PPM) * 10_000
+    bill = replace(
+        BILL,
+        amount_micro=net,
+        net_micro=net,
+        taxes=(TaxAmount(rate=VAT, amount_micro=tax),),
+        volume_micro=volume,
+        contract_micro=agreed + commitment,
+        commitment_micro=commitment,
+        storage=None,
+    )
+    context = BillingContext(
+        tenant="acme", month=period("2026-11"), currency="EUR", provider="Tunery"
+    )
+    usage = make_charge(header(0), context, Decimal(100), {"ChargeCategory": "Usage"})
+    statement = replace(CLOSED.statement, bills=(bill,))
+    closed = [*charges_of_account(header(1), replace(CLOSED, statement=statement), "Tunery")]
+    rows = [each.columns for each in (usage, *closed)]
+    before_tax = [row for row in rows if row["ChargeCategory"] != "Tax"]
+    assert tuple(sum(row[cost] for row in before_tax) for cost in COSTS) == expected
+    (taxed,) = [row for row in rows if row["ChargeCategory"] == "Tax"]
+    assert taxed["ListCost"] == expected[0] * Decimal("0.19")
+    assert taxed["ContractedCost"] == taxed["BilledCost"] == Decimal(tax) / 10**6
 
 
 def test_money_storage_is_use_of_half_a_gigabyte_month() -> None:

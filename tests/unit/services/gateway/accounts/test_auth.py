@@ -6,21 +6,14 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from schemas.account import (
-    KeyCreated,
-    KeyRevoked,
-    KeyRotated,
-)
-from schemas.keys import (
-    KeyRotation,
-    KeyTerms,
-)
+from schemas.account import KeyCreated, KeyRevoked, KeyRotated
+from schemas.keys import KeyRotation, KeyTerms
 from schemas.sealed import Sealed
 from schemas.submission import KeyCap
 from services.gateway.accounts.auth import BOOTSTRAP, EVERY_SCOPE, authenticate, digest
 from services.gateway.settings import GatewaySettings
 from services.gateway.web.deps import Deps, Principal
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from tests.unit.services.gateway.view_rows import folded, views_over
 from tunery.runtime.clock import SystemClock
 

@@ -11,8 +11,8 @@ import msgspec
 from schemas.sealed import REDACTED, Sealed
 from services.billing.app import TENANTS as BILLING_ROWS
 from services.billing.effect import destroy_key
-from services.gateway.accounts.tables import TENANTS
-from services.gateway.erased_rows import ROWS
+from services.gateway.views.projections.erased_rows import ROWS
+from services.gateway.views.tables.accounts import TENANTS
 from services.ingest.app import TODOS as INGEST_ROWS
 from services.ingest.effect import erase_tenant
 from tests.unit.services.gateway.control_plane import ControlPlane, control_plane, running
@@ -21,7 +21,7 @@ from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projector
 
-DONE_S_MAX = 30
+DONE_S_MAX = 180
 TEXT = "Zanzibar"
 
 

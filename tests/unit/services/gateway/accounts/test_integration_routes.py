@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from schemas.topics import ACCOUNT, PARTITIONS
+from schemas.streams import PARTITIONS
+from schemas.topics import ACCOUNT
 from tests.unit.services.gateway.control_plane import ControlPlane
 
 PATH = "/v1/integrations/mlflow"

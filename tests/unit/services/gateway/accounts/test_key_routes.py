@@ -70,6 +70,17 @@ async def test_another_key_is_revoked_with_the_scope_for_it(api: ControlPlane) -
     assert (await client.get("/v1/files")).status_code == 401
 
 
-async def test_the_bootstrap_key_is_not_listed_as_a_tenants_key(api: ControlPlane) -> None:
+async def test_review2_u6_the_operators_key_is_listed_for_its_tenant_alone(
+    api: ControlPlane,
+) -> None:
+    """Answers and jobs are billed to it by that name."""
+    listed = (await api.client(ADMIN_KEY).get("/v1/keys")).json()
+    assert [key["id"] for key in listed["data"]][-1:] == ["bootstrap"]
+    assert ADMIN_KEY not in str(listed)
+    other = (await (await api.tenant()).get("/v1/keys")).json()
+    assert "bootstrap" not in [key["id"] for key in other["data"]]
+
+
+async def test_the_bootstrap_key_is_not_one_that_routes_change(api: ControlPlane) -> None:
     shown = await api.client(ADMIN_KEY).get("/v1/keys/current")
     assert shown.status_code == 404

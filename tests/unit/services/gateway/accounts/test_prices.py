@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from schemas.account import PricesImported
 from schemas.billing import PriceBook
-from services.gateway.accounts.tables import PRICES
+from services.gateway.views.tables.accounts import PRICES
 from tests.unit.services.gateway.control_plane import control_plane
 from tests.unit.services.gateway.view_rows import folded, only
 

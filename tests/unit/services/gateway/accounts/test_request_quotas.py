@@ -13,7 +13,7 @@ from services.gateway.accounts.auth import digest
 from services.gateway.accounts.request_quotas import LIMIT_S, RecordQuota, RequestQuota
 from services.gateway.plan_limits import PLAN_LIMITS
 from services.gateway.web.deps import Deps, Principal
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from services.gateway.web.wrong_keys import PER_MINUTE
 from tests.unit.services.gateway.control_plane import ROW, ControlPlane
 

@@ -14,8 +14,9 @@ from schemas.account import (
     WebhookEvent,
 )
 from schemas.topics import ACCOUNT
+from services.gateway.settings import GatewaySettings
 from tests.unit.services.gateway.control_plane import ControlPlane
-from tunery.runtime.seal.webhooks import confirmation_code, webhook_secret
+from tunery.platform.seal.webhooks import confirmation_code, webhook_secret
 
 BODY = {
     "name": "ci",
@@ -228,6 +229,18 @@ async def test_first_hour_17_a_private_receiver_is_told_of_when_it_is_made(
     listed = (await client.get(f"/v1/webhook_endpoints/{created['id']}")).json()
     assert listed["warning"] == created["warning"]
     assert ("TUNERY_NOTIFIER_ALLOW_PRIVATE=1" in (created["warning"] or "")) == is_warned
+
+
+async def test_review2_u22_where_the_notifier_may_reach_private_addresses_nothing_is_warned_of(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNERY_NOTIFIER_ALLOW_PRIVATE", "1")
+    assert GatewaySettings().allow_private
+    client = await api.tenant()
+    monkeypatch.setattr(api.deps.settings, "allow_private", True)
+    for url in ("http://127.0.0.1:9/h", "https://ci.internal/h"):
+        created = (await client.post("/v1/webhook_endpoints", json={"url": url})).json()
+        assert created["warning"] is None
 
 
 async def test_an_address_is_confirmed_with_the_code_that_only_the_notifier_shows(

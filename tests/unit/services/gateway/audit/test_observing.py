@@ -16,7 +16,7 @@ from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.models.test_routes import version
 from tunery.runtime.clock import SystemClock
 
-SETTLE_S_MAX = 30
+SETTLE_S_MAX = 180
 
 
 async def entries(api: ControlPlane, minimum: int = 1, **query: str) -> list[dict[str, Any]]:

@@ -2,23 +2,17 @@
 
 from typing import Any
 
-import pytest
-
 from schemas import errors
 from schemas.audit import AuditEntry
 from schemas.envelope import Rejected
 from schemas.reasons import refusing
 from schemas.units import DAY_MS
-from services.gateway.audit.refused_senders import (
-    KIND,
-    SenderRefused,
-    project_refused_sender,
-    refused_senders,
-)
-from services.gateway.projection import project
+from services.gateway.audit.refused_senders import refused_senders
+from services.gateway.views.projections.journals import project
+from services.gateway.views.projections.refused_senders import project_refused_sender
+from services.gateway.views.todos import REFUSED_SENDER, SenderRefused
 from tests.unit.services.gateway.audit.test_writing import SetClock
 from tests.unit.services.gateway.view_rows import header
-from tunery.runtime.verbs import Todo
 
 AT = 1_000_000
 FORGED = Rejected(
@@ -52,16 +46,9 @@ async def noted(event: Rejected, later_ms: int = 0) -> list[AuditEntry]:
     notes, clock = Notes(), SetClock()
     clock.now = AT + later_ms
     effect = refused_senders(notes, clock)
-    assert effect.kind == row.kind == KIND
+    assert effect.kind == row.kind == REFUSED_SENDER
     assert await effect.run(row.body, row.tenant) is None
     return notes.entries
-
-
-@pytest.mark.parametrize("stream", ["account", "dataset", "job", "pool", "model"])
-def test_security_c2_a_refused_sender_is_noted_whatever_the_stream(stream: str) -> None:
-    (row,) = rows(stream, FORGED)
-    assert isinstance(row, Todo)
-    assert rows(stream, Rejected(code=errors.MALFORMED, reason=refusing("tenant_not_key"))) == ()
 
 
 async def test_security_c2_the_audit_log_names_sender_stream_and_command() -> None:
@@ -73,11 +60,15 @@ async def test_security_c2_the_audit_log_names_sender_stream_and_command() -> No
     assert unknown.object_ids == ("sender_unproven",)
 
 
-def test_refusals_of_a_minute_are_one_row() -> None:
-    """A stranger may write as fast as Kafka takes it."""
-    ids = {rows("pool", UNSIGNED, at)[0].id for at in range(1_020_000, 1_080_000, 1_000)}
-    assert len(ids) == 1
-    assert rows("pool", UNSIGNED, 1_080_000)[0].id not in ids
+async def test_review2_e7_what_an_operator_has_refused_is_in_the_audit_log() -> None:
+    why = refusing("operator_refused", operator="ada", why="it names a tenant's secret plan")
+    order = Rejected(code=errors.OPERATOR_REFUSED, reason=why)
+    (entry,) = await noted(order)
+    assert (entry.kind, entry.code, entry.route) == ("operator", order.code, "account")
+    assert entry.object_ids[0] == "ada"
+    assert "secret plan" not in repr(entry)
+    (row,) = rows("account", order)
+    assert row.id != rows("pool", order)[0].id, "each order is an entry of its own"
 
 
 async def test_a_projection_that_is_rebuilt_does_not_note_the_past_again() -> None:

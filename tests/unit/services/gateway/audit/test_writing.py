@@ -7,13 +7,14 @@ import msgspec
 import pytest
 
 from schemas.audit import AuditEntry, AuditKind, AuditRecorded
-from schemas.topics import AUDIT, AUDIT_PARTITION, PARTITIONS
+from schemas.streams import PARTITIONS
+from schemas.topics import AUDIT, AUDIT_PARTITION
 from services.gateway.audit import writing
 from services.gateway.audit.writing import MINUTE_MS, AuditWriter
+from tunery.platform.tools.audit_chain import AuditChain, AuditTally
 from tunery.runtime.bus.abstract import Appended, AppendUnknown, Unavailable
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.tools.audit_chain import AuditChain, AuditTally
 
 
 class SetClock(SystemClock):

@@ -17,28 +17,24 @@ from schemas.account import (
     TenantCreated,
 )
 from schemas.billing import Rate, Statement, Tier
-from schemas.dataset import (
-    FileContent,
-    FileDeleted,
-    FileRegistered,
-)
+from schemas.dataset import FileContent, FileDeleted, FileRegistered
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.sealed import Sealed
 from schemas.storage import FileTerms
-from schemas.topics import PARTITIONS
+from schemas.streams import PARTITIONS
 from schemas.units import HOUR_MS
 from services.gateway.accounts.prices import ViewedPrices
 from services.gateway.billing.invoice_reads import _ledger_row, find_tenant, read_invoices
-from services.gateway.jobs.tables import USAGE
+from services.gateway.views.tables.jobs import USAGE
 from services.gateway.web.deps import Deps
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from tests.unit.services.gateway.billing.used import credited, lease, sliced
 from tests.unit.services.gateway.view_rows import Records, folded, rows, views_over
 from tunery.billing.invoice import BilledMonth, Invoice, close_invoice, make_invoices
 from tunery.billing.lines import LedgerRow, select_usage
 from tunery.billing.periods import Period, cut_of, period, share_of
 from tunery.plan.price import PRICES_DIR, load_price_books
-from tunery.runtime.settings import read_files
+from tunery.platform.settings import read_files
 
 GB = 10**9
 MONTHS = [period(name) for name in ("2026-09", "2026-10", "2026-11")]
@@ -125,7 +121,12 @@ def deps_over(records: Records) -> Deps:
 
 def with_account(records: Records, closed: list[Statement]) -> Records:
     ends = [
-        PeriodEnded(period=entry.period, soft_gpu_ms=entry.soft_gpu_ms, before=None)
+        PeriodEnded(
+            period=entry.period,
+            soft_gpu_ms=entry.soft_gpu_ms,
+            before=None,
+            price_version=BOOK.version,
+        )
         for entry in closed
     ]
     facts = [InvoiceClosed(statement=entry) for entry in closed]
@@ -169,9 +170,9 @@ async def test_money_b3_storage_is_on_the_draft_and_stays_after_a_file_is_gone()
     (draft,) = await read_invoices(deps, await find_tenant(deps, "acme"), MONTHS[-1])
     hours_before = (until - MONTHS[-1].first_hour * HOUR_MS) // HOUR_MS
     now_before_end = 20  # `deps_over` says that it is the 700th hour of 720
-    assert draft.storage is not None
-    assert draft.storage.byte_hours == GB * (hours_before + 3 * (40 - now_before_end))
-    assert draft.storage.amount_micro == 1_000 * (hours_before + 3 * 20)
+    (charge,) = draft.storage
+    assert charge.byte_hours == GB * (hours_before + 3 * (40 - now_before_end))
+    assert charge.amount_micro == 1_000 * (hours_before + 3 * 20)
 
 
 async def test_an_invoice_that_is_not_what_was_closed_is_an_error() -> None:

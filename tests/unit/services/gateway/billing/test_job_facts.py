@@ -1,7 +1,7 @@
 """What use and amounts of jobs are grouped by."""
 
+from services.gateway.billing.domain.usage import JobFacts
 from services.gateway.billing.job_facts import job_facts
-from services.gateway.billing.usage import JobFacts
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
 

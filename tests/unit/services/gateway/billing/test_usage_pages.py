@@ -1,8 +1,8 @@
 """Pages of sums in buckets of time."""
 
 from services.gateway.billing.usage_pages import BucketPage, PageOfBuckets
-from services.gateway.ports import Buckets
-from services.gateway.web.responses import Deleted
+from services.gateway.views.ports import Buckets
+from services.gateway.web.domain.responses import Deleted
 
 
 def test_a_bucket_without_use_is_there_and_empty() -> None:

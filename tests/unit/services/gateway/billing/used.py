@@ -2,10 +2,11 @@
 
 from schemas.envelope import Header
 from schemas.pool import LeaseRef, Token, UsageCredited, UsageSliced
-from schemas.topics import PARTITIONS, POOL
+from schemas.streams import PARTITIONS
+from schemas.topics import POOL
 from schemas.units import HOUR_MS
-from services.gateway.app import VIEWS_PROJECTION
-from services.gateway.jobs.pool_projection import project_pool
+from services.gateway.views.host import VIEWS_PROJECTION
+from services.gateway.views.projections.pool import project_pool
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tunery.runtime.store.abstract import RowBatch
 

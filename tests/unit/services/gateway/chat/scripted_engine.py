@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 
-from services.gateway.web.errors import unavailable
+from services.gateway.web.domain.errors import unavailable
 from tunery.work.engine import AnswerEnded, EngineModel, Question, Reply, Sampling, TextAdded
 
 HELLO: tuple[Reply, ...] = (TextAdded("Hel"), TextAdded("lo"), AnswerEnded("stop", 5, 2))
@@ -14,7 +14,7 @@ QUESTION = Question(
 
 
 class ScriptedEngine:
-    """Implements `Engine`. away: it does not run."""
+    """Implements `ChatEngine`. away: it does not run."""
 
     def __init__(self, replies: Sequence[Reply] = HELLO, *, away: bool = False) -> None:
         self.begin(replies, away=away)

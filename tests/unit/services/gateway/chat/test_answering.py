@@ -3,7 +3,7 @@
 import pytest
 
 from services.gateway.chat.answering import answer, questions, refusal
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from tests.unit.services.gateway.chat.scripted_engine import QUESTION, ScriptedEngine
 from tunery.work.engine import (
     BUSY,

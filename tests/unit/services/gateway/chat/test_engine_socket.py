@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from schemas.training import BlobFile
 from services.gateway.chat.engine_socket import SocketEngine
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from tests.unit.services.gateway.chat.scripted_engine import QUESTION
-from tunery.runtime.blobs.frames import PathKey
-from tunery.runtime.blobs.path_keys import TenantPathKeys
-from tunery.runtime.seal.memory import MemoryKeyStore
-from tunery.runtime.seal.sealer import Sealer
+from tunery.platform.blobs.frames import PathKey
+from tunery.platform.blobs.path_keys import TenantPathKeys
+from tunery.platform.seal.memory import MemoryKeyStore
+from tunery.platform.seal.sealer import Sealer
 from tunery.work.engine import AnswerEnded, Question, TextAdded, decode_question, encode_line
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from services.gateway.chat.answering import answer
 from services.gateway.chat.frames import chat_frames
 from services.gateway.web.streams import DONE
+from tests.unit.services.gateway.chat.domain.test_responses import IDENTITY
 from tests.unit.services.gateway.chat.scripted_engine import HELLO, QUESTION, ScriptedEngine
-from tests.unit.services.gateway.chat.test_responses import IDENTITY
 from tunery.work.engine import FAILED, QuestionRefused, Reply, TextAdded
 
 

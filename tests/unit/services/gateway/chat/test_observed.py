@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from schemas.deployments import ArmTraffic, Deployment
 from services.gateway.chat.observed import ObservedEngine, Shadow
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from tests.unit.services.gateway.chat.scripted_engine import HELLO, QUESTION, ScriptedEngine
 from tunery.runtime.clock import SystemClock
 from tunery.work.engine import FAILED, TOO_LONG, Asker, QuestionRefused, Reply, TextAdded

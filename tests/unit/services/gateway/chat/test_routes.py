@@ -133,3 +133,22 @@ async def test_a_call_of_a_tool_is_told_whole_and_in_chunks(
     answer = await client.post(URL, json={**body, "messages": again})
     assert answer.json()["choices"][0]["message"]["content"] == "Hello"
     assert "tool_calls" not in answer.json()["choices"][0]["message"]
+
+
+async def test_review2_u10_an_answer_without_a_limit_ends_before_the_context_does(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    """A typed answer without `max_tokens` held a place for minutes: 3,000 tokens of one string."""
+    settings = api.deps.settings
+    async with await api.tenant() as client:
+        for limits in ({}, {"max_tokens": 9}, {"max_completion_tokens": 10**6}):
+            body = {"model": BASE.base_id, "messages": HI} | limits
+            assert (await client.post(URL, json=body)).status_code == 200
+        body = {"model": BASE.base_id, "input": "Hi"}
+        assert (await client.post("/v1/responses", json=body)).status_code == 200
+    assert [asked.sampling.tokens_max for asked in engine.asked] == [
+        settings.answer_tokens,
+        9,
+        settings.answer_tokens_max,
+        settings.answer_tokens,
+    ]

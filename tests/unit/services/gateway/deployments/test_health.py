@@ -11,7 +11,7 @@ from tunery.work.engine import BUSY, UNSUPPORTED, Question, QuestionRefused, Rep
 
 
 class SlowEngine:
-    """Implements `Engine`: never answers."""
+    """Implements `ChatEngine`: never answers."""
 
     async def ask(self, question: Question) -> AsyncGenerator[Reply, None]:
         await asyncio.Event().wait()

@@ -4,14 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.training import BlobFile
-from services.gateway.deployments.serving import (
-    deployment_of,
-    loadable,
-    refuse_quarantined,
-)
-from services.gateway.models.tables import MODELS, ModelRow
+from services.gateway.deployments.serving import deployment_of, loadable, refuse_quarantined
+from services.gateway.views.tables.models import MODELS, ModelRow
 from services.gateway.web.deps import Principal
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tests.unit.services.gateway.deployments.test_routes import deploy
 from tests.unit.services.gateway.models.test_routes import FILE, version

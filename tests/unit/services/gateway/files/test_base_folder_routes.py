@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.services.gateway.control_plane import ROW, ControlPlane
 from tests.unit.services.gateway.models.test_base_folders import a_base
-from tunery.runtime.blobs.base_files import base_files, hash_base
+from tunery.platform.blobs.base_files import base_files, hash_base
 
 
 async def upload(client: httpx.AsyncClient, name: str, content: bytes) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from schemas.model import Lineage, RecordPublished, RegisterVersion, VersionTerms
 from schemas.topics import MODEL
+from tests.repo.metrics import ROOT
 from tests.unit.services.gateway.control_plane import BASE, ROW, SETTLE_S_MAX, ControlPlane
 from tests.unit.services.gateway.models.test_routes import FILE
 
@@ -122,7 +123,9 @@ async def deletion(client: httpx.AsyncClient, until: str) -> httpx.Response:
     return answer
 
 
-async def test_files_of_a_model_cannot_be_deleted_before_it(api: ControlPlane) -> None:
+async def test_review2_u20_files_of_a_model_are_deleted_after_it_as_the_page_says(
+    api: ControlPlane,
+) -> None:
     client = await api.tenant()
     tenant, file = client.headers["x-tenant"], await upload(client, "faq")
     await api.validated(client, file["id"])
@@ -139,7 +142,9 @@ async def test_files_of_a_model_cannot_be_deleted_before_it(api: ControlPlane) -
     error = refused.json()["error"]
     assert (refused.status_code, error["code"]) == (409, "file_in_use")
     assert f"DELETE /v1/models/{model_id}?erase=true. " in error["message"]
-    erased = await client.delete(f"/v1/models/{model_id}", params={"erase": True})
+    erased = await client.delete(f"/v1/models/{model_id}", params={"erase": "true"})
+    page = (ROOT / "docs/how-to/from-openai.md").read_text(encoding="utf-8")
+    assert 'extra_query={"erase": "true"}' in page  # what openai sends as this parameter
     assert erased.status_code == 200
     assert (await deletion(client, "deleted")).json()["id"] == file["id"]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gateway.files.multipart import UploadForm, boundary_of, receive_form
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 
 BOUNDARY = b"----b"
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from schemas.dataset import LengthPolicy
-from services.gateway.files.preview_tasks import (
+from services.gateway.files.domain.preview_tasks import (
     Comparison,
     ComparisonAnswer,
     PreviewAnswer,

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from services.gateway.files.preview_tasks import Comparison, Preview
+from services.gateway.files.domain.preview_tasks import Comparison, Preview
 from services.gateway.files.previews import PROCESSES_MAX, PreviewProcesses
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from tests.unit.services.ingest.base import make_base, rows
-from tunery.runtime.confined_workers import ConfinedWorkers
+from tunery.platform.confined_workers import ConfinedWorkers
 
 
 def task(file: Path, base: Path, **asked: Any) -> Preview:
@@ -67,19 +67,18 @@ async def test_a_preview_that_takes_too_long_is_killed(tmp_path: Path, base: Pat
 
 
 async def test_a_preview_stands_back_as_its_tenants_plan_says(base: Path) -> None:
-    previews = PreviewProcesses()
-    with previews.admit("acme", 1) as folder:
-        (folder / "rows").write_bytes(rows(1))
-        shown = asyncio.create_task(previews.ask(task(folder / "rows", base), "acme", 7))
-        own, seen = os.getpriority(os.PRIO_PROCESS, 0), set[int]()
-        while not shown.done():
-            await asyncio.sleep(0.001)
-            server = server_of(previews)
-            with suppress(OSError):
-                pids = Path(f"/proc/{server}/task/{server}/children").read_text().split()
-                seen |= {os.getpriority(os.PRIO_PROCESS, int(pid)) - own for pid in pids}
-        assert (await shown)["data"]
-    assert 7 in seen
+    previews, own, seen = PreviewProcesses(), os.getpriority(os.PRIO_PROCESS, 0), set[int]()
+    while 7 not in seen:  # a preview may end before anybody has seen its process
+        with previews.admit("acme", 1) as folder:
+            (folder / "rows").write_bytes(rows(1))
+            shown = asyncio.create_task(previews.ask(task(folder / "rows", base), "acme", 7))
+            while not shown.done():
+                await asyncio.sleep(0.001)
+                server = server_of(previews)
+                with suppress(OSError):
+                    pids = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+                    seen |= {os.getpriority(os.PRIO_PROCESS, int(pid)) - own for pid in pids}
+            assert (await shown)["data"]
 
 
 async def test_a_forked_preview_shows_what_a_program_shows(tmp_path: Path, base: Path) -> None:
@@ -118,8 +117,9 @@ async def test_two_files_are_compared(tmp_path: Path) -> None:
 
 async def test_security_m6_a_preview_has_a_limit_of_memory(base: Path) -> None:
     """A template took what it wanted: only the time was bounded."""
-    huge = "{% set ns = namespace(a='a' * 500000) %}{% for i in range(14) %}"
-    huge += "{% set ns.a = ns.a ~ ns.a %}{% endfor %}{{ ns.a | length }}"
+    # The second text asks for 2 GB at once, and is refused before a page of them is touched.
+    huge = "{% set ns = namespace(a='a' * 500000) %}{% for i in range(3) %}"
+    huge += "{% set ns.a = " + " ~ ".join(["ns.a"] * 80) + " %}{% endfor %}{{ ns.a | length }}"
     config = {"eos_token": "<|im_end|>", "bos_token": "<|im_start|>", "chat_template": huge}
     (base / "tokenizer_config.json").write_text(json.dumps(config))
     previews = PreviewProcesses(wait_ms_max=120_000)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.gateway.jobs.configuration import configuration_of, earlier_job
-from services.gateway.jobs.tables import JOBS, JobRow
+from services.gateway.views.tables.jobs import JOBS, JobRow
 from simulator.control_plane.samples import spec
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
@@ -26,8 +26,6 @@ def row(job_id: str, **changes: Any) -> JobRow:
         created_at=1,
         spec=JOB,
         lane="free",
-        suffix=None,
-        metadata=None,
         wanted="run",
         **{"phase": "done", **changes},
     )

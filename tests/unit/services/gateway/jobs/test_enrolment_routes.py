@@ -15,9 +15,10 @@ from simulator.control_plane.samples import node
 from tests.unit.services.gateway.audit.test_observing import SETTLE_S_MAX, entries
 from tests.unit.services.gateway.control_plane import COMMAND_SECRET, ControlPlane
 from tests.unit.services.gateway.jobs.test_node_routes import known
-from tunery.runtime.bus.signing import keys_of, read_keys
-from tunery.runtime.node_settings import seal_settings
-from tunery.runtime.seal.boxes import open_box, public_key_of
+from tunery.platform.bus.sender_keys import keys_of
+from tunery.platform.node_settings import seal_settings
+from tunery.platform.seal.boxes import open_box, public_key_of
+from tunery.runtime.bus.signing import read_keys
 
 pytestmark = pytest.mark.security
 

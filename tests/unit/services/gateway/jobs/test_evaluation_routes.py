@@ -1,13 +1,17 @@
 """Adapters of elsewhere over HTTP, and further runs of the gate."""
 
+import asyncio
 import json
 import pickle
 import struct
+import threading
+import time
 from typing import Any
 
 import httpx
 import pytest
 
+from services.gateway.jobs import evaluation_routes
 from services.gateway.web import edge
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tests.unit.services.gateway.models.test_routes import version
@@ -79,6 +83,29 @@ async def test_a_broken_adapter_is_400_and_leaves_nothing(
     folder = f"t/{client.headers['x-tenant']}/imports/"
     assert not [key for key in api.world.blobs.bodies if key.startswith(folder)]
     assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
+
+
+async def test_review2_p20_headers_are_small_and_parsed_one_at_a_time_beside_the_event_loop(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await api.tenant()
+    too_long = await send(client, struct.pack("<Q", (1 << 20) + 1) + b"{" * 100)
+    assert too_long.status_code == 400
+    assert "header of 1048577 bytes" in too_long.json()["error"]["message"]
+    loop, most, now = threading.current_thread(), 0, 0
+
+    def parse(*_: object) -> None:
+        nonlocal most, now
+        assert threading.current_thread() is not loop
+        now += 1
+        most = max(most, now)
+        time.sleep(0.02)
+        now -= 1
+
+    monkeypatch.setattr(evaluation_routes, "_check_weights", parse)
+    answers = await asyncio.gather(*(send(client, weights()) for _ in range(8)))
+    assert {answer.status_code for answer in answers} <= {201, 429}
+    assert most == 1
 
 
 async def test_an_unknown_base_model_and_another_tenants_rows_are_404(api: ControlPlane) -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from services.gateway.jobs import feeds
 from services.gateway.jobs.feeds import FeedEvent, Feeds, FeedSource, JobKey, Positions
-from services.gateway.jobs.tables import JOB_EVENTS, JOBS, STEPS
-from services.gateway.ports import Cursor, Where
+from services.gateway.views.ports import Cursor, Where
 from services.gateway.views.table import Table
-from services.gateway.web.errors import ApiError
-from services.gateway.web.responses import ListItem
+from services.gateway.views.tables.jobs import JOB_EVENTS, JOBS, STEPS
+from services.gateway.web.domain.errors import ApiError
+from services.gateway.web.domain.responses import ListItem
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.store.memory import MemoryStore
 
@@ -222,5 +222,5 @@ async def test_followers_look_by_themselves_while_the_host_does_not_run(
     await asyncio.sleep(0.05)
     views.add(STEPS, "1")
     views.set_phase("done", 0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         assert [event.id for event in await follower] == ["1"]

@@ -2,8 +2,8 @@
 
 from schemas.topics import POOL
 from schemas.training import BlobFile
-from services.gateway.app import VIEWS_PROJECTION
-from services.gateway.jobs.tables import JOBS
+from services.gateway.views.host import VIEWS_PROJECTION
+from services.gateway.views.tables.jobs import JOBS
 from tests.unit.services.eval.samples import holdout, item, scores
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.job_events import SUMMARY

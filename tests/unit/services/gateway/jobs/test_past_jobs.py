@@ -10,14 +10,8 @@ from schemas.dataset import BaseTokens
 from schemas.job import AttemptEnded, JobEnded
 from schemas.submission import Estimate, Pace
 from schemas.training import AttemptOutcome
-from services.gateway.jobs.past_jobs import (
-    KEPT_MS,
-    SAME_BASE_MIN,
-    PastJobs,
-    pace_of,
-    past_jobs_of,
-)
-from services.gateway.jobs.tables import JOBS, BudgetHold, JobRow
+from services.gateway.jobs.past_jobs import KEPT_MS, SAME_BASE_MIN, PastJobs, pace_of, past_jobs_of
+from services.gateway.views.tables.jobs import JOBS, BudgetHold, JobRow
 from tests.unit.services.gateway.jobs.job_events import (
     EVAL,
     HELD,

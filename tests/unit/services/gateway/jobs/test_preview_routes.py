@@ -4,8 +4,8 @@ from contextlib import ExitStack
 
 from services.gateway.plan_limits import PLAN_LIMITS
 from tests.unit.services.gateway.control_plane import ControlPlane
+from tests.unit.services.gateway.jobs.domain.test_starts import first_job
 from tests.unit.services.gateway.jobs.test_routes import ready
-from tests.unit.services.gateway.jobs.test_starts import first_job
 from tests.unit.services.gateway.models.test_routes import version
 
 

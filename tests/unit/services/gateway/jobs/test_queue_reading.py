@@ -11,12 +11,12 @@ from schemas.account import Limits
 from schemas.job import Phase
 from schemas.node import DeviceFault
 from schemas.reasons import device_fault, waiting
-from services.gateway.accounts.tables import LimitsRow
+from services.gateway.jobs.domain.queue_view import Outlook, QueueRows, request_of_new, view_queue
 from services.gateway.jobs.queue_reading import KEPT_MS, Queues
-from services.gateway.jobs.queue_view import Outlook, QueueRows, request_of_new, view_queue
-from services.gateway.jobs.tables import JOBS, JobRow, NodeRow, PlacementRow, SeatRow
-from services.gateway.ports import Cursor, Where
+from services.gateway.views.ports import Cursor, Where
 from services.gateway.views.table import R, Table, TableRow
+from services.gateway.views.tables.accounts import LimitsRow
+from services.gateway.views.tables.jobs import JOBS, JobRow, NodeRow, PlacementRow, SeatRow
 from tests.unit.services.gateway.jobs.job_events import HELD, SPEC, SUBMITTED
 from tests.unit.services.gateway.view_rows import folded, only
 from tunery.plan.scheduling.requests import Request

@@ -8,9 +8,7 @@ import httpx
 import pytest_asyncio
 from msgspec.structs import replace
 
-from schemas.pool import (
-    RequestPlacement,
-)
+from schemas.pool import RequestPlacement
 from schemas.serving import ReplicaTerms, ServingPoolTerms, SetServingPool
 from schemas.submission import Price
 from schemas.topics import JOB, POOL

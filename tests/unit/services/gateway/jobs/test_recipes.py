@@ -6,7 +6,8 @@ import pytest
 
 from schemas.submission import Budget
 from schemas.training import NodeConstraints
-from services.gateway.jobs.bodies import JobRequest
+from services.gateway.jobs.domain.bodies import JobRequest
+from services.gateway.jobs.domain.requested import requested_settings
 from services.gateway.jobs.recipes import FIELDS, GROUP_FIELDS, nearest, recipe_of, recipe_problems
 from simulator.control_plane.samples import spec
 from tunery.plan.knobs import KNOBS
@@ -24,16 +25,17 @@ def test_the_recipe_of_a_job_has_all_that_it_was_resolved_to() -> None:
             accelerator="h200", spot=False, finish_by=9_000, domain="r", domain_wait_ms=60_000
         ),
     )
-    recipe = recipe_of(job, "faq", {"team": "a"})
+    recipe = recipe_of(job, {"suffix": "faq", "metadata": {"team": "a"}, "tags": ["night"]})
     assert recipe_problems(recipe) == []
     assert set(recipe) <= set(FIELDS)
     supervised = {name for name, knob in KNOBS.items() if not knob.methods}
-    assert {*recipe["training"]} == {*supervised, "length_policy"} - {
+    assert {*recipe["training"]} == {*supervised, "length_policy", "slots"} - {
         "learning_rate_multiplier",
         "threads",  # 0: it was not kept
     }
     request = body(recipe)
     assert (request.suffix, request.metadata, request.seed) == ("faq", {"team": "a"}, 1)
+    assert recipe["tags"] == ["night"]
     assert recipe["budget"] == {"max_gpu_hours": 1.5}
     assert recipe["eval"] == {
         "validation_fraction": job.validation_fraction_ppm / 1e6,
@@ -49,9 +51,10 @@ def test_the_recipe_of_a_job_has_all_that_it_was_resolved_to() -> None:
 
 
 def test_what_a_job_does_not_have_is_not_in_its_recipe() -> None:
-    recipe = recipe_of(spec(validation_file="file-v"), None, {})
+    recipe = recipe_of(spec(validation_file="file-v"), {"metadata": {}})
     assert {*FIELDS} - {*recipe} == {
-        *("method", "suffix", "metadata", "integrations", "lora", "eval", "placement", "budget")
+        *("method", "suffix", "metadata", "tags", "integrations", "lora", "eval", "placement"),
+        "budget",
     }
 
 
@@ -85,3 +88,9 @@ def test_what_is_wrong_with_a_recipe_is_said_of_its_field(
 def test_names_that_are_near_are_suggested() -> None:
     assert nearest("leaning_rate", GROUP_FIELDS["training"]).endswith("mean learning_rate?")
     assert nearest("zzz", ("rank", "alpha")) == "is not known; there are rank, alpha"
+
+
+def test_review2_a1_a_recipe_keeps_the_slots_of_its_job() -> None:
+    recipe = recipe_of(spec(slots=4), {})
+    assert recipe["training"]["slots"] == 4
+    assert requested_settings(body(recipe))[0].own.slots == 4

@@ -5,12 +5,12 @@ from msgspec.structs import replace
 
 from schemas.integrations import Integration
 from services.gateway.jobs.result_contents import event_file, offline_run
-from services.gateway.jobs.tables import JobRow
+from services.gateway.views.tables.jobs import JobRow
 from tests.unit.services.gateway.jobs.job_events import SUBMITTED
 from tests.unit.services.gateway.jobs.test_results import STEP
-from tunery.runtime.seal.memory import MemoryKeyStore
-from tunery.runtime.seal.model_names import logged_name
-from tunery.runtime.seal.sealer import Sealer
+from tunery.platform.seal.memory import MemoryKeyStore
+from tunery.platform.seal.model_names import logged_name
+from tunery.platform.seal.sealer import Sealer
 
 
 def job(seal: Sealer) -> JobRow:
@@ -25,8 +25,6 @@ def job(seal: Sealer) -> JobRow:
         created_at=1_764_000_000_000,
         spec=replace(SUBMITTED.spec, integrations=(integration,)),
         lane="free",
-        suffix=None,
-        metadata=None,
         wanted="run",
         phase="done",
         outcome="succeeded",

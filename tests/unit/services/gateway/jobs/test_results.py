@@ -9,17 +9,17 @@ from schemas.dataset import FileContent, FileRegistered, RegisterFile
 from schemas.job import JobEnded
 from schemas.sealed import Sealed
 from schemas.storage import FileTerms
-from services.gateway.jobs.projection import result_file_id
 from services.gateway.jobs.results import mirror_files, results
-from services.gateway.jobs.tables import STEPS, StepRow
-from services.gateway.jobs.telemetry import TELEMETRY_ROWS
-from services.gateway.projection import project
+from services.gateway.views.projections.journals import project
 from services.gateway.views.reading import views_of
+from services.gateway.views.tables.jobs import STEPS, StepRow
+from services.gateway.views.telemetry import TELEMETRY_ROWS
+from services.gateway.views.todos import result_file_id
 from tests.unit.services.gateway.jobs.job_events import WHOLE_LIFE
 from tests.unit.services.gateway.view_rows import header
+from tunery.platform.memory_servers import memory_servers
+from tunery.platform.ports import Runtime
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.memory_servers import memory_servers
-from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import RowBatch
 from tunery.runtime.verbs import Change, Done, Todo, Upsert
 
@@ -81,6 +81,7 @@ async def test_repeated_steps_are_one_line_of_the_result_file() -> None:
     file = await run(runtime)
     assert file is not None
     assert (file.terms.purpose, file.job_id) == ("fine-tune-results", "ftjob-1")
+    assert file.content.blob.startswith(f"t/acme/results/{file.file_id}/")  # of this file alone
     assert runtime.seal.open(file.terms.name, "name") == "step_metrics.csv"
     data = await runtime.blobs.get(file.content.blob, sha256=file.content.sha256)
     assert len(data) == file.content.bytes

@@ -8,7 +8,7 @@ import pytest
 
 from schemas.reasons import Failure, rejecting
 from schemas.telemetry import Step
-from services.gateway.jobs.tables import JOBS
+from services.gateway.views.tables.jobs import JOBS
 from tests.log_lines import logged
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.tunery.runtime.hosts.toy_service import until

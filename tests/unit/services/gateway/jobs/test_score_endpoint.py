@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from openai.types.fine_tuning.alpha import GraderRunResponse
+from pydantic import SecretStr
 
 from services.gateway.jobs.score_endpoint import ScoreEndpoint
 from services.gateway.settings import GatewaySettings
@@ -55,7 +56,7 @@ async def serving(*replies: tuple[int, Any]) -> AsyncIterator[tuple[Server, Scor
     server = Server(list(replies))
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    settings = GatewaySettings(score_url=f"http://127.0.0.1:{port}/v1/", score_key=KEY)
+    settings = GatewaySettings(score_url=f"http://127.0.0.1:{port}/v1/", score_key=SecretStr(KEY))
     async with listening:
         yield server, ScoreEndpoint(settings, pause_s=0.001)
 
@@ -124,7 +125,7 @@ def test_models_that_the_operator_does_not_allow_are_refused() -> None:
     nowhere = ScoreEndpoint(GatewaySettings())
     assert nowhere.problem(parse(CHECK)) is None
     assert "no endpoint" in str(nowhere.problem(parse(SCORE)))
-    assert KEY not in repr(GatewaySettings(score_key=KEY))
+    assert KEY not in repr(GatewaySettings(score_key=SecretStr(KEY)))
 
 
 async def test_a_grader_with_a_model_is_tried_over_http(

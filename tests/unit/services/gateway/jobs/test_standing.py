@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from schemas.account import Limits
-from services.gateway.accounts.tables import BudgetRow, LimitsRow
 from services.gateway.jobs.standing import NO_USE, Standing, refusals
+from services.gateway.views.tables.accounts import BudgetRow, LimitsRow
 from simulator.control_plane.samples import spec
 from tests.unit.tunery.plan.samples import tokens
 from tunery.plan.estimate import estimate

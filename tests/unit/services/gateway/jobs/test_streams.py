@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.gateway.jobs.event_ids import journal_event_id
 from services.gateway.jobs.streams import BETWEEN, positions_of
-from services.gateway.web.errors import ApiError
+from services.gateway.views.event_ids import journal_event_id
+from services.gateway.web.domain.errors import ApiError
 
 FIRST = journal_event_id(1_000, 1, "created")
 SECOND = journal_event_id(2_000, 2, "ended")

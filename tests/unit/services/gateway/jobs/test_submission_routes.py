@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from schemas.pool import RegisterNode
 from schemas.topics import POOL
-from services.gateway.jobs.messages import SAME_FILE
+from services.gateway.views.projections.messages import SAME_FILE
 from simulator.control_plane.samples import node
 from tests.unit.services.gateway.control_plane import ROW, ControlPlane, control_plane
 from tests.unit.services.gateway.jobs.test_routes import ready, submit

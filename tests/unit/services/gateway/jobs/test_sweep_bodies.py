@@ -4,14 +4,9 @@ from typing import Any
 
 import pytest
 
-from services.gateway.jobs.bodies import JobRequest
-from services.gateway.jobs.sweep_bodies import (
-    SweepRequest,
-    configurations,
-    rungs_of,
-    with_values,
-)
-from services.gateway.web.errors import ApiError
+from services.gateway.jobs.domain.bodies import JobRequest
+from services.gateway.jobs.sweep_bodies import SweepRequest, configurations, rungs_of, with_values
+from services.gateway.web.domain.errors import ApiError
 
 JOB = {"model": "m", "training_file": "file-1"}
 RATES = {"learning_rate": {"min": 1e-5, "max": 1e-3, "scale": "log"}}

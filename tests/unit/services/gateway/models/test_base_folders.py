@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from services.gateway.models.base_folders import WITHOUT_SDPA, describe
-from services.gateway.web.errors import ApiError
-from tunery.runtime.blobs.base_files import hash_base
+from services.gateway.web.domain.errors import ApiError
+from tunery.platform.blobs.base_files import hash_base
 
 
 def a_base(folder: Path, **config: object) -> Path:

@@ -1,6 +1,6 @@
 """Policies of the gate, and what people decide beside it, through the routes."""
 
-from services.gateway.models.tables import MODELS
+from services.gateway.views.tables.models import MODELS
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tests.unit.services.gateway.models.test_routes import version
 

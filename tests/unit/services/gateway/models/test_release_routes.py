@@ -4,7 +4,7 @@ from pathlib import Path
 
 import httpx
 
-from services.gateway.models.tables import BASES
+from services.gateway.views.tables.models import BASES
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tests.unit.services.gateway.models.test_base_folders import a_base
 from tests.unit.services.gateway.models.test_routes import version

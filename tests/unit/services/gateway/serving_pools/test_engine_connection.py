@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from services.gateway.serving_pools.engine_connection import ask_over
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from tests.unit.services.gateway.chat.scripted_engine import HELLO, QUESTION
-from tunery.runtime.local_socket import listen_at
+from tunery.platform.local_socket import listen_at
 from tunery.work.engine import Reply, encode_line
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from services.gateway.serving_pools.replicas import ReplicaEngine
-from services.gateway.serving_pools.tables import ReplicaRow
-from services.gateway.web.errors import ApiError, unavailable
+from services.gateway.views.tables.serving_pools import ReplicaRow
+from services.gateway.web.domain.errors import ApiError, unavailable
 from tests.unit.services.gateway.chat.scripted_engine import HELLO, QUESTION
-from tunery.runtime.memory_servers import memory_servers
+from tunery.platform.memory_servers import memory_servers
 from tunery.work.engine import BUSY, TENANT_BUSY, Question, QuestionRefused, Reply, TextAdded
 
 FULL = QuestionRefused(BUSY, "all places are taken")

@@ -12,19 +12,13 @@ import httpx
 import pytest
 
 from schemas.node import NodeDescription
-from schemas.pool import (
-    ConfirmFreed,
-    RegisterNode,
-    ReportExit,
-    ReportStarted,
-    Token,
-)
+from schemas.pool import ConfirmFreed, RegisterNode, ReportExit, ReportStarted, Token
 from schemas.topics import POOL
 from schemas.training import AttemptStart
 from services.engine.host import EngineHost
 from services.engine.loaded_models import LoadedModels
 from services.engine.meter import AnswerMeter
-from services.gateway.jobs.tables import SEATS
+from services.gateway.views.tables.jobs import SEATS
 from services.trainer.effect.replica_relay import SOCKET, ReplicaRelay
 from tests.unit.services.engine.memory_engine import MemoryEngine
 from tests.unit.services.gateway.bases import BASE
@@ -79,7 +73,7 @@ class Node:
     async def _seat(self, term_id: str) -> int:
         """The number of the term's lease, once it has its slot here."""
         where = {"job_id": term_id, "node_id": self.name}
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             while True:
                 seat = await self.api.deps.views.first(SEATS, where)
                 if seat is not None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from schemas.model import Share
-from services.gateway.projection import TABLES
+from services.gateway.views.projections.journals import TABLES
 from services.gateway.views.table import Table, TableIndex, TableRow
 
 

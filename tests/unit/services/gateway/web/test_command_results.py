@@ -11,7 +11,7 @@ from tunery.runtime.store.abstract import CommandResult, StoreUnavailable
 from tunery.runtime.store.memory import MemoryStore
 
 DECIDED = CommandResult("c1", "job", 0, 1, 1, "acme", "acme", 1)
-WAIT_MS = 5_000
+WAIT_MS = 60_000
 
 
 class Flaky(MemoryStore):

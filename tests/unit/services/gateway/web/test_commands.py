@@ -11,7 +11,7 @@ from schemas.reasons import refusing
 from schemas.topics import ACCOUNT
 from services.gateway.web.command_results import CommandResults, TooManyWaiting
 from services.gateway.web.commands import CommandSender
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from tunery.runtime.bus.abstract import AppendUnknown, TooLarge, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.store.abstract import CommandResult
@@ -49,8 +49,13 @@ async def decide(
 ) -> CommandResult:
     command_results = CommandResults(Decided(result))
     command_results._wake("")
+    sender = sender or Recorder()
+    is_decided = result is not None and sender.error is None
     commands = CommandSender(
-        cast(Sender, sender or Recorder()), command_results, wait_ms_max=600, fresh_id=lambda: "c1"
+        cast(Sender, sender),
+        command_results,
+        wait_ms_max=60_000 if is_decided else 200,
+        fresh_id=lambda: "c1",
     )
     return await commands.decide(ACCOUNT, "acme", DeleteEndpoint(endpoint_id="we-1"))
 

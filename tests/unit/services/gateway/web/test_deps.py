@@ -7,7 +7,7 @@ import pytest
 
 from schemas.sealed import Sealed
 from services.gateway.web.deps import Deps, Principal, require
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 

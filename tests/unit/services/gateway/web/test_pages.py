@@ -5,8 +5,8 @@ import pytest
 from schemas.account import EndpointCreated
 from schemas.endpoints import EndpointTerms
 from schemas.sealed import Sealed
-from services.gateway.accounts.tables import ENDPOINTS
-from services.gateway.web.errors import ApiError
+from services.gateway.views.tables.accounts import ENDPOINTS
+from services.gateway.web.domain.errors import ApiError
 from services.gateway.web.pages import page
 from tests.unit.services.gateway.view_rows import folded, views_over
 

@@ -8,12 +8,12 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, StrictBool, StrictInt, ValidationError
 from starlette.exceptions import HTTPException
 
-from services.gateway.web.errors import ApiError
+from services.gateway.web.domain.errors import ApiError
 from services.gateway.web.problems import PROBLEMS_MAX, error_of, fault
 from tests.unit.services.gateway.control_plane import ControlPlane
+from tunery.platform.seal.abstract import KeyAbsent, KeyDestroyed, RootRefused, RootUnavailable
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.bus.abstract import TooLarge, Unavailable
-from tunery.runtime.seal.abstract import KeyAbsent, KeyDestroyed, RootRefused, RootUnavailable
 from tunery.runtime.store.abstract import StoreUnavailable
 
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from services.gateway.web import rate_limits as rates_module
-from services.gateway.web.rate_limits import FallbackRates, LocalRates, rates_of
-from services.gateway.web.token_bucket import MINUTE_US, Allowance
+from services.gateway.web.domain.token_bucket import MINUTE_US, Allowance
+from services.gateway.web.rate_limits import MISSES_MAX, FallbackRates, LocalRates, rates_of
 from tests.unit.services.gateway.control_plane import ControlPlane
 
 
@@ -35,12 +35,25 @@ async def test_without_valkey_each_process_counts_alone(
     assert not (await patient.take("k", 1)).allowed
     shared.away = True
     assert (await patient.take("k", 1)).allowed  # fails open: the local bucket is full
-    assert not (await patient.take("k", 1)).allowed  # and is a limit all the same
-    assert shared.asked == 3  # it is left alone for a while
+    for _ in range(10):
+        assert not (await patient.take("k", 1)).allowed  # and is a limit all the same
+    assert shared.asked == 2 + MISSES_MAX  # it is left alone for a while
     monkeypatch.setattr(rates_module, "AWAY_MS", 0)
     shared.away = False
     patient._away_until = 0.001
     assert not (await patient.take("k", 1)).allowed  # the shared bucket counts again
+
+
+async def test_review2_p21_a_late_answer_makes_one_request_local_and_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shared = Shared()
+    patient = FallbackRates(shared, LocalRates())
+    for late in (True, False, True, True, False, False):
+        shared.away = late
+        await patient.take("k", 100)
+    assert shared.asked == 6
+    assert "valkey.unavailable" not in caplog.messages
 
 
 async def test_an_unreachable_valkey_fails_no_request() -> None:

@@ -27,7 +27,7 @@ async def hello(scope: Any, _receive: Any, send: Any) -> None:
 
 async def answer(client: httpx.AsyncClient, url: str) -> str:
     """The body, once the server answers. Raises TimeoutError."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while True:
             try:
                 return (await client.get(url)).text
@@ -90,7 +90,7 @@ async def test_a_follower_that_reads_nothing_is_cut_and_others_go_on(
     try:
         await server.ready()
         async with stalled(server, "/stalled"), stalled(server, "/slow") as slow:
-            async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(30):
+            async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(180):
                 read = 0
                 while not ended["/stalled"].is_set():
                     read += len(await slow.readexactly(100_000))
@@ -141,7 +141,7 @@ async def connected(server: HttpServer, count: int = 1) -> AsyncIterator[list[An
 
 async def until_cut(reader: asyncio.StreamReader) -> bytes:
     """What was read before the connection ended. Raises TimeoutError."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         try:
             return await reader.read()
         except ConnectionResetError:
@@ -176,18 +176,18 @@ async def test_security_h2_a_head_must_come_in_time(
 async def test_security_h2_the_next_head_of_a_connection_must_come_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server_module, "HEAD_MS_MAX", 300)
+    monkeypatch.setattr(server_module, "HEAD_MS_MAX", 1_000)
     async with served(hello) as server, connected(server) as ((reader, writer),):
         for _ in range(3):  # also when there is a pause before a request
             writer.write(b"GET /there HTTP/1.1\r\nhost: x\r\n\r\n")
             assert b"/there" in await reader.readuntil(b"0\r\n\r\n")
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.4)
         writer.write(b"GET /there HTTP/1.1\r\n")
         assert await until_cut(reader) == b""
 
 
 async def test_security_h2_a_body_must_come_at_some_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "BODY_MS", 200)
+    monkeypatch.setattr(server_module, "BODY_MS", 1_000)
     monkeypatch.setattr(server_module, "BODY_BYTES_MIN", 1_000)
     read = 0
 
@@ -204,7 +204,7 @@ async def test_security_h2_a_body_must_come_at_some_speed(monkeypatch: pytest.Mo
         pour.write(head)
         for _ in range(9):  # longer than one window
             pour.write(bytes(1_000))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.15)
         assert (await fast.readuntil(b"all")).startswith(b"HTTP/1.1 200")
         assert await until_cut(slow) == b""
     assert read >= 8_000

@@ -38,11 +38,11 @@ from tests.unit.services.gateway.jobs.job_events import CHECKPOINT
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
 from tests.unit.services.gateway.models.test_routes import version
 from tests.unit.services.registry.samples import adapter, sha
+from tunery.platform.seal.memory import MemoryKeyStore
+from tunery.platform.seal.model_names import logged_name
+from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projector
-from tunery.runtime.seal.memory import MemoryKeyStore
-from tunery.runtime.seal.model_names import logged_name
-from tunery.runtime.seal.sealer import Sealer
 
 WORD = "zanzibar"
 SEAL = Sealer(MemoryKeyStore())

@@ -1,7 +1,9 @@
 """`dataset`: given events, when a command, then events; and pins under random histories."""
 
+from typing import Any, cast
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -32,6 +34,7 @@ from schemas.dataset import (
     RegisterFile,
     UnpinDataset,
     Validation,
+    WorkDiscarded,
 )
 from schemas.envelope import Context, Rejected
 from schemas.reasons import Failure, failing, refusing
@@ -39,7 +42,7 @@ from schemas.sealed import Sealed
 from schemas.storage import FileTerms
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
-from services.ingest.domain.state import INITIAL, DatasetsByTenant, TenantDatasets
+from services.ingest.domain.state import INITIAL, DatasetsByTenant, Preparation, TenantDatasets
 
 FAILED = Failure(code=errors.PLATFORM, reason=failing("preparation_failed"))
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
@@ -67,14 +70,17 @@ PREPARED = Prepared(
 )
 
 
-def context(tenant: str = "acme") -> Context:
-    return Context(at=1, key=tenant, tenant=tenant, command_id=str(UUID(int=1)), seq=1)
+def context(tenant: str = "acme", number: int = 1) -> Context:
+    return Context(at=1, key=tenant, tenant=tenant, command_id=str(UUID(int=number)), seq=number)
 
 
-def step(state: DatasetsByTenant, command: Command) -> tuple[DatasetsByTenant, tuple[Event, ...]]:
-    events = decide(state, command, context())
+def step(
+    state: DatasetsByTenant, command: Command, number: int = 1
+) -> tuple[DatasetsByTenant, tuple[Event, ...]]:
+    ctx = context(number=number)
+    events = decide(state, command, ctx)
     for event in events:
-        state = evolve(state, event, context())
+        state = evolve(state, event, ctx)
     return state, events
 
 
@@ -88,7 +94,7 @@ def file(file_id: str, content: str = "a") -> RegisterFile:
     return RegisterFile(
         file_id=file_id,
         terms=FileTerms(purpose="fine-tune", name=SEALED),
-        content=FileContent(bytes=1, sha256=content * 64, blob=f"files/{content}"),
+        content=FileContent(bytes=1, sha256=content * 64, blob=f"files/{file_id}"),
     )
 
 
@@ -124,7 +130,7 @@ def test_a_pin_of_a_valid_file_starts_its_preparation() -> None:
     state, events = step(after(file("f1"), validated("f1")), pin("j1"))
     assert isinstance(events[0], DatasetPinned)
     (preparation,) = due(events)
-    assert preparation.training_blob == "files/a"
+    assert preparation.training_blob == "files/f1"
     _, events = step(state, RecordPrepared(prepare_id=preparation.prepare_id, prepared=PREPARED))
     assert ready(events) == ["j1"]
 
@@ -137,7 +143,7 @@ def test_mixture_all_files_are_checked_pinned_kept_and_prepared_by_weight() -> N
     assert due(events) == []  # the further file is not checked yet
     state, events = step(state, validated("f2"))
     (preparation,) = due(events)
-    assert preparation.mixture == (MixedBlob(blob="files/b", sha256="b" * 64, weight_ppm=300_000),)
+    assert preparation.mixture == (MixedBlob(blob="files/f2", sha256="b" * 64, weight_ppm=300_000),)
     assert state["acme"].preparations[preparation.prepare_id].sources == ("a" * 64, "b" * 64)
     often = replace(terms, mixture=(replace(mixture[0], weight_ppm=600_000),))
     _, other = step(state, PinDataset(job_id="j2", terms=often))
@@ -150,6 +156,26 @@ def test_mixture_all_files_are_checked_pinned_kept_and_prepared_by_weight() -> N
     missing = replace(terms, mixture=(MixedFile(file_id="f9", weight_ppm=1),))
     _, events = step(state, PinDataset(job_id="j3", terms=missing))
     assert isinstance(events[0], PinRefused)
+
+
+class OnlyLookedUp(dict[str, Preparation]):
+    """Preparations that no command may go through one by one."""
+
+    def __iter__(self) -> Any:
+        pytest.fail("it costs as much as a tenant has preparations")
+
+    keys = values = items = __iter__
+
+
+def test_review2_w1_a_pin_costs_the_same_however_many_preparations_there_are() -> None:
+    files = after(file("f1"), file("f2", "b"), validated("f1"), pin("j1"), pin("j2", "f2"))
+    known = OnlyLookedUp(dict(files["acme"].preparations))
+    tenant = replace(files["acme"], preparations=cast("Any", known))
+    many = files.set("acme", tenant)
+    again = decide(many, pin("j3"), context(number=2))
+    assert [type(event) for event in again] == [DatasetPinned]
+    checked = decide(many, validated("f2"), context(number=3))
+    assert len(due(checked)) == 1
 
 
 def test_equal_preparations_run_once() -> None:
@@ -180,7 +206,7 @@ def test_a_pin_waits_for_validation_of_both_files() -> None:
     assert due(events) == []
     state, events = step(state, validated("f2"))
     (preparation,) = due(events)
-    assert preparation.validation_blob == "files/c"
+    assert preparation.validation_blob == "files/f2"
     assert preparation.validation_sha256 == "c" * 64
 
 
@@ -228,25 +254,25 @@ def test_a_pinned_file_is_not_deleted() -> None:
     assert isinstance(deleted, FileDeleted)
 
 
-def test_deletion_erases_only_bytes_that_are_not_needed() -> None:
+def test_deletion_erases_what_belongs_to_the_file_alone() -> None:
     state, events = step(after(file("f1"), validated("f1")), pin("j1"))
+    (preparation,) = due(events)
     state = after(
-        RecordPrepared(prepare_id=due(events)[0].prepare_id, prepared=PREPARED),
+        RecordPrepared(prepare_id=preparation.prepare_id, prepared=PREPARED),
         UnpinDataset(job_id="j1"),
         file("f2"),
         state=state,
     )
     state, events = step(state, DeleteFile(file_id="f1"))
     assert isinstance(events[0], FileDeleted)
-    assert events[0].erase == ("reports/f1",)
+    assert events[0].erase == ("files/f1", "t/acme/reports/f1/")
     state, events = step(state, DeleteFile(file_id="f2"))
     assert isinstance(events[0], FileDeleted)
-    assert set(events[0].erase) == {
-        "files/a",
-        "shards/train",
-        "shards/validation",
-        "shards/prompts",
-    }
+    assert events[0].erase == (
+        "files/f2",
+        "t/acme/reports/f2/",
+        f"t/acme/prepared/{preparation.prepare_id}/",
+    )
     assert state["acme"] == TenantDatasets()
     (refused,) = decide(state, DeleteFile(file_id="f2"), context())
     assert isinstance(refused, Rejected)
@@ -259,6 +285,58 @@ def test_deletion_cancels_a_preparation_without_pins() -> None:
     _, deleted = step(state, DeleteFile(file_id="f1"))
     assert isinstance(deleted[0], FileDeleted)
     assert deleted[0].cancelled == (due(events)[0].prepare_id,)
+
+
+def test_review2_w1_what_work_stores_after_its_file_was_deleted_is_erased() -> None:
+    """Seed 19 of the simulator's artifacts: reports and caches of deleted files were kept."""
+    state, events = step(after(file("f1"), validated("f1")), pin("j1"))
+    preparation = due(events)[0].prepare_id
+    state = after(UnpinDataset(job_id="j1"), file("f2", "b"), DeleteFile(file_id="f1"), state=state)
+    prepared = RecordPrepared(prepare_id=preparation, prepared=PREPARED)
+    state, (discarded,) = step(state, prepared)
+    assert discarded == WorkDiscarded(erase=(f"t/acme/prepared/{preparation}/",))
+    state, _ = step(state, DeleteFile(file_id="f2"))
+    state, (discarded,) = step(state, validated("f2"))
+    assert discarded == WorkDiscarded(erase=("t/acme/reports/f2/",))
+    assert state["acme"] == TenantDatasets()
+
+
+def test_review2_w1_equal_work_that_is_done_again_has_another_folder() -> None:
+    """Seed 1127 of the simulator's artifacts: bytes that were stored again were erased for a file
+    that had gone before. Folders that are erased late must never be in use again.
+    """
+    state, events = step(after(file("f1"), validated("f1")), pin("j1"))
+    (first,) = due(events)
+    state = after(UnpinDataset(job_id="j1"), DeleteFile(file_id="f1"), state=state)
+    state, events = step(after(file("f2"), validated("f2"), state=state), pin("j2", "f2"), 2)
+    (second,) = due(events)
+    assert second.work == first.work
+    assert second.prepare_id != first.prepare_id
+    late = RecordPrepared(prepare_id=first.prepare_id, prepared=PREPARED)
+    assert decide(state, late, context()) == (
+        WorkDiscarded(erase=(f"t/acme/prepared/{first.prepare_id}/",)),
+    )
+    failed = replace(late, prepared=None, failure=FAILED)
+    assert decide(state, failed, context()) == ()
+    _, events = step(state, replace(late, prepare_id=second.prepare_id))
+    assert ready(events) == ["j2"]
+
+
+def test_review2_w1_a_pin_waits_for_the_check_of_its_own_file_whatever_is_prepared() -> None:
+    """Seed 2341 of the simulator's artifacts: equal content of another file was accepted, under the
+    other file's limit of rows.
+    """
+    state, events = step(after(file("f1"), validated("f1")), pin("j1"))
+    (preparation,) = due(events)
+    done = RecordPrepared(prepare_id=preparation.prepare_id, prepared=PREPARED)
+    state, early = step(after(file("f2"), file("f3"), state=state), pin("j2", "f2"))
+    state, answered = step(state, done)
+    state, late = step(state, pin("j3", "f3"))
+    assert (ready(early), ready(answered), ready(late)) == ([], ["j1"], [])
+    state, events = step(state, validated("f2"))
+    assert (ready(events), due(events)) == (["j2"], [])
+    _, events = step(state, validated("f3", accepted=False))
+    assert isinstance(events[1], PinRefused)
 
 
 FILES = st.sampled_from(["f1", "f2", "f3"])

@@ -1,6 +1,7 @@
 """The fold takes every event in every state; what it does not know leaves the state as it was."""
 
 import pytest
+from immutables import Map
 from msgspec.structs import replace
 
 from schemas.dataset import (
@@ -145,3 +146,16 @@ def test_pins_and_lineage_hold_files_until_they_are_released() -> None:
     assert (held.pins["j"].terms.files, held.kept["j"].files) == (("f",), ("f",))
     released = folded(PINNED, kept, DatasetUnpinned(job_id="j"), DatasetReleased(job_id="j"))
     assert released == TenantDatasets()
+
+
+@pytest.mark.parametrize("gone", [DELETED, PreparationFailed(prepare_id="p", failure=FAILED)])
+def test_review2_w1_work_without_a_preparation_is_forgotten(gone: Event) -> None:
+    assert folded(REGISTERED, DUE).prepared_by == Map({"p": "p"})
+    after = folded(REGISTERED, DUE, gone)
+    assert (after.preparations, after.prepared_by) == (Map(), Map())
+
+
+def test_review2_w1_the_end_of_an_earlier_preparation_leaves_the_one_of_equal_work() -> None:
+    first, again = replace(DUE, work="w"), replace(DUE, prepare_id="q", work="w")
+    failed = PreparationFailed(prepare_id="p", failure=FAILED)
+    assert folded(first, again, failed).prepared_by == Map({"w": "q"})

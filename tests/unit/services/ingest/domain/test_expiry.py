@@ -4,8 +4,10 @@ import pytest
 from immutables import Map
 
 from schemas.dataset import PinTerms
-from services.ingest.domain.expiry import EXPIRED_MAX, due, earliest, expires_at
+from services.ingest.app import DATASETS
+from services.ingest.domain.expiry import EXPIRED_MAX, due, expires_at
 from services.ingest.domain.state import LineageHold, Pin, TenantDatasets
+from tests.ticks import next_tick
 from tests.unit.services.ingest.domain.test_decide import SPEC
 
 PIN = Pin(
@@ -35,7 +37,7 @@ def test_the_oldest_expire_first_and_the_last_moment_counts() -> None:
 def test_files_that_a_job_or_a_model_needs_do_not_expire() -> None:
     tenant = expiring(pinned=1, second=1, held=1, free=9)
     assert due(tenant, 10) == ["free"]
-    assert earliest(Map(acme=tenant)) == (9, "acme")
+    assert next_tick(DATASETS, Map(acme=tenant)) == (9, "acme")
 
 
 def test_one_tick_expires_a_bounded_number_of_files() -> None:
@@ -45,9 +47,9 @@ def test_one_tick_expires_a_bounded_number_of_files() -> None:
 
 def test_the_next_expiry_is_the_earliest_of_all_tenants() -> None:
     state = Map(acme=expiring(a=9), beta=expiring(b=3, c=2), idle=TenantDatasets())
-    assert earliest(state) == (2, "beta")
+    assert next_tick(DATASETS, state) == (2, "beta")
 
 
 def test_without_a_file_that_can_expire_there_is_no_next_expiry() -> None:
-    assert earliest(Map()) is None
-    assert earliest(Map(acme=expiring(pinned=1))) is None
+    assert next_tick(DATASETS, Map()) is None
+    assert next_tick(DATASETS, Map(acme=expiring(pinned=1))) is None

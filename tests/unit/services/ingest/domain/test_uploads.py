@@ -25,12 +25,13 @@ from schemas.envelope import Context, Rejected, Tick
 from schemas.sealed import Sealed
 from schemas.storage import FileTerms, UploadPart, UploadTerms
 from schemas.units import HOUR_MS
+from services.ingest.app import DATASETS
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
-from services.ingest.domain.expiry import earliest
 from services.ingest.domain.quotas import UPLOADS_MAX
 from services.ingest.domain.state import INITIAL, DatasetsByTenant
 from services.ingest.domain.uploads import PARTS_MAX
+from tests.ticks import next_tick
 from tests.unit.services.ingest.domain.test_decide import SPEC
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
@@ -138,14 +139,14 @@ def test_security_m1_parts_have_what_was_declared_and_each_may_be_sent_twice() -
 
 def test_expired_files_are_deleted_by_a_tick() -> None:
     state = after(create(), part("a", 2), file("file-1", 3 * HOUR_MS), file("file-2", None))
-    assert earliest(state) == (1 + HOUR_MS, "acme")
+    assert next_tick(DATASETS, state) == (1 + HOUR_MS, "acme")
     state, events = step(state, Tick(), at=1 + HOUR_MS)
     assert events == (UploadEnded(upload_id="u", outcome="expired", parts=("a",)),)
-    assert earliest(state) == (1 + 3 * HOUR_MS, "acme")
+    assert next_tick(DATASETS, state) == (1 + 3 * HOUR_MS, "acme")
     state, (gone,) = step(state, Tick(), at=1 + 4 * HOUR_MS)
     assert isinstance(gone, FileDeleted)
     assert gone.file_id == "file-1"
-    assert earliest(state) is None
+    assert next_tick(DATASETS, state) is None
 
 
 def test_a_file_that_a_job_needs_outlives_its_time_until_the_job_ends() -> None:
@@ -153,7 +154,7 @@ def test_a_file_that_a_job_needs_outlives_its_time_until_the_job_ends() -> None:
         job_id="j", terms=PinTerms(training_file="file-1", validation_file=None, spec=SPEC)
     )
     state = after(file("file-1", HOUR_MS), pin)
-    assert earliest(state) is None
+    assert next_tick(DATASETS, state) is None
     assert step(state, Tick(), at=DAY_MS)[1] == ()
     state, _ = step(state, UnpinDataset(job_id="j"))
     (gone,) = step(state, Tick(), at=DAY_MS)[1]
@@ -165,9 +166,9 @@ def test_files_that_expire_together_are_deleted_by_one_tick() -> None:
     _, events = step(state, Tick(), at=DAY_MS)
     gone = [event for event in events if isinstance(event, FileDeleted)]
     assert [event.file_id for event in gone] == ["file-1", "file-2"]
-    assert [event.erase for event in gone] == [("blobs/file-1",), ("blobs/file-2",)]
+    assert [event.erase[0] for event in gone] == ["blobs/file-1", "blobs/file-2"]
 
 
 def test_deleting_a_file_forgets_when_it_would_have_expired() -> None:
     state = after(file("file-1", HOUR_MS), DeleteFile(file_id="file-1"))
-    assert earliest(state) is None
+    assert next_tick(DATASETS, state) is None

@@ -25,10 +25,11 @@ from schemas.dataset import (
 from schemas.envelope import Rejected, Tick
 from schemas.reasons import refusing
 from schemas.storage import DatasetName, FileTerms, UploadPart, UploadTerms
+from services.ingest.app import DATASETS
 from services.ingest.domain import versions
 from services.ingest.domain.decide import decide
-from services.ingest.domain.expiry import earliest
 from services.ingest.domain.state import INITIAL, TenantDatasets
+from tests.ticks import next_tick
 from tests.unit.services.ingest.domain.test_decide import (
     SEALED,
     after,
@@ -116,9 +117,9 @@ def test_a_file_in_a_lineage_outlives_its_time() -> None:
     expiring = replace(expiring, terms=replace(expiring.terms, expires_after_ms=1_000))
     state = after(expiring, validated("f1"), pin("j1"), lineage(), UnpinDataset(job_id="j1"))
     late = replace(context(), at=1_000_000)
-    assert (earliest(state), decide(state, Tick(), late)) == (None, ())
+    assert (next_tick(DATASETS, state), decide(state, Tick(), late)) == (None, ())
     state = after(ReleaseDataset(job_id="j1"), state=state)
-    assert earliest(state) == (1_001, "acme")
+    assert next_tick(DATASETS, state) == (1_001, "acme")
     assert isinstance(decide(state, Tick(), late)[0], FileDeleted)
 
 

@@ -18,7 +18,7 @@ from tests.unit.services.notifier.tracking_server import tracking_server
 
 @pytest.fixture
 async def outbound() -> AsyncIterator[HttpOutbound]:
-    adapter = HttpOutbound(allow_private=True, timeout_ms=1_000)
+    adapter = HttpOutbound(allow_private=True, timeout_ms=60_000)
     yield adapter
     await adapter.close()
 
@@ -63,10 +63,41 @@ async def test_timeouts_and_closed_ports_are_retried() -> None:
     await impatient.close()
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://{}.invalid/x",
+        "https://{}.example.com:99999/x",
+        "https://{}.example.com:port/x",
+        "https://{}@example.com/",
+        "gopher://{}.example.com/",
+        "https://{}.example.com\\@10.0.0.1/",
+        "https://[{}]/",
+        "https://" + "{}." * 90 + "example.com/",
+    ],
+)
+async def test_review2_p8_no_failure_names_the_host_of_a_webhook(url: str) -> None:
+    """Its text reaches logs and to-do rows, which an erasure does not clean."""
+    planted = "zqhook7f3a"
+    strict = HttpOutbound(allow_private=False, timeout_ms=1_000)
+    with pytest.raises((Forbidden, ReceiverUnreachable)) as failure:
+        await strict.post(url.format(*[planted] * 90), {}, b"")
+    await strict.close()
+    assert planted not in str(failure.value)
+    assert "10.0.0.1" not in str(failure.value)
+
+
+async def test_review2_p8_a_failed_connection_is_named_without_its_host(
+    outbound: HttpOutbound,
+) -> None:
+    with pytest.raises(ReceiverUnreachable, match=r"^ConnectError$"):
+        await outbound.post("https://localhost:1/zqhook", {}, b"")
+
+
 async def test_a_host_name_with_a_private_address_is_refused() -> None:
     strict = HttpOutbound(allow_private=False, timeout_ms=1_000)
     for url in ("https://localhost/", "https://127.0.0.1/", "https://[::1]/"):
-        with pytest.raises(Forbidden, match="private address"):
+        with pytest.raises(Forbidden, match="address is private"):
             await strict.post(url, {}, b"")
     await strict.close()
 

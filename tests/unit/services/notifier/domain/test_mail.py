@@ -39,6 +39,8 @@ def sent(due: DeliveryDue = DUE) -> Mail:
         ("fine_tuning.job.running", "job ftjob-1 is training", "tunery job show ftjob-1"),
         ("fine_tuning.job.paused", "job ftjob-1 is to pause", "tunery job show ftjob-1"),
         ("fine_tuning.job.gated", "the gate has judged job ftjob-1", "tunery job show ftjob-1"),
+        ("serving_pool.stalled", "replicas of ftjob-1 are missing", "tunery serving show ftjob-1"),
+        ("sweep.waiting", "sweep ftjob-1 waits for room", "tunery sweep show ftjob-1"),
         ("usage.recorded", "job ftjob-1 was billed", "tunery job cost ftjob-1"),
         ("job.of_later", "job.of_later of ftjob-1", "tunery webhook deliveries we_1"),
     ],

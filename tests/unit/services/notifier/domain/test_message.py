@@ -2,13 +2,8 @@ import json
 
 from msgspec.structs import replace
 
-from schemas.account import (
-    DeliveryDue,
-    WebhookEvent,
-)
-from schemas.admission import (
-    BudgetAlert,
-)
+from schemas.account import DeliveryDue, WebhookEvent
+from schemas.admission import BudgetAlert
 from schemas.anomaly import Anomaly
 from schemas.billing import HourlyUse
 from schemas.sealed import Sealed

@@ -4,12 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.units import HOUR_MS
-from services.notifier.domain.schedule import (
-    DELAYS_MS,
-    JITTER_PPM,
-    TRIES_MAX,
-    delay_ms,
-)
+from services.notifier.domain.schedule import DELAYS_MS, JITTER_PPM, TRIES_MAX, delay_ms
 
 JITTER = st.integers(0, JITTER_PPM)
 

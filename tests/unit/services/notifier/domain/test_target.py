@@ -38,7 +38,7 @@ def test_our_own_network_is_forbidden(address: str) -> None:
 def test_security_l3_networks_that_an_older_python_takes_for_public_are_forbidden(
     address: str,
 ) -> None:
-    with pytest.raises(Forbidden, match="private address"):
+    with pytest.raises(Forbidden, match="address is private"):
         check_address(address, allow_private=False)
     check_address(address, allow_private=True)
 

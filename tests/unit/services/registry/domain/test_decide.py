@@ -17,7 +17,6 @@ from schemas.gate import (
     SetQuarantine,
 )
 from schemas.model import (
-    GLOBAL,
     AddBase,
     Base,
     BaseAdded,
@@ -48,6 +47,7 @@ from schemas.model import (
 )
 from schemas.reasons import Failure, failing, refusing
 from schemas.sealed import Sealed
+from schemas.streams import GLOBAL
 from schemas.training import BlobFile
 from services.registry.domain.decide import decide
 from services.registry.domain.evolve import evolve

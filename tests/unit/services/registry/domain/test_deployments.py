@@ -16,21 +16,26 @@ from schemas.deployments import (
     Deployment,
     TrafficCounted,
 )
-from schemas.gate import QuarantineDecision, SetQuarantine
+from schemas.envelope import Rejected
+from schemas.gate import GateRun, QuarantineDecision, RecordGateRun, SetQuarantine
 from schemas.model import (
+    AddBase,
     Approval,
     ApprovalRule,
     ApproveVersion,
     DeleteVersion,
     Promote,
+    RecordBaseBytes,
     RollBack,
     SetApprovalRule,
     StageMoved,
 )
 from schemas.sealed import Sealed
+from schemas.streams import GLOBAL
 from services.registry.domain.decide import decide
 from services.registry.domain.state import Registry, holder_key
 from tests.unit.services.registry.domain.test_decide import (
+    BASE,
     after,
     context,
     published,
@@ -132,6 +137,26 @@ def test_the_second_version_needs_the_approvals_of_the_stage_and_a_shadow_none()
     assert refused.reason.code == "approvals_missing"
     shadowed = replace(ALONE, shadow=Arm(model_id="b", buckets=BUCKETS))
     assert len(decide(state, Deploy(deployment=shadowed), context())) == 2
+
+
+@pytest.mark.parametrize(
+    "wanted", [SHARED, replace(ALONE, shadow=Arm(model_id="b", buckets=BUCKETS))]
+)
+def test_review2_no_share_and_no_shadow_goes_to_a_version_whose_base_has_changed(
+    wanted: Deployment,
+) -> None:
+    changed = RecordBaseBytes(base_id=BASE.base_id, sha256="9" * 64)
+    state, _ = step(versions("a", "b"), AddBase(base=BASE), key=GLOBAL)
+    assert not isinstance(decide(state, Deploy(deployment=wanted), context())[0], Rejected)
+    state, _ = step(state, changed, key=GLOBAL)
+    rerun = GateRun(
+        model_id="a", job_id="j", base_sha256="9" * 64, verdict="pass", scores_sha256="8" * 64
+    )
+    state, _ = step(state, RecordGateRun(run=rerun))  # the first version was judged again
+    assert not isinstance(decide(state, Deploy(deployment=ALONE), context())[0], Rejected)
+    refused = refusal(decide(state, Deploy(deployment=wanted), context()))
+    assert refused.reason is not None
+    assert (refused.code, refused.reason.code) == (errors.BASE_CHANGED, "base_drifted")
 
 
 def test_a_version_with_a_share_stays_until_it_has_none() -> None:

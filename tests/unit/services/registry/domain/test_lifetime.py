@@ -25,9 +25,10 @@ from schemas.model import (
 )
 from schemas.reasons import refusing
 from schemas.units import DAY_MS, Ms
+from services.registry.app import MODELS
 from services.registry.domain.decide import decide
 from services.registry.domain.evolve import evolve
-from services.registry.domain.lifetime import ERASED_MAX, GRACE_MS, earliest_erasure
+from services.registry.domain.lifetime import ERASED_MAX, GRACE_MS
 from services.registry.domain.state import (
     INITIAL,
     DeletedVersion,
@@ -35,6 +36,7 @@ from services.registry.domain.state import (
     TenantModels,
     descendant_of,
 )
+from tests.ticks import next_tick
 from tests.unit.services.registry.domain.test_decide import (
     FILE,
     SHA,
@@ -83,12 +85,12 @@ def test_a_deleted_version_comes_back_as_it_was() -> None:
 
 def test_its_files_are_erased_after_thirty_days_and_not_before() -> None:
     state, _ = step_at(versions("a"), DELETE, at=7)
-    assert earliest_erasure(state) == (7 + GRACE_MS, "acme")
+    assert next_tick(MODELS, state) == (7 + GRACE_MS, "acme")
     assert step_at(state, Tick(), at=6 + GRACE_MS)[1] == ()
     state, events = step_at(state, Tick(), at=7 + GRACE_MS)
     assert events == (VersionErased(model_id="a", files=(FILE,), job_id="ftjob-a"),)
     assert state.tenants["acme"] == TenantModels()
-    assert earliest_erasure(state) is None
+    assert next_tick(MODELS, state) is None
     assert refusal(step(state, RESTORE)[1]).code == errors.NOT_FOUND
 
 
@@ -154,7 +156,7 @@ def test_many_versions_are_erased_in_several_ticks() -> None:
     state = replace(INITIAL, tenants=INITIAL.tenants.set("acme", models))
     state, events = step_at(state, Tick(), at=GRACE_MS)
     assert len(events) == ERASED_MAX
-    assert earliest_erasure(state) == (ERASED_MAX, "acme")
+    assert next_tick(MODELS, state) == (ERASED_MAX, "acme")
 
 
 NAMES = st.sampled_from(["a", "b", "c"])

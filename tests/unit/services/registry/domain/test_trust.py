@@ -11,7 +11,6 @@ from schemas import errors
 from schemas.envelope import Rejected
 from schemas.gate import GateRun, RecordGateRun
 from schemas.model import (
-    GLOBAL,
     AddBase,
     Approval,
     ApprovalRule,
@@ -34,6 +33,7 @@ from schemas.model import (
     VersionGated,
 )
 from schemas.reasons import refusing
+from schemas.streams import GLOBAL
 from services.registry.domain.decide import decide
 from services.registry.domain.state import (
     APPROVALS_MAX,
@@ -208,6 +208,16 @@ def test_the_newest_verdict_of_the_gate_holds_but_not_against_a_person() -> None
     assert refusal(kept).reason.code == "model_unusable"
     gone = decide(state, run("none"), context())
     assert isinstance(gone[0], VersionFailed)
+
+
+def test_a_version_that_is_not_published_is_not_judged_again() -> None:
+    """Its publication would forget the verdict: what is blocked would be free."""
+    state = after(register("a"))
+    (failed,) = decide(state, run("a", verdict="block"), context())
+    assert isinstance(failed, VersionFailed)
+    assert (failed.job_id, failed.failure.reason.code) == ("job-2", "start_unpublished")
+    state = after(run("a", verdict="block"), published("a"), state=state)
+    assert isinstance(decide(state, promote("a"), context())[0], StageMoved)
 
 
 def test_what_a_person_quarantines_after_the_gate_stays_there_whatever_the_gate_says() -> None:

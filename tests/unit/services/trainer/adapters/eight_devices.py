@@ -18,10 +18,7 @@ HANDLES: Final = 1_000  # a handle is its device's number and so much
 
 @dataclass
 class State:
-    """One device. errors: that cannot be corrected; slowed: bits of the reasons for its clocks.
-
-    busy: percent of the time, None: it does not say.
-    """
+    """One device. errors: that cannot be corrected; slowed: bits of the reasons for its clocks."""
 
     name: str
     model: str = "NVIDIA H200"
@@ -31,20 +28,17 @@ class State:
     slowed: int = 0
     mig: int = 0
     lost: bool = False
-    busy: int | None = 0
+    busy: int | None = 0  # percent of the time, None: it does not say
     used_bytes: int = 0
 
 
 @dataclass
 class EightDevices:
-    """The driver.
-
-    links: pairs that NVLink connects, None: all
-    xids: faults that it will report, by device and number
-    """
+    """The driver."""
 
     count: int = 8
-    links: set[tuple[int, int]] | None = None
+    links: set[tuple[int, int]] | None = None  # pairs that NVLink connects, None: all
+    # faults that it will report, by device and number
     xids: deque[tuple[int, int]] = field(default_factory=deque)
     states: list[State] = field(init=False)
 

@@ -18,9 +18,9 @@ from services.trainer.adapters.enrolment import (
     enrolled_variables,
 )
 from services.trainer.settings import TrainerSettings
-from tunery.runtime.node_settings import seal_settings
-from tunery.runtime.seal.boxes import seal_to
-from tunery.runtime.settings import SettingsError
+from tunery.platform.node_settings import seal_settings
+from tunery.platform.seal.boxes import seal_to
+from tunery.platform.settings import SettingsError
 
 pytestmark = pytest.mark.security
 

@@ -4,13 +4,7 @@ from threading import Event
 
 import pytest
 
-from services.trainer.adapters.nvml import (
-    ANSWER_S_MAX,
-    SLOW_S,
-    DeviceWatch,
-    Slowness,
-    within,
-)
+from services.trainer.adapters.nvml import ANSWER_S_MAX, SLOW_S, DeviceWatch, Slowness, within
 from services.trainer.ports import DeviceUse
 from tests.unit.services.trainer.adapters.eight_devices import EightDevices
 

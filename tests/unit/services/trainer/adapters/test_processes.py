@@ -3,16 +3,19 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from services.trainer.adapters import processes as module
 from services.trainer.adapters.processes import ProcessGroups, Walls
 from services.trainer.ports import Access
-from tunery.confinement.confined import Confinement
-from tunery.ranks.joining import HALVES, PART_BYTES
+from tunery.confinement.confined import Confinement, ConfineMode
+from tunery.ranks.launching import RankLayout
+from tunery.work.exits import WorkError
 
 SPAWNS = """
 import subprocess, sys, time
@@ -80,32 +83,66 @@ async def test_sched_b13_what_a_process_reads_is_counted(tmp_path: Path) -> None
 
 
 RANK: Final = """
-import os, sys
-number, memory, *connections = sys.argv[1:]
-for connection in connections:
-    os.write(int(connection), number.encode())
-letters = sorted(os.read(int(connection), 1).decode() for connection in connections)
-sys.stderr.write(f"{number} has {os.fstat(int(memory)).st_size} bytes, and letters {letters}")
-sys.exit(75)
+import os, sys, torch, torch.distributed as dist
+torch.set_num_threads(1)
+number, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+dist.init_process_group(
+    "gloo", init_method=os.environ["TUNERY_RENDEZVOUS"], rank=number, world_size=count
+)
+total = torch.tensor([number])
+dist.all_reduce(total)
+sys.stderr.write(f"sum {total.item()}")
+sys.stderr.flush()
+os._exit(75)
 """
 
 
-async def test_ranks_are_joined_confined_and_followed_as_one(tmp_path: Path) -> None:
-    """Each is confined as a process that works alone: it opens no socket and starts no process."""
-    walls = Walls(Confinement("prefer"))
-    argv = [sys.executable, "-c", RANK]
-    group = await ProcessGroups("t4", walls).start(argv, os.environ, tmp_path, Access(ranks=3))
-    assert [line async for line in group.lines()] == []
-    assert await group.wait() == 75
-    others = {"": ["1", "2"], "1.": ["0", "2"], "2.": ["0", "1"]}
-    for name, letters in others.items():
-        said = (tmp_path / f"{name}stderr.log").read_text()
-        assert said == f"{name[:1] or 0} has {HALVES * 3 * PART_BYTES} bytes, and letters {letters}"
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("mode", ["require", "off"])
+async def test_review2_d1_ranks_add_up_in_their_walls_and_are_followed_as_one(
+    folder_on_disk: Path, nodes: int, mode: ConfineMode
+) -> None:
+    """Of one node by its own network, of two by the fabric: here both are this machine's `lo`."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        store = f"tcp://127.0.0.1:{server.getsockname()[1]}" if nodes > 1 else ""
+    groups = []
+    for at in range(nodes):
+        (folder := folder_on_disk / str(at)).mkdir()
+        here = range(2 * at, 2 * at + 2)
+        layout = RankLayout(2 * nodes, here, node=at, store=store)
+        walls = Walls(Confinement(mode))
+        argv = [sys.executable, "-c", RANK]
+        launcher = ProcessGroups(f"t4-{at}", walls)
+        groups.append(await launcher.start(argv, os.environ, folder, Access(ranks=layout)))
+    for at, group in enumerate(groups):
+        assert [line async for line in group.lines()] == []
+        assert await group.wait() == 75, group.error_tail()
+        for name in ("", f"{2 * at + 1}."):
+            said = (folder_on_disk / str(at) / f"{name}stderr.log").read_text()
+            assert said.splitlines()[-1] == f"sum {sum(range(2 * nodes))}"
 
 
 async def test_a_rank_that_cannot_be_started_leaves_none_behind(tmp_path: Path) -> None:
     (tmp_path / "1.stderr.log").mkdir()
     argv = [sys.executable, "-c", "import time; time.sleep(60)"]
     with pytest.raises(IsADirectoryError):
-        await ProcessGroups("t5").start(argv, os.environ, tmp_path, Access(ranks=2))
+        await ProcessGroups("t5").start(
+            argv, os.environ, tmp_path, Access(ranks=RankLayout(2, range(2)))
+        )
     assert await ProcessGroups("t5").sweep() == 0
+
+
+async def test_review2_d1_a_folder_that_ranks_would_not_see_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each lease has a file system of its own at `/dev/shm`, which hides what is below."""
+    monkeypatch.setattr(module, "SHARED_MEMORY", str(tmp_path))
+    launcher = ProcessGroups("t6", Walls(Confinement("require")))
+    layout = RankLayout(2, range(2))
+    with pytest.raises(WorkError) as refused:
+        await launcher.start(["true"], os.environ, tmp_path / "lease", Access(ranks=layout))
+    assert str(tmp_path / "lease") in refused.value.message
+    assert (refused.value.cause, "TUNERY_NODE_WORK_DIR" in refused.value.advice) == (
+        "bad_node",
+        True,
+    )

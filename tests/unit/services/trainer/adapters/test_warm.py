@@ -13,6 +13,7 @@ import pytest
 from services.trainer.adapters.processes import ProcessGroup, ProcessGroups
 from services.trainer.adapters.warm import WarmProcesses
 from services.trainer.ports import NO_ACCESS, Access, WorkProcess
+from tunery.ranks.launching import RankLayout
 
 # What `tunery.ml.warm` does with its pipes, without the seconds of its imports.
 WAITS: Final = """
@@ -138,7 +139,9 @@ async def test_after_ranks_a_process_waits_for_a_lease_of_one_device(tmp_path: P
     node = Node(tmp_path, slots=2)
     names = ("GPU-1", "GPU-2")
     both = {**node.environment, "CUDA_VISIBLE_DEVICES": ",".join(names)}
-    ranks = await node.start("none.json", both, Access(ranks=2, devices=names))
+    ranks = await node.start(
+        "none.json", both, Access(ranks=RankLayout(2, range(2), devices=names))
+    )
     await said(ranks)
     await ranks.wait()
     waiting = node.waiting
@@ -169,13 +172,12 @@ async def test_ranks_take_as_many_slots_as_they_are(tmp_path: Path) -> None:
     await node.launcher.sweep()
     waiting = node.waiting
     assert waiting is not None
-    process = await node.start("none.json", access=Access(ranks=2))
+    process = await node.start("none.json", access=Access(ranks=RankLayout(2, range(2))))
     assert node.waiting is waiting, "the third slot is free"
     (failed,) = await said(process)
-    assert b"rank 0 of 2" in failed
-    assert b"left with exit code 64" in failed
-    assert await process.wait() == 70
-    process = await node.start("none.json", access=Access(ranks=3))
+    assert b"rank 0 of 2: none.json" in failed
+    assert await process.wait() == 64
+    process = await node.start("none.json", access=Access(ranks=RankLayout(3, range(3))))
     assert not node.waits()
     await said(process)
     await process.wait()

@@ -16,10 +16,12 @@ from services.trainer.adapters.hardware import probe
 from tests.unit.services.trainer.adapters.eight_devices import EightDevices
 from tests.unit.services.trainer.effect import machines
 from tests.unit.services.trainer.effect.machines import Script
-from tunery.runtime.memory_servers import memory_servers
+from tunery.platform.memory_servers import memory_servers
 
 READY: Final = "ready\n"
-SLEEPS: Final = "time.sleep(60)"
+BEGUN: Final = "begun"
+#: a rank outlives its agent from here on
+SLEEPS: Final = f"import os; open('{BEGUN}' + os.environ.get('RANK', ''), 'w'); time.sleep(600)"
 START_S_MAX: Final = 60
 
 
@@ -34,8 +36,10 @@ async def main(folder: Path) -> None:
         for slots in (1, 2, 4):
             await here.request(f"job{slots}", slots=slots, device="cuda")
         await here.until(pool.LeaseStarted, 3)
+        while len([*folder.rglob(f"{BEGUN}*")]) < 7:  # noqa: ASYNC110  # files
+            await asyncio.sleep(0.05)
         print(READY, end="", flush=True)
-        await asyncio.sleep(START_S_MAX)
+        await asyncio.sleep(10 * START_S_MAX)
 
 
 if __name__ == "__main__":

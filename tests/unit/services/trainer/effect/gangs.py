@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -13,9 +12,9 @@ from services.trainer.effect.gang_following import FollowingGang
 from services.trainer.effect.gang_leading import LeadingGang
 from services.trainer.effect.reports import Reports
 from tests.unit.services.trainer.domain.test_evolve import grant
-from tests.unit.services.trainer.effect.machines import settings
-from tunery.runtime.memory_servers import memory_servers
-from tunery.runtime.ports import Runtime
+from tunery.platform.memory_servers import memory_servers
+from tunery.platform.ports import Runtime
+from tunery.ranks.launching import LOOPBACK
 
 MEMBERS = (
     LeaseMember(node_id="a", incarnation="a1", slots=2, devices=(0, 1)),
@@ -49,28 +48,29 @@ class Members:
     """The first member, and what the others are to be told."""
 
     runtime: Runtime
-    folder: Path
     first: LeadingGang
     reports: KeptFacts
     others: list[FollowingGang] = field(default_factory=list)
 
     async def open(self) -> ReportRendezvous:
-        await self.first.open(self.folder)
+        await self.first.open()
         (report,) = self.reports.facts
         assert isinstance(report, ReportRendezvous)
         return report
 
     def other(self, incarnation: str = "b1") -> FollowingGang:
-        self.others.append(FollowingGang(grant_of(1), incarnation, self.runtime))
+        self.others.append(FollowingGang(grant_of(1), LOOPBACK, incarnation, self.runtime))
         return self.others[-1]
 
     async def join(self) -> FollowingGang:
         """The second member, connected."""
         report, other = await self.open(), self.other()
         other.meet(report.rendezvous)
-        await other.open(self.folder)
-        async with asyncio.timeout(30):
-            await self.first._all_joined.wait()
+        await other.open()
+        async with asyncio.timeout(180):
+            assert await other.store() == await self.first.store()
+            while not self.first._links:  # noqa: ASYNC110  # nothing else says so
+                await asyncio.sleep(0.01)
         return other
 
     async def close(self) -> None:
@@ -78,9 +78,9 @@ class Members:
             await each.close()
 
 
-async def members(folder: Path) -> Members:
+async def members() -> Members:
     runtime = (await memory_servers()).runtime("trainer")
     reports = KeptFacts(runtime, "default")
     reports.facts = []
-    first = LeadingGang(grant_of(0), "a1", runtime, reports, settings(folder))
-    return Members(runtime, folder, first, reports)
+    first = LeadingGang(grant_of(0), LOOPBACK, "a1", runtime, reports)
+    return Members(runtime, first, reports)

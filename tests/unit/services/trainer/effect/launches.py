@@ -22,6 +22,7 @@ from schemas.training import LeaseHardware
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect.environment import process_environment
+from services.trainer.effect.gang import Gang
 from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.training import Training
@@ -29,13 +30,19 @@ from tests.unit.services.trainer.adapters.eight_devices import EightDevices
 from tests.unit.services.trainer.domain.test_evolve import grant
 from tests.unit.services.trainer.effect.machines import settings
 from tests.unit.services.trainer.effect.test_training import CONTENT, WORK
-from tunery.ranks.joining import VISIBLE
-from tunery.runtime.memory_servers import memory_servers
+from tunery.platform.memory_servers import memory_servers
+from tunery.ranks.launching import RENDEZVOUS, VISIBLE
 from tunery.work.codec import decode_train_spec
 
 DEVICES: Final = 8
 EXPECTED: Final = Path(__file__).with_name("launches")
-SAYS: Final = f'printf "%s\\n" "${VISIBLE}" "$CUDA_DEVICE_ORDER" "$@" >&2'
+STORE: Final = "tcp://192.0.2.1:29500"
+SAID: Final = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", RENDEZVOUS),
+    *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", VISIBLE, "CUDA_DEVICE_ORDER"),
+)
+QUOTED: Final = " ".join(f'"${name}"' for name in SAID)
+SAYS: Final = f'printf "%s\\n" {QUOTED} "$@" >&2'
 Launch = dict[str, Any]
 
 
@@ -87,7 +94,12 @@ async def _launches_of(
         arguments = await training.prepare(folder)
         environment = process_environment(lease, tools.device_names)
         command = ("/bin/sh", "-c", SAYS, "rank", *arguments)
-        group = await launcher.start(command, environment, folder, training.access)
+        access = training.access
+        if training.gang is not None:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(type(training.gang), "store", _store)
+                access = await training.gang.placed(access)
+        group = await launcher.start(command, environment, folder, access)
         assert await group.wait() == 0, group.error_tail()
     finally:
         await training.close()
@@ -100,18 +112,15 @@ async def _launches_of(
     return [{"node": node_id, "spec": named}, *said]
 
 
+async def _store(_: Gang) -> str:
+    return STORE
+
+
 def _said(path: Path, folder: Path) -> Launch:
     """What a rank was given, by its own word."""
-    visible, order, *arguments = path.read_text().splitlines()
-    module, spec, number, _memory, *connections = arguments[1:]
-    return {
-        "module": module,
-        "spec_file": spec.replace(str(folder), "FOLDER"),
-        "rank": int(number),
-        "connections": len(set(connections)),
-        VISIBLE: visible,
-        "CUDA_DEVICE_ORDER": order,
-    }
+    said = path.read_text().replace(str(folder), "FOLDER").splitlines()
+    _, module, spec = said[len(SAID) :]
+    return {"module": module, "spec_file": spec, **dict(zip(SAID, said, strict=False))}
 
 
 def expected(nodes: int) -> Path:

@@ -30,19 +30,20 @@ from services.trainer.effect.environment import devices_of
 from services.trainer.effect.lease_keys import LeaseKeys
 from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.reports import Reports
-from services.trainer.ports import Access, Hardware, NoticeSource, SlotHealth
+from services.trainer.ports import Access, Hardware, NoticeSource, ProcessLauncher, SlotHealth
 from services.trainer.settings import TrainerSettings
 from simulator.control_plane import samples
 from tests.unit.services.trainer.domain.test_evolve import WORK
 from tests.unit.tunery.work.samples import STARTED
+from tunery.platform.memory_servers import MemoryServers
+from tunery.platform.ports import Runtime
+from tunery.ranks.launching import RankLayout
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.memory_servers import MemoryServers
-from tunery.runtime.ports import Runtime
 from tunery.work.codec import encode_event
 from tunery.work.events import AnyWorkEvent, Started
 from tunery.work.spec import TrainSpec
@@ -50,24 +51,20 @@ from tunery.work.spec import TrainSpec
 POOL_NAME = "default"
 LIMITS = HostLimits()
 PROCESSORS, SLOTS = Hardware("cpu", 8 << 30), 2
-WAIT_S_MAX = 30
-TTL_MS, POLL_MS, IDLE_MS_MAX = 60_000, 50, 1_000
+WAIT_S_MAX = 180
+TTL_MS, POLL_MS, IDLE_MS_MAX = 60_000, 50, 8_000  # a busy machine starts a process in seconds
 
 
 @dataclass
 class Script:
-    """What a process of a test does: print events, then run a few lines of Python.
-
-    lines: printed as they are, after the events
-    failure: raised instead of starting the process
-    ranks: how many such processes there are; each has its number and descriptors in `sys.argv`
-    """
+    """What a process of a test does: print events, then run a few lines of Python."""
 
     events: tuple[AnyWorkEvent, ...] = (STARTED,)
-    lines: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()  # printed as they are, after the events
     then: str = ""
-    failure: Exception | None = None
-    ranks: int = 1
+    failure: Exception | None = None  # raised instead of starting the process
+    ranks: int = 1  # how many such processes there are; each has its number in its environment
+    module: str = ""  # that the launcher is asked for instead; a test says what it starts
 
 
 @dataclass
@@ -94,7 +91,12 @@ class ScriptProgram(Program):
             raise self._script.failure
         several = self._script.ranks > 1
         devices = devices_of(self.grant, self.tools.device_names) if several else ()
-        self.access = Access(ranks=self._script.ranks, devices=devices)
+        count = self._script.ranks
+        layout = RankLayout(count, range(count), devices=devices)
+        job = f"{self.grant.tenant}/{self.grant.job_id}"
+        self.access = Access(ranks=layout if several else None, job=job)
+        if self._script.module:
+            return ("-m", self._script.module, "spec.json")
         lines = [encode_event(event, 0).decode() for event in self._script.events]
         printed = [f"print({line!r}, flush=True)" for line in (*lines, *self._script.lines)]
         return ("-c", "\n".join(("import sys, time, signal", *printed, self._script.then)))
@@ -173,6 +175,7 @@ def settings(folder: Path, slots: int = SLOTS) -> TrainerSettings:
         spot=True,
         taints="eu,research",
         domain="rack-3",
+        fabric="ib0",
         notices_poll_ms=50,
         health_poll_ms=50,
     )
@@ -188,11 +191,12 @@ async def node(
     health: SlotHealth | None = None,
     hardware: Hardware = PROCESSORS,
     *,
+    launcher: ProcessLauncher | None = None,
     gives_keys: bool = True,
 ) -> AsyncIterator[Node]:
     """A running agent, a running owner of the pool, and what gives leases their keys."""
     runtime = world.runtime("trainer")
-    launcher = ProcessGroups(mark=str(folder))
+    launcher = launcher or ProcessGroups(mark=str(folder))
     chosen = settings(folder, max(SLOTS, len(hardware.device_names)))
     reports = Reports(runtime, POOL_NAME)
 

@@ -29,8 +29,9 @@ from schemas.node import (
     NodeWarned,
 )
 from schemas.reasons import device_fault
+from schemas.streams import PARTITIONS
 from schemas.telemetry import Heartbeat
-from schemas.topics import HEARTBEATS, PARTITIONS, POOL
+from schemas.topics import HEARTBEATS, POOL
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.health import MachineHealth
 from services.trainer.adapters.nvml import DeviceWatch
@@ -51,11 +52,11 @@ from tests.unit.services.trainer.effect.machines import (
 )
 from tests.unit.tunery.runtime.strays import tasks_called
 from tests.unit.tunery.work.samples import STARTED
-from tunery.ranks.joining import VISIBLE
+from tunery.platform.memory_servers import MemoryServers, memory_servers
+from tunery.ranks.launching import VISIBLE
 from tunery.runtime.blobs.abstract import BlobMissing
 from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.reader import JournalReader
-from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.runtime.telemetry.trail import Trail, trail_context
 from tunery.work.codec import encode_event
 from tunery.work.events import Failed
@@ -456,7 +457,7 @@ async def test_devices_that_break_end_their_lease_and_the_other_slot_goes_on(
 BREAKS = """
 import os
 if os.path.exists({flag!r}):
-    if sys.argv[1] == "0":
+    if os.environ["RANK"] == "0":
         sys.exit(76)
     print({failed!r}, flush=True)
     sys.exit(72)
@@ -534,28 +535,35 @@ def kill(agent: "subprocess.Popen[str]") -> None:
     agent.stdout.close()
 
 
-@pytest.mark.timeout(120)
+def assert_disjoint(pids: set[int]) -> None:
+    """Assert that processes of a lease see as many devices as they are, and other leases others."""
+    leases = visible_of(pids)
+    assert [*map(len, leases)] == [1, 2, 4]
+    seen = [{*chain(*(each.split(",") for each in values))} for values in leases]
+    assert [*map(len, seen)] == [1, 2, 4]
+    assert set.union(*seen) < {state.name for state in EightDevices().states}
+    assert len(set.union(*seen)) == 7
+
+
+@pytest.mark.timeout(500)
 async def test_devices_of_children_are_disjoint_also_after_their_agent_was_killed(
     tmp_path: Path,
 ) -> None:
     """Leases of 1, 2 and 4 slots beside each other, read from /proc; then SIGKILL, and again.
 
-    Each of their seven processes sees one device, and no two see the same.
+    Each of their seven processes sees the devices of its lease, and no other one.
     """
-    names = {state.name for state in EightDevices().states}
     first = start_eight(tmp_path)
     orphans = find_marked(str(tmp_path))
     try:
-        assert [*map(len, visible_of(orphans))] == [1, 2, 4]
-        assert len({*chain(*visible_of(orphans))} & names) == 7
+        assert_disjoint(orphans)
         kill(first)
         assert find_marked(str(tmp_path)) == orphans, "they outlive their agent"
         second = start_eight(tmp_path)
         try:
             alive = find_marked(str(tmp_path))
             assert not alive & orphans
-            assert [*map(len, visible_of(alive))] == [1, 2, 4]
-            assert len({*chain(*visible_of(alive))} & names) == 7
+            assert_disjoint(alive)
         finally:
             kill(second)
     finally:

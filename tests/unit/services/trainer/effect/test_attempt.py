@@ -24,8 +24,8 @@ from tests.unit.services.trainer.domain.test_evolve import grant
 from tests.unit.services.trainer.effect.machines import Script, ScriptProgram, settings
 from tests.unit.services.trainer.effect.outages import SleepClock
 from tests.unit.tunery.work.samples import STARTED
-from tunery.runtime.memory_servers import memory_servers
-from tunery.runtime.seal.handed import LeaseSealer
+from tunery.platform.memory_servers import memory_servers
+from tunery.platform.seal.handed import LeaseSealer
 from tunery.runtime.telemetry.trail import Trail, trail_context
 from tunery.work.codec import encode_event
 from tunery.work.events import Failed

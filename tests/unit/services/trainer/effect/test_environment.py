@@ -17,7 +17,7 @@ from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import accelerators, process_environment
 from tests.unit.services.trainer.domain.test_evolve import grant
 from tests.unit.services.trainer.effect.launches import DEVICES, expected, launches
-from tunery.ranks.joining import VISIBLE
+from tunery.ranks.launching import VISIBLE
 
 NAMES = tuple(f"GPU-{number}" for number in range(8))
 WAITS = "import time; print('ready', flush=True); time.sleep(60)"
@@ -80,12 +80,12 @@ async def test_ranks_on_all_devices_of_nodes_are_given_what_is_written_down(
     launched = json.loads(json.dumps(await launches(nodes, tmp_path)))
     assert launched == json.loads(expected(nodes).read_text())
     specs = {launch["node"]: launch["spec"] for launch in launched if "spec" in launch}
-    ranks = [launch for launch in launched if "rank" in launch]
-    assert [rank["rank"] for rank in ranks] == list(range(nodes * DEVICES))
-    for rank in ranks:  # it finds its own device in the spec, and sees no other one
-        assert specs[rank["node"]]["devices"][rank["rank"]] == rank[VISIBLE]
-        assert rank["connections"] == nodes * DEVICES - 1
-    assert len({rank[VISIBLE] for rank in ranks}) == nodes * DEVICES
+    ranks = [launch for launch in launched if "RANK" in launch]
+    assert [rank["RANK"] for rank in ranks] == list(map(str, range(nodes * DEVICES)))
+    for rank in ranks:  # it finds its own device in the spec, and among those that it sees
+        own = specs[rank["node"]]["devices"][int(rank["RANK"])]
+        assert rank[VISIBLE].split(",")[int(rank["LOCAL_RANK"])] == own
+    assert len({rank["TUNERY_RENDEZVOUS"] for rank in ranks}) == 1
     assert all(len({*spec["devices"]}) == spec["ranks"] for spec in specs.values())
 
 

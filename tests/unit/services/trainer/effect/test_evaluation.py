@@ -16,8 +16,9 @@ from services.trainer.effect.reports import Reports
 from services.trainer.settings import TrainerSettings
 from simulator.control_plane.samples import PREPARED
 from tests.unit.services.trainer.domain.test_evolve import WORK, grant
+from tunery.confinement.taking import NotTaken
+from tunery.platform.memory_servers import MemoryServers, memory_servers
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.work.codec import decode_score_spec
 from tunery.work.events import ScoringFinished, ScoringProgressed, ScoringStarted
 
@@ -64,6 +65,17 @@ async def test_validation_rows_are_fetched_where_there_are_any(tmp_path: Path, r
     assert (spec.valid_rows is not None) == bool(rows)
     for path in spec.valid_shards:
         assert Path(path).read_bytes() == CONTENT
+
+
+async def test_security_no_file_of_an_adapter_is_written_outside_of_its_folder(
+    tmp_path: Path,
+) -> None:
+    program, _ = await evaluation(tmp_path, 0)
+    outside = replace(ADAPTER, name="../outside")
+    program._work = replace(program._work, adapter=(outside,))
+    with pytest.raises(NotTaken):
+        await program.prepare(tmp_path)
+    assert not (tmp_path / "outside").exists()
 
 
 async def test_training_m10_a_run_is_scored_as_it_was_trained(tmp_path: Path) -> None:

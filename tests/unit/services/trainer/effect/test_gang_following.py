@@ -1,7 +1,6 @@
 """A member that is not the first: it tells that one, or says why it cannot."""
 
 import asyncio
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,11 +14,11 @@ from tests.unit.services.trainer.effect.gangs import Members, members
 LEFT = ProcessEnd("failed", "platform", "ranks of other nodes ended", is_left=True)
 
 
-async def test_the_end_of_the_first_member_ends_this_one(tmp_path: Path) -> None:
-    world = await members(tmp_path)
+async def test_the_end_of_the_first_member_ends_this_one() -> None:
+    world = await members()
     other = await world.join()
     settling = asyncio.create_task(world.first.settle(ProcessEnd("failed", "oom", "no memory")))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         await other.others_ended.wait()
     assert (await other.settle(LEFT)).is_forwarded
     end = await settling
@@ -27,11 +26,11 @@ async def test_the_end_of_the_first_member_ends_this_one(tmp_path: Path) -> None
     await world.close()
 
 
-async def test_a_first_member_that_is_gone_ends_this_one(tmp_path: Path) -> None:
-    world = await members(tmp_path)
+async def test_a_first_member_that_is_gone_ends_this_one() -> None:
+    world = await members()
     other = await world.join()
     await world.first.close()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         await other.others_ended.wait()
     assert (await other.settle(LEFT)).is_forwarded, "the pool learns of it from the node's silence"
     await world.close()
@@ -47,25 +46,25 @@ async def other_place(world: Members) -> Sealed:
 
 @pytest.mark.parametrize("is_said", [True, False])
 async def test_a_node_that_does_not_reach_the_first_one_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_said: bool
+    monkeypatch: pytest.MonkeyPatch, is_said: bool
 ) -> None:
     monkeypatch.setattr(gang_following, "JOIN_S_MAX", 0.3)
-    world = await members(tmp_path)
+    world = await members()
     other = world.other()
     if is_said:
         other.meet(await other_place(world))
-    await other.open(tmp_path)
-    async with asyncio.timeout(30):
+    await other.open()
+    async with asyncio.timeout(180):
         await other.others_ended.wait()
     end = await other.settle(LEFT)
     assert (end.cause, end.faulty_node, end.is_forwarded) == ("bad_node", "b", False)
-    fix = "Set TUNERY_NODE_GANG_HOST and TUNERY_NODE_GANG_AS of a"
+    fix = "Set TUNERY_NODE_FABRIC of a"
     assert (fix if is_said else "a did not say how it is reached") in (end.message or "")
     await world.close()
 
 
-async def test_what_it_fails_with_before_it_has_joined_it_reports_itself(tmp_path: Path) -> None:
-    world = await members(tmp_path)
+async def test_what_it_fails_with_before_it_has_joined_it_reports_itself() -> None:
+    world = await members()
     end = await world.other().settle(ProcessEnd("failed", "bad_node", "the base is missing"))
     assert (end.cause, end.faulty_node, end.is_forwarded) == ("bad_node", "b", False)
     await world.close()

@@ -1,15 +1,16 @@
 """The first member: who may join, whom it waits for, and what all of them ended with."""
 
 import asyncio
-from pathlib import Path
 
+import msgspec
 import pytest
 
 from services.trainer.effect import gang_leading, gang_link
 from services.trainer.effect.gang_leading import verdict
+from services.trainer.effect.gang_link import LINK_ERRORS, GangLink, Hello, Rendezvous
 from services.trainer.effect.process_end import ProcessEnd
 from tests.unit.services.trainer.effect.gangs import members
-from tunery.ranks.carrying import RankGone
+from tunery.work.exits import WorkError
 
 RANKS = {"a": range(2), "b": range(2, 4)}
 LEFT = ProcessEnd("failed", "platform", "ranks of other nodes ended", is_left=True)
@@ -51,30 +52,27 @@ def test_a_rank_that_differs_beside_the_first_one_speaks_against_no_other_node()
     assert (end.cause, end.faulty_node) == ("platform", "a")
 
 
-async def test_a_member_that_ends_is_told_of_and_its_end_is_that_of_all(
-    tmp_path: Path,
-) -> None:
-    world = await members(tmp_path)
+async def test_a_member_that_ends_is_told_of_and_its_end_is_that_of_all() -> None:
+    world = await members()
     other = await world.join()
     settled = await other.settle(KILLED)
     assert settled.is_forwarded
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         await world.first.others_ended.wait()
     end = await world.first.settle(LEFT)
     assert (end.faulty_node, end.message) == ("b", "on b: rank 2 of 4 was killed")
-    assert world.first.carrier._early == [RankGone(2)]
     await world.close()
 
 
 async def test_a_member_whose_machine_is_gone_is_lost_with_its_ranks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its network stands still: nothing is heard, and nothing ends."""
-    world = await members(tmp_path)
+    world = await members()
     monkeypatch.setattr(gang_link, "PING_S", 60)
     monkeypatch.setattr(gang_link, "SILENT_S_MAX", 0.3)
     await world.join()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         await world.first.others_ended.wait()
     end = await world.first.settle(LEFT)
     assert (end.outcome, end.cause, end.faulty_node) == ("failed", "platform", "b")
@@ -83,13 +81,13 @@ async def test_a_member_whose_machine_is_gone_is_lost_with_its_ranks(
 
 
 async def test_a_member_that_does_not_join_is_named_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gang_leading, "JOIN_S_MAX", 0.1)
     monkeypatch.setattr(gang_leading, "LATE_S", 0)
-    world = await members(tmp_path)
+    world = await members()
     await world.open()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         await world.first.others_ended.wait()
     end = await world.first.settle(LEFT)
     assert (end.cause, end.faulty_node) == ("bad_node", "b")
@@ -97,13 +95,47 @@ async def test_a_member_that_does_not_join_is_named_in_time(
     await world.close()
 
 
-async def test_security_an_agent_of_an_earlier_incarnation_is_refused(tmp_path: Path) -> None:
-    world = await members(tmp_path)
+async def test_security_an_agent_of_an_earlier_incarnation_is_refused() -> None:
+    world = await members()
     report = await world.open()
     stale = world.other("b0")
     stale.meet(report.rendezvous)
-    await stale.open(tmp_path)
-    async with asyncio.timeout(30):
+    await stale.open()
+    async with asyncio.timeout(180):
         await stale.others_ended.wait()
-    assert not world.first._all_joined.is_set()
+    assert not world.first._links
+    await world.close()
+
+
+async def test_security_who_does_not_know_the_secret_is_refused() -> None:
+    world = await members()
+    report = await world.open()
+    opened = world.runtime.seal.open(report.rendezvous, "rendezvous")
+    meeting = msgspec.json.decode(opened, type=Rendezvous)
+    link = GangLink(*await asyncio.open_connection(meeting.host, meeting.port))
+    await link.send(Hello("another", "b", "b1"))
+    with pytest.raises(LINK_ERRORS):
+        await link.receive()
+    assert not world.first._links
+    await link.close()
+    await world.close()
+
+
+async def test_review2_p7_an_interface_that_is_missing_is_said_with_the_setting() -> None:
+    world = await members()
+    world.first.interface = "none0"
+    with pytest.raises(WorkError, match="a cannot listen at its interface 'none0'") as said:
+        await world.open()
+    assert "TUNERY_NODE_FABRIC" in said.value.advice
+    await world.close()
+
+
+async def test_the_end_of_one_member_reaches_the_others_at_once() -> None:
+    """Before the ranks of the first one have noticed it."""
+    world = await members()
+    other = await world.join()
+    world.first._ends["c"] = KILLED
+    await world.first._note_end("c", KILLED)
+    async with asyncio.timeout(180):
+        assert await other.others_ended.wait()
     await world.close()

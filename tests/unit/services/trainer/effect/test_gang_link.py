@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from services.trainer.effect import gang_link
-from services.trainer.effect.gang_link import FRAME_BYTES_MAX, GangLink, Hello
-from tunery.ranks.carrying import RankGone, RankPart
+from services.trainer.effect.gang_link import LINK_ERRORS, GangLink, Hello, MemberEnd
+
+END = MemberEnd("failed", "oom", "memory\nran out" * 100, 2, is_left=False)
 
 
 @pytest.fixture
 async def links() -> AsyncIterator[tuple[GangLink, GangLink]]:
-    """Two ends, here without TLS."""
+    """Two ends."""
     accepted = asyncio.get_running_loop().create_future()
     server = await asyncio.start_server(
         lambda reader, writer: accepted.set_result((reader, writer)), "127.0.0.1", 0
@@ -31,7 +32,7 @@ async def test_frames_arrive_as_they_were_sent(
     monkeypatch.setattr(gang_link, "PING_S", 0.01)
     first, second = links
     first.keep_alive()
-    frames = (Hello("p", 1, "b", "b1"), RankPart(2, 0, bytes(1 << 20)), RankGone(2))
+    frames = (Hello("secret", "b", "b1"), END)
     for frame in frames:
         await first.send(frame)
         await asyncio.sleep(0.03)  # pings come between
@@ -49,11 +50,11 @@ async def test_an_end_that_says_nothing_or_is_gone_is_noticed(
     with pytest.raises(EOFError, match="has ended"):
         await second.receive()
     with pytest.raises(OSError, match="is closed"):
-        await first.send(RankGone(1))
+        await first.send(END)
 
 
 async def test_a_frame_that_is_too_large_is_not_read(links: tuple[GangLink, GangLink]) -> None:
     first, second = links
-    first._writer.write((FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
-    with pytest.raises(EOFError, match="a frame of"):
+    first._writer.write(bytes(1 << 18) + b"\n")
+    with pytest.raises(LINK_ERRORS):
         await second.receive()

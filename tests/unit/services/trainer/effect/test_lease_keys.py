@@ -16,11 +16,11 @@ from tests.log_lines import logged
 from tests.unit.services.trainer.domain.test_evolve import grant
 from tests.unit.services.trainer.effect.machines import Script, node
 from tests.unit.services.trainer.effect.test_attempt import KeptReports
-from tunery.runtime.memory_servers import MemoryServers, memory_servers
-from tunery.runtime.seal.abstract import KeyStoreBroken
-from tunery.runtime.seal.boxes import KEY_BYTES, public_key_of, seal_to
-from tunery.runtime.seal.handed import HandedKeys, encode_keys
-from tunery.runtime.seal.sealer import Sealer
+from tunery.platform.memory_servers import MemoryServers, memory_servers
+from tunery.platform.seal.abstract import KeyStoreBroken
+from tunery.platform.seal.boxes import KEY_BYTES, public_key_of, seal_to
+from tunery.platform.seal.handed import HandedKeys, encode_keys
+from tunery.platform.seal.sealer import Sealer
 
 pytestmark = pytest.mark.security
 
@@ -57,7 +57,8 @@ async def test_a_lease_goes_on_once_its_keys_have_come(monkeypatch: pytest.Monke
     world = await memory_servers()
     keys, reports = await asking(world, monkeypatch)
     waiting = asyncio.create_task(keys.fetch(wanted))
-    await asyncio.sleep(0.05)
+    while not reports.facts:  # noqa: ASYNC110  # a list
+        await asyncio.sleep(0.01)
     assert not waiting.done()
     keys.take("what is no Base64")
     keys.take("AAAA")
@@ -97,14 +98,15 @@ async def test_a_lease_that_is_not_wanted_any_more_waits_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keys, reports = await asking(await memory_servers(), monkeypatch, wait_ms=600_000)
-    await asyncio.wait_for(keys.fetch(lambda: True), 5)
+    await asyncio.wait_for(keys.fetch(lambda: True), 60)
     assert [type(fact) for fact in reports.facts] == [RequestLeaseKeys]
 
 
 async def test_why_there_are_no_keys_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     keys, reports = await asking(await memory_servers(), monkeypatch)
     waiting = asyncio.create_task(keys.fetch(wanted))
-    await asyncio.sleep(0.05)
+    while not reports.facts:  # noqa: ASYNC110  # a list
+        await asyncio.sleep(0.01)
     keys.take(sealed_for(reports, HandedKeys(problem="the root refuses")))
     with pytest.raises(KeysMissing, match="the root refuses"):
         await waiting

@@ -13,8 +13,8 @@ from services.trainer.effect.reports import Reports
 from services.trainer.settings import TrainerSettings
 from tests.unit.services.trainer.domain.test_evolve import grant
 from tunery.confinement.taking import NotTaken
+from tunery.platform.memory_servers import MemoryServers, memory_servers
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
-from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.work.codec import decode_train_spec
 from tunery.work.events import AnyWorkEvent, FileDigest
 from tunery.work.spec import Hyper, TrainSpec

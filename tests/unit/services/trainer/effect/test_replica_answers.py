@@ -6,8 +6,8 @@ from services.engine.meter import AnswerMeter
 from services.trainer.effect.replica_answers import ReplicaAnswers
 from tests.unit.services.engine.test_counting import decided
 from tests.unit.services.engine.test_meter import ASKER, spent
+from tunery.platform.memory_servers import memory_servers
 from tunery.runtime.bus.memory import MemoryLog
-from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.watchdog import wait_forever
 
 

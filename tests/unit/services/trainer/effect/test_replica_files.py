@@ -7,8 +7,8 @@ import pytest
 from services.engine.adapters.relayed_files import RelayedFiles
 from tests.unit.services.trainer.effect.test_evaluation import CONTENT, SHA256
 from tests.unit.services.trainer.effect.test_serving import Replica, replica
+from tunery.platform.local_socket import connect_to
 from tunery.runtime.blobs.abstract import BlobError, blob_key
-from tunery.runtime.local_socket import connect_to
 
 __all__ = ["replica"]  # a fixture
 

@@ -7,16 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.pool import RetireNode
-from schemas.telemetry import Heartbeat, LogLine
+from schemas.pool import ReportCheckpoint, RetireNode, Token
+from schemas.telemetry import Heartbeat, LogLine, Progress
 from schemas.topics import HEARTBEATS, POOL, TELEMETRY
-from services.trainer.effect.reports import RETRIES, Reports
+from schemas.training import BlobFile, Checkpoint
+from services.trainer.effect.reports import INTEGER_MAX, RETRIES, Reports
 from tests.unit.services.trainer.effect.outages import SleepClock
+from tunery.platform.bus.sender_keys import keys_of
+from tunery.platform.memory_servers import MemoryServers, memory_servers
 from tunery.runtime.bus.abstract import AppendUnknown, TooLarge, Unavailable
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.bus.signing import SenderKeys, keys_of
+from tunery.runtime.bus.signing import SenderKeys
 from tunery.runtime.journal.codec import codec_of, decode_envelope
-from tunery.runtime.memory_servers import MemoryServers, memory_servers
 
 SECRET = b"s" * 32
 LEAVE = RetireNode(node_id="a", incarnation="a-1")
@@ -134,3 +136,28 @@ async def test_telemetry_is_dropped_where_a_fact_would_wait(
     assert there.clock.monotonic_ms() == 0
     await reports.telemetry(LINE)
     assert await read(there, TELEMETRY.name, "ftjob-1")
+
+
+@pytest.mark.parametrize("number", [1 << 63, 10**300, -(1 << 70)])
+async def test_security_no_number_of_a_process_is_larger_than_tables_can_keep(number: int) -> None:
+    there, reports = await servers()
+    token = Token(pool="default", lease=1)
+    file = BlobFile(name="a", blob="t/a/checkpoints/j/1/a", sha256="ab" * 32, bytes=number)
+    checkpoint = Checkpoint(
+        attempt=1,
+        step=number,
+        epoch_ppm=number,
+        tokens=number,
+        manifest_sha256="ab" * 32,
+        files=(file,),
+        captured_ms=7,
+    )
+    await reports.fact(ReportCheckpoint(token=token, incarnation="i", checkpoint=checkpoint))
+    (said,) = await commands(there)
+    (kept,) = said.checkpoint.files
+    numbers = (said.checkpoint.step, said.checkpoint.epoch_ppm, said.checkpoint.tokens, kept.bytes)
+    assert {abs(each) for each in numbers} == {INTEGER_MAX}
+    assert (said.checkpoint.captured_ms, kept.name) == (7, "a")
+    await reports.telemetry(Progress(tenant="a", job_id="j", attempt=1, stage="s", done_ppm=number))
+    (record,) = await read(there, TELEMETRY.name, "j")
+    assert abs(msgspec.json.decode(record, type=Progress).done_ppm) == INTEGER_MAX

@@ -95,8 +95,8 @@ async def test_nothing_is_asked_for_a_process_that_has_ended(
         path = await relay.open(tmp_path)
         reader, writer = await asyncio.open_unix_connection(str(path))
         writer.write(encode_line(AskScores((ScoreQuestion(0, ("e",)),))))
-        await asyncio.wait_for(was_asked.wait(), 10)
-        await asyncio.wait_for(relay.close(), 10)
+        await asyncio.wait_for(was_asked.wait(), 60)
+        await asyncio.wait_for(relay.close(), 60)
         asked = len(judge.asked)
         assert await reader.read() == b""
         writer.close()

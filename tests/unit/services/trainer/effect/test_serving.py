@@ -19,7 +19,7 @@ from services.trainer.settings import TrainerSettings
 from tests.unit.services.engine.memory_engine import MemoryEngine, question
 from tests.unit.services.trainer.domain.test_evolve import grant
 from tests.unit.services.trainer.effect.test_evaluation import evaluation
-from tunery.runtime.memory_servers import MemoryServers
+from tunery.platform.memory_servers import MemoryServers
 from tunery.runtime.watchdog import wait_forever
 from tunery.work.engine import AnswerEnded, Reply
 from tunery.work.events import ReplicaAlive, ReplicaReady

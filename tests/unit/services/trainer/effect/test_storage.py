@@ -8,9 +8,9 @@ import pytest
 from services.trainer.effect.storage import OUTAGE_MS_MAX, fetch, upload
 from tests.unit.services.trainer.domain.test_evolve import grant
 from tests.unit.services.trainer.effect.outages import SleepClock, UnavailableBlobs
+from tunery.platform.memory_servers import MemoryServers, memory_servers
+from tunery.platform.ports import Runtime
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing, BlobsUnavailable
-from tunery.runtime.memory_servers import MemoryServers, memory_servers
-from tunery.runtime.ports import Runtime
 
 CONTENT = b"content"
 SHA256 = sha256(CONTENT).hexdigest()

@@ -1,6 +1,7 @@
 """Training under a lease while object storage is away: nothing that was paid for is thrown away."""
 
 import dataclasses
+import shutil
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from schemas.training import LeaseHardware
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.domain.rank_times import STEPS
 from services.trainer.effect import storage
+from services.trainer.effect.gang_following import FollowingGang
 from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.training import Training, speed_class
@@ -24,13 +26,13 @@ from tests.unit.services.trainer.domain.test_evolve import SHA, grant
 from tests.unit.services.trainer.effect.outages import SleepClock, UnavailableBlobs
 from tests.unit.tunery.work.samples import CHECKPOINTED, STARTED
 from tunery.confinement.taking import NotTaken
-from tunery.ranks.joining import RANK_MODULE
+from tunery.platform.memory_servers import MemoryServers, memory_servers
+from tunery.ranks.launching import RankLayout
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.journal.codec import codec_of, decode_envelope
-from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.runtime.telemetry.traces import ENDPOINTS, start_traces, stop_traces
 from tunery.runtime.telemetry.trail import Trail, trail_context
 from tunery.work.codec import decode_train_spec, decode_training
@@ -93,7 +95,9 @@ async def under_lease(
         every = sum(member.slots for member in members)
         placement = replace(lease.placement, slots=every)
         lease = replace(lease, members=members, placement=placement)
-    settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder, threads=threads)
+    settings = TrainerSettings(
+        id="a", pool="default", slots=1, work_dir=folder, threads=threads, fabric="ib0"
+    )
     program = Training(lease, work, tools, settings)
     program.folder = folder
     return program, there
@@ -190,15 +194,15 @@ async def test_training_m10_threads_are_the_jobs_and_changes_are_reported(tmp_pa
 async def test_a_training_on_several_slots_has_a_rank_for_each(tmp_path: Path) -> None:
     blobs = MemoryBlobs()
     await blobs.put(WORK.prepared.train_blob, CONTENT)
-    for slots, module in ((1, "tunery.ml.train"), (2, RANK_MODULE)):
+    for slots, ranks in ((1, None), (2, RankLayout(2, range(2)))):
         training, _ = await under_lease(blobs, tmp_path, slots=slots)
-        assert (await training.prepare(tmp_path))[:2] == ("-m", module)
+        assert (await training.prepare(tmp_path))[:2] == ("-m", "tunery.ml.train")
         assert decode_train_spec((tmp_path / "spec.json").read_bytes()).ranks == slots
-        assert training.access.ranks == slots
+        assert training.access.ranks == ranks
 
 
 async def test_a_training_on_several_devices_has_a_rank_on_each(tmp_path: Path) -> None:
-    """Each process checks that it sees one device, and that it is its own."""
+    """Each process checks that it sees them all, and that its own is among them."""
     blobs = MemoryBlobs()
     await blobs.put(WORK.prepared.train_blob, CONTENT)
     training, _ = await under_lease(blobs, tmp_path, slots=2)
@@ -209,10 +213,10 @@ async def test_a_training_on_several_devices_has_a_rank_on_each(tmp_path: Path) 
         member=replace(lease.member, devices=(1, 6)),
     )
     training.tools = dataclasses.replace(training.tools, device_names=names)
-    assert (await training.prepare(tmp_path))[1] == RANK_MODULE
+    await training.prepare(tmp_path)
     spec = decode_train_spec((tmp_path / "spec.json").read_bytes())
-    assert (spec.ranks, spec.accelerators, spec.devices) == (2, 1, ("GPU-1", "GPU-6"))
-    assert (training.access.ranks, training.access.devices) == (2, ("GPU-1", "GPU-6"))
+    assert (spec.ranks, spec.accelerators, spec.devices) == (2, 2, ("GPU-1", "GPU-6"))
+    assert training.access.ranks == RankLayout(2, range(2), devices=("GPU-1", "GPU-6"))
 
 
 async def test_a_member_of_several_starts_its_own_ranks_of_all(tmp_path: Path) -> None:
@@ -223,10 +227,20 @@ async def test_a_member_of_several_starts_its_own_ranks_of_all(tmp_path: Path) -
         for name in "ba"
     )
     training, _ = await under_lease(blobs, tmp_path, slots=2, members=both)
-    assert (await training.prepare(tmp_path))[:2] == ("-m", RANK_MODULE)
+    await training.prepare(tmp_path)
     assert decode_train_spec((tmp_path / "spec.json").read_bytes()).ranks == 4
-    assert training.access.elsewhere is not None
-    assert (training.access.ranks, training.access.elsewhere.here) == (2, range(2, 4))
+    assert isinstance(training.gang, FollowingGang)
+    training.gang._store = "tcp://192.0.2.1:29500"
+    training.gang._has_met.set()
+    access = await training.gang.placed(training.access)
+    assert access.ranks == RankLayout(
+        4, range(2, 4), node=1, store="tcp://192.0.2.1:29500", interface="ib0"
+    )
+    assert access.ranks.environment(3, tmp_path, shares_memory=True) == {
+        "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "1", "TUNERY_RENDEZVOUS": "tcp://192.0.2.1:29500",
+        "GLOO_SOCKET_IFNAME": "ib0", "NCCL_SOCKET_IFNAME": "ib0", "NCCL_CUMEM_ENABLE": "0",
+    }  # fmt: skip
     started = await training.handle(STARTED)
     assert started is not None, "its elapsed time counts from here"
     assert not training.leads, "the first member reports it"
@@ -447,6 +461,11 @@ async def test_training_on_fetches_the_adapter_it_begins_with(tmp_path: Path) ->
     assert spec.start is not None
     assert (spec.start.name, spec.start.sha256) == ("ft:b:acme::1", digest)
     assert (Path(spec.start.dir) / file.name).read_bytes() == CONTENT
+    outside = replace(start, files=(replace(file, name="../outside"),))
+    program._work = replace(WORK, start=outside)
+    shutil.rmtree(tmp_path / "start")
+    with pytest.raises(NotTaken):
+        await program.write_inputs(tmp_path)
 
 
 async def test_what_the_process_has_done_are_spans_of_its_attempt(

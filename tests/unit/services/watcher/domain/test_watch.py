@@ -200,3 +200,25 @@ def test_losses_of_variants_that_take_turns_are_not_compared_with_each_other() -
         for number, loss in enumerate((*CALM, 9.0, 9.0, 9.0, 9.0), 1)
     ]
     assert observed(messages)[1] == []
+
+
+@pytest.mark.parametrize(("reward", "steps_wanted"), [(0.0, 20), (1.0, 20)])
+def test_review2_u17_rewards_that_are_all_equal_warn_once(reward: float, steps_wanted: int) -> None:
+    messages = steps(50, loss=0.0, reward=reward, reward_std=0.0, total_steps=100)
+    _, shown = observed(messages[: steps_wanted - 1])
+    assert shown == []
+    _, shown = observed(messages)
+    assert [(anomaly.kind, anomaly.usual_ppm) for anomaly in shown] == [("nothing_learnt", 0)]
+    assert shown[0].measured_ppm == round(1_000_000 * reward)
+
+
+def test_review2_u17_a_loss_that_stands_still_warns_with_both_figures() -> None:
+    _, shown = observed(steps(80, loss=0.69, total_steps=200))
+    (anomaly,) = shown
+    figures = (anomaly.kind, anomaly.measured_ppm, anomaly.usual_ppm)
+    assert figures == ("nothing_learnt", 690_000, 690_000)
+
+
+def test_review2_u17_an_attempt_that_goes_on_and_variants_are_not_judged() -> None:
+    assert observed(steps(80, first=21, loss=0.69, total_steps=200))[1] == []
+    assert observed(steps(80, loss=0.69, total_steps=200, variant=1))[1] == []

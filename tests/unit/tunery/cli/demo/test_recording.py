@@ -14,7 +14,7 @@ def recorded() -> Display:
         display.step(f"Step {number}")
         display.claim(True, f"claim of step {number}")
     display.table(("row",), [("twelve",)])
-    display.training("node A", {"step": 20, "total_steps": 82}, [2.0, 1.0])
+    display.training("node A", {"step": 8, "total_steps": 32}, [2.0, 1.0])
     display.summary(DemoResult(held=dict.fromkeys(CLAIMS, True)))
     return display
 
@@ -26,7 +26,7 @@ def test_page_holds_the_whole_transcript(tmp_path: Path) -> None:
         "1. Step 1",
         "✓ claim of step 9",
         "twelve",
-        "step  20/82",
+        "step   8/32",
         "All 26 claims held",
     ):
         assert expected in text

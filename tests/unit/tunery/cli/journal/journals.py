@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from schemas.topics import PARTITIONS, STREAMS, TOPICS
+from schemas.streams import PARTITIONS
+from schemas.topics import STREAMS, TOPICS
 from tests.histories.replaying import History, histories
 from tunery.cli.journal import connection
 from tunery.cli.main import main

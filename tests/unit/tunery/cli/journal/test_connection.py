@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from tunery.cli.main import main
 from tunery.local.paths import DataDir
 from tunery.local.settings import log_settings
-from tunery.runtime.connections import kafka_settings
+from tunery.platform.connections import kafka_settings
 
 
 def test_an_external_kafka_needs_no_stack_and_keeps_its_replication(
@@ -14,8 +14,7 @@ def test_an_external_kafka_needs_no_stack_and_keeps_its_replication(
 ) -> None:
     monkeypatch.setenv("TUNERY_KAFKA_REPLICATION", "3")
     settings = kafka_settings(log_settings(DataDir(tmp_path), {"TUNERY_KAFKA_BOOTSTRAP": "k:9092"}))
-    assert (settings.bootstrap, settings.replication, settings.min_insync) == ("k:9092", 3, 2)
-    assert not settings.flush_each
+    assert (settings.bootstrap, settings.replication) == ("k:9092", 3)
 
 
 def test_without_a_stack_the_fix_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

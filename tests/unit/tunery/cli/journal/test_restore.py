@@ -1,7 +1,7 @@
 """An owner goes on from a journal that was brought back; so does a whole installation."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -9,19 +9,14 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from schemas.account import (
-    CreateEndpoint,
-    CreateTenant,
-    PlanTerms,
-    RevokeKey,
-    SetPlan,
-)
+from schemas.account import CreateEndpoint, CreateTenant, PlanTerms, RevokeKey, SetPlan
 from schemas.dataset import RecordPrepared
 from schemas.endpoints import EndpointTerms
 from schemas.envelope import Entry, Message
 from schemas.job import CancelJob
-from schemas.model import GLOBAL, AddBase
-from schemas.topics import ACCOUNT, PARTITIONS, STREAMS
+from schemas.model import AddBase
+from schemas.streams import GLOBAL, PARTITIONS
+from schemas.topics import ACCOUNT, STREAMS
 from services.billing.react import react_account
 from services.ingest.react import react_dataset
 from services.registry.react import react_model
@@ -34,6 +29,8 @@ from tests.unit.tunery.cli.journal.journals import OWNERS, filled, records
 from tunery.cli.journal import scan
 from tunery.cli.journal.restore import restore
 from tunery.local.errors import LocalError
+from tunery.platform.memory_servers import MemoryServers
+from tunery.platform.seal.memory import MemoryKeyStore
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
@@ -43,13 +40,12 @@ from tunery.runtime.hosts.reactor import Reactor, positions_of
 from tunery.runtime.journal.codec import decode_record, state_hash
 from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.reader import START, load_position
-from tunery.runtime.memory_servers import MemoryServers
-from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.tools.archive import write
+from tunery.runtime.tools.inspection import missing_causes
 from tunery.runtime.tools.verify import replay, replay_stream
 
 HERE = OWNERS.partition
-WAIT_S = 30
+WAIT_S = 180
 
 
 @asynccontextmanager
@@ -90,10 +86,10 @@ def export(log: MemoryLog, file: Path, count: int | None = None) -> Path:
 
 async def test_an_owner_decides_on_where_the_export_ended(tmp_path: Path) -> None:
     log = filled()
-    await restore(log, export(filled(OWNERS.name), tmp_path / "a"), replace=False)
+    await restore(log, [export(filled(OWNERS.name), tmp_path / "a")], replace=False)
     async with owned(log) as host:
         plan = SetPlan(terms=PlanTerms(lane="free", limits=LIMITS, price_version="2026-12"))
-        await Sender(log).send(ACCOUNT, TENANT, TENANT, plan)
+        await Sender(log, STREAMS).send(ACCOUNT, TENANT, TENANT, plan)
         *_, last = await decided(log, 12)
     assert not host.stopped
     assert (last.cause, last.seq) == (11, 11)
@@ -101,12 +97,12 @@ async def test_an_owner_decides_on_where_the_export_ended(tmp_path: Path) -> Non
 
 async def test_the_same_commands_topic_goes_on_and_nothing_is_decided_twice(tmp_path: Path) -> None:
     log = filled()
-    await restore(log, export(filled(OWNERS.name), tmp_path / "a"), replace=False)
+    await restore(log, [export(filled(OWNERS.name), tmp_path / "a")], replace=False)
     ids = []
     async with owned(log):
         for number in range(3):
             body = RevokeKey(key_id=f"key_{number}")
-            ids.append(await Sender(log).send(ACCOUNT, TENANT, TENANT, body))
+            ids.append(await Sender(log, STREAMS).send(ACCOUNT, TENANT, TENANT, body))
         entries = await decided(log, 14)
     assert [record.command_id for record in entries[-3:]] == ids
     # what was written last is lost: the operator restores what was there before
@@ -115,7 +111,7 @@ async def test_the_same_commands_topic_goes_on_and_nothing_is_decided_twice(tmp_
         for offset, record in enumerate(records(log, "account", HERE))
         if ids[1].encode() in record.value
     )
-    restored = (await restore(log, export(log, tmp_path / "b", early), replace=True))[HERE]
+    restored = (await restore(log, [export(log, tmp_path / "b", early)], replace=True))[HERE]
     assert (restored.base, restored.next_command) == (11, 13)
     async with owned(log):
         entries = await decided(log, 14)
@@ -124,7 +120,7 @@ async def test_the_same_commands_topic_goes_on_and_nothing_is_decided_twice(tmp_
 
 async def test_reactions_begin_again_after_a_replacement(tmp_path: Path) -> None:
     log = filled(OWNERS.name)
-    await restore(log, export(log, tmp_path / "a"), replace=True)
+    await restore(log, [export(log, tmp_path / "a")], replace=True)
     saved = await log.committed(positions_of("billing", ACCOUNT), ACCOUNT.journal.name)
     assert {load_position(record.metadata) for record in saved.values()} == {START}
 
@@ -134,10 +130,10 @@ async def test_restore_is_refused_while_the_owner_runs(tmp_path: Path) -> None:
     file = export(filled(OWNERS.name), tmp_path / "a")
     async with owned(log):
         with pytest.raises(LocalError, match=r"the owner of account is running[\s\S]*tunery down"):
-            await restore(log, file, replace=True)
+            await restore(log, [file], replace=True)
     assert all(decode_record(record.value) is not None for record in records(log, "account", HERE))
     with pytest.raises(LocalError, match="holds the records"):  # its claim
-        await restore(log, file, replace=False)
+        await restore(log, [file], replace=False)
 
 
 async def test_a_concurrent_writer_stops_the_restore(
@@ -153,13 +149,13 @@ async def test_a_concurrent_writer_stops_the_restore(
 
     monkeypatch.setattr(log, "put", meddled)
     with pytest.raises(LocalError, match=rf"another process writes to account/{HERE}"):
-        await restore(log, export(filled(OWNERS.name), tmp_path / "a"), replace=False)
+        await restore(log, [export(filled(OWNERS.name), tmp_path / "a")], replace=False)
 
 
 # --- all streams moved: every reaction is sent again, and none counts -----------------------------
 
 
-MOVED_S_MAX = 20
+MOVED_S_MAX = 60
 QUICK: Final = HostLimits(idle_wait_ms=20, commit_every_ms=20)
 REACTIONS: Final = {
     "account": ("billing", react_account),
@@ -178,7 +174,7 @@ async def running(log: MemoryLog) -> AsyncIterator[None]:
     for name, (service, react) in REACTIONS.items():
         runtime = world.runtime(service)
         hosts.append(AggregateHost(runtime, AGGREGATES[name], limits=QUICK))
-        hosts.append(Reactor(runtime, STREAMS[name], react, limits=QUICK))
+        hosts.append(Reactor(runtime, STREAMS[name], react, streams=STREAMS, limits=QUICK))
     tasks = [asyncio.create_task(host.run()) for host in hosts]
     try:
         async with asyncio.timeout(MOVED_S_MAX):
@@ -209,7 +205,7 @@ async def is_settled(log: MemoryLog) -> bool:
 
 async def lived(log: MemoryLog) -> None:
     """A tenant with a webhook; one of its jobs waits for a node, another was cancelled."""
-    story, sender = Recorder("moving", AGGREGATES["account"], TENANT), Sender(log)
+    story, sender = Recorder("moving", AGGREGATES["account"], TENANT), Sender(log, STREAMS)
 
     async def send(stream: str, *bodies: Message) -> None:
         for body in bodies:
@@ -266,16 +262,40 @@ async def states(log: MemoryLog) -> dict[str, list[str]]:
     }
 
 
+async def exported(log: MemoryLog, folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        with (folder / name).open("wb") as file:
+            await scan.export(log, name, range(PARTITIONS), file)
+
+
+@pytest.mark.parametrize("early", ["job", "model"])
+async def test_review2_p10a_exports_of_different_moments_are_refused_and_named(
+    early: str, tmp_path: Path
+) -> None:
+    """A pool whose placements belong to no job would have them trained and billed."""
+    here = filled()
+    await exported(here, tmp_path, [early])
+    async with running(here):
+        await lived(here)
+    await exported(here, tmp_path, [name for name in STREAMS if name != early])
+    there = MemoryLog()
+    with pytest.raises(LocalError, match=rf"different moments: .* follows from {early}/\d at"):
+        await restore(there, [tmp_path / name for name in STREAMS], replace=False)
+    assert not there.topics or not any(events(there, name) for name in STREAMS)
+    # one by one they cannot be compared before they are there: verification names it afterwards
+    for name in STREAMS:
+        await restore(there, [tmp_path / name], replace=False)
+    tallies = [t for name in STREAMS for t in await scan.verify(there, name, range(PARTITIONS))]
+    assert any(f"follows from {early}/" in text for text in missing_causes(tallies))
+
+
 async def test_a_moved_installation_repeats_no_reaction_or_webhook(tmp_path: Path) -> None:
     here = filled()
     async with running(here):
         await lived(here)
     there = MemoryLog()
-    for name in STREAMS:
-        with (tmp_path / name).open("wb") as file:
-            await scan.export(here, name, range(PARTITIONS), file)
-    for name in STREAMS:
-        await restore(there, tmp_path / name, replace=False)
+    await exported(here, tmp_path, STREAMS)
+    await restore(there, [tmp_path / name for name in STREAMS], replace=False)
     known = {name: events(there, name) for name in STREAMS}
     async with running(there):
         pass

@@ -12,7 +12,7 @@ from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.tools.inspection import RecordReport
 
 HERE = OWNERS.partition
-WAIT_S = 30
+WAIT_S = 180
 
 
 async def first(log: MemoryLog, options: TailOptions, count: int) -> list[RecordReport]:

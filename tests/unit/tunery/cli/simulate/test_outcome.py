@@ -19,6 +19,17 @@ def test_a_played_trace_says_how_long_lanes_wait_and_what_was_lost() -> None:
     assert figures["mean_wait_h"] == round(sum(e.wait_ms for e in played.jobs) / 3 / HOUR, 3)
 
 
+def test_review2_q1_the_longest_waits_are_shown_by_lane_and_size() -> None:
+    """A share of all jobs hides those that are few."""
+    whole = replace(job(2, 1, at=MINUTE, lane=2), slots=8)
+    small = [job(number, 1, at=MINUTE) for number in (3, 4, 5)]
+    played = play((job(1, 10), whole, *small), POLICIES["fifo"], nodes=1, slots=8)
+    figures = outcome(played, 8)
+    assert figures["free_from_8_slots_max_wait_h"] == round(10 - 1 / 60, 3)
+    assert figures["free_from_8_slots_p99_wait_h"] == figures["free_from_8_slots_max_wait_h"]
+    assert figures["standard_from_1_slots_max_wait_h"] == round(11 - 1 / 60, 3)
+
+
 def test_the_calibration_says_which_share_ended_within_the_estimates() -> None:
     jobs = [
         replace(job(number, 1), duration_ms=number * HOUR, estimate_ms=2 * HOUR)

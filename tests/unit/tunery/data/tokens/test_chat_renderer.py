@@ -23,26 +23,21 @@ EMPTY: Final[tuple[str, ...]] = ("",)
 
 @dataclass(frozen=True)
 class Family:
-    """How TRL's labels of a family differ from ours.
+    """How TRL's labels of a family differ from ours."""
 
-    eos: the family's end-of-sequence token
-    before: what TRL labels before the last answer, though the generation prompt writes it
-    before_earlier: the same before earlier answers; by default as before the last one
-    after: what TRL labels after the end token
-    after_last: the same after the last answer; by default as after earlier ones
-    refused: rows of which the family's template leaves out reasoning that is to be learnt. TRL
-        learns them without, or changes the template
-    failed: rows that both templates refuse
-    stops: tokens that end an answer, in `generation_config.json`
-    """
-
-    eos: str
+    eos: str  # the family's end-of-sequence token
+    # what TRL labels before the last answer, though the generation prompt writes it
     before: tuple[str, ...] = EMPTY
+    # the same before earlier answers; by default as before the last one
     before_earlier: tuple[str, ...] = ()
-    after: str = ""
+    after: str = ""  # what TRL labels after the end token
+    # the same after the last answer; by default as after earlier ones
     after_last: str | None = None
+    # rows of which the family's template leaves out reasoning that is to be learnt. TRL learns them
+    # without, or changes the template
     refused: frozenset[str] = frozenset()
-    failed: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()  # rows that both templates refuse
+    # tokens that end an answer, in `generation_config.json`
     stops: tuple[str, ...] = field(default=())
 
 

@@ -1,13 +1,6 @@
 """What a pass has decided so far is seen by its next decisions, and by nobody else."""
 
-from tests.unit.tunery.plan.scheduling.clusters import (
-    GB,
-    HOUR,
-    cluster,
-    nodes,
-    ran,
-    request,
-)
+from tests.unit.tunery.plan.scheduling.clusters import GB, HOUR, cluster, nodes, ran, request
 from tunery.plan.scheduling.draft import Draft
 from tunery.plan.scheduling.requests import PlanNode
 

@@ -5,17 +5,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.tunery.plan.scheduling.clusters import (
-    HOUR,
-    MINUTE,
-    ran,
-    request,
-)
-from tunery.plan.scheduling.expectations import (
-    expected_end,
-    loss_ms,
-    next_change,
-)
+from tests.unit.tunery.plan.scheduling.clusters import HOUR, MINUTE, ran, request
+from tunery.plan.scheduling.expectations import expected_end, loss_ms, next_change
 from tunery.plan.scheduling.policy import PRODUCT
 from tunery.plan.scheduling.requests import Running
 

@@ -138,6 +138,11 @@ def test_without_a_node_that_suits_there_is_a_reason_and_no_expected_start() -> 
         (nodes(8), cpu, "no_device"),
         (nodes(8), large, "no_device"),
         (nodes(8, 8), request("j", slots=17), "gang_too_large"),
+        (
+            [replace(node, fabric=False) for node in nodes(8, 8)],
+            request("j", slots=16),
+            "no_fabric",
+        ),
         ([PlanNode("a", 8, "cpu", 4 * GB)], wide, "memory_short"),
     ):
         waits = why(explained(of, [], each), "j")

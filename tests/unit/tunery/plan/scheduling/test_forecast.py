@@ -98,7 +98,7 @@ def test_a_forecast_is_what_the_planner_does_where_nobody_else_comes() -> None:
 
 
 def _random_cluster(draw: random.Random) -> PlanningState:
-    policy = replace(PRODUCT, preempting=0, premium_capped=False, aged_ms=1_000 * HOUR)
+    policy = replace(PRODUCT, preempting=0, premium_capped=False, aged_ms=1_000 * HOUR, kept_max=0)
     models = ("a100", "h200")
     of = [
         replace(node, accelerator=draw.choice(models)) for node in nodes(*draw.choices((4, 8), k=3))

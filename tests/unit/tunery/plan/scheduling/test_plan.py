@@ -22,7 +22,8 @@ from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import PRODUCT
 
 AT = 10 * HOUR
-ALONE = replace(PRODUCT, preempting=0)
+ALONE = replace(PRODUCT, preempting=0, kept_max=0)
+UNKEPT = replace(PRODUCT, kept_max=0)
 
 
 def test_lanes_are_served_in_order() -> None:
@@ -32,20 +33,20 @@ def test_lanes_are_served_in_order() -> None:
 
 def test_the_tenant_with_the_fewest_slots_goes_first() -> None:
     burst = [request(f"a{number}") for number in range(3)]
-    state = cluster(nodes(2), *burst, request("b0", tenant="globex"))
+    state = cluster(nodes(2), *burst, request("b0", tenant="globex"), policy=UNKEPT)
     assert list(started(plan_at(state, AT))) == ["a0", "b0"]
 
 
 def test_a_tenant_is_served_shortest_first_and_nobody_waits_for_ever() -> None:
     long, short = request("long", hours=2), request("short", hours=1)
-    assert list(started(plan_at(cluster(nodes(1), long, short), AT))) == ["short"]
-    state = cluster(nodes(1), long)
+    assert list(started(plan_at(cluster(nodes(1), long, short, policy=UNKEPT), AT))) == ["short"]
+    state = cluster(nodes(1), long, policy=UNKEPT)
     state.queue.add(replace(short, submitted_at=3 * HOUR))
     assert list(started(plan_at(state, AT))) == ["long"]
 
 
 def test_a_free_request_that_has_waited_long_is_served_with_the_standard_lane() -> None:
-    state = cluster(nodes(1), request("f", 1, "free"))
+    state = cluster(nodes(1), request("f", 1, "free"), policy=UNKEPT)
     state.queue.add(replace(request("s"), submitted_at=9 * HOUR))
     assert list(started(plan_at(state, 10 * HOUR))) == ["s"]
     assert list(started(plan_at(state, PRODUCT.aged_ms))) == ["f"]

@@ -17,13 +17,7 @@ from tunery.plan.scheduling.outlook import ClusterOutlook
 from tunery.plan.scheduling.plan import Plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import PRODUCT
-from tunery.plan.scheduling.requests import (
-    LANES,
-    PlanNode,
-    Request,
-    RequestClass,
-    granted,
-)
+from tunery.plan.scheduling.requests import LANES, PlanNode, Request, RequestClass, Running, granted
 
 STEPS = 60
 
@@ -118,14 +112,20 @@ class Walk:
         for preemption in planned.preemptions:
             for key in preemption.keys:
                 victim = self.state.running[key]
-                assert victim.lane > preemption.request.lane, "of a later lane"
+                assert self.may_stop(preemption.request, victim), "of a later lane, or late"
                 lost_ms = self.at - victim.saved_at + PRODUCT.restart_ms
                 assert lost_ms <= min(victim.p50_ms // 20, 10 * MINUTE), "inside the bound"
         for reserved in planned.reservations:
-            assert reserved.at > self.at, "what fits now is not reserved"
+            assert reserved.at > self.at or reserved.kept, "what fits now is not reserved"
         self.check_conservation(planned)
         assert decisions(plan_at(self.state, self.at)) == decisions(planned), "it changes nothing"
         assert decisions(plan_at(self.rebuilt(), self.at)) == decisions(planned), "carried along"
+
+    def may_stop(self, request: Request, victim: Running) -> bool:
+        """Whether a lease is of a later lane, or of that of a late request, but younger."""
+        is_late = request.lane > 0 and self.state.queue.due(request)[0] < self.at
+        is_younger = (victim.lane, victim.submitted_at) > (request.lane, request.submitted_at)
+        return victim.lane > request.lane or (is_late and is_younger)
 
     def rebuilt(self) -> PlanningState:
         """The same state, made at once."""

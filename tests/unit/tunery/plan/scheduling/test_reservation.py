@@ -2,15 +2,7 @@
 
 from dataclasses import replace
 
-from tests.unit.tunery.plan.scheduling.clusters import (
-    GB,
-    HOUR,
-    cluster,
-    needs,
-    nodes,
-    ran,
-    request,
-)
+from tests.unit.tunery.plan.scheduling.clusters import GB, HOUR, cluster, needs, nodes, ran, request
 from tunery.plan.scheduling.draft import Draft
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.requests import PlanNode, Request, Running

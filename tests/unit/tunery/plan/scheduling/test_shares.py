@@ -48,7 +48,7 @@ def test_what_was_charged_and_not_used_is_given_back_and_never_more() -> None:
 def test_a_tenant_that_used_much_goes_after_one_that_holds_more_slots() -> None:
     waiting = request("a"), request("b", tenant="globex")
     for policy, first in ((PRODUCT, "a"), (BY_USE, "b")):
-        state = cluster(nodes(2), *waiting, policy=policy)
+        state = cluster(nodes(2), *waiting, policy=replace(policy, kept_max=0))
         used = ran(request("long", hours=9), (("a", 1),), 9 * HOUR, 9 * HOUR)
         state.start(used)
         state.end("long", 9 * HOUR)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.topics import MESSAGE_BYTES_MAX
+from schemas.streams import MESSAGE_BYTES_MAX
 from tunery.runtime.bus.abstract import BusError, OutOfRange, TooLarge, check_size
 
 

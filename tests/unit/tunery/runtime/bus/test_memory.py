@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from schemas.topics import HEARTBEATS, MESSAGE_BYTES_MAX
+from schemas.streams import MESSAGE_BYTES_MAX
+from schemas.topics import HEARTBEATS
 from tunery.runtime.bus.abstract import Commit, OutOfRange, TooLarge, Unavailable
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
@@ -95,7 +96,7 @@ async def test_a_waiting_reader_wakes_for_its_own_partitions_only() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     await there.send(TOPIC.name, b"k", b"mine", partition=0)
-    assert [each.value for each in await asyncio.wait_for(waiting, 10)] == [b"mine"]
+    assert [each.value for each in await asyncio.wait_for(waiting, 60)] == [b"mine"]
     assert await reader.poll(1, 10) == ()
     await reader.close()
     await reader.close()  # a second time is nothing

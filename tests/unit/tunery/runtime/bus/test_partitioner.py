@@ -1,6 +1,6 @@
 import pytest
 
-from schemas.topics import PARTITIONS
+from schemas.streams import PARTITIONS
 from tunery.runtime.bus.partitioner import partition_of
 
 

@@ -1,6 +1,7 @@
 """One record of a partition, and all that it has when it is asked."""
 
-from schemas.topics import AUDIT, PARTITIONS
+from schemas.streams import PARTITIONS
+from schemas.topics import AUDIT
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.reading import record_at, records_now
 

@@ -4,7 +4,7 @@ import pytest
 
 from examples.first_stream import SEATS, HoldSeats
 from schemas.envelope import Idempotency
-from schemas.topics import MESSAGE_BYTES_MAX, PARTITIONS
+from schemas.streams import MESSAGE_BYTES_MAX, PARTITIONS
 from simulator.event_core.streams import STREAMS
 from tunery.runtime.bus.abstract import TooLarge
 from tunery.runtime.bus.memory import MemoryLog

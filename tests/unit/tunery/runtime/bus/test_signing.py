@@ -6,24 +6,13 @@ import json
 import msgspec
 import pytest
 
-from schemas.topics import (
-    ACCOUNT,
-    DATASET,
-    JOB,
-    POOL,
-    SERVICES,
-    STREAMS,
-    TELEMETRY,
-    key_number_of,
-    node_of,
-)
+from schemas.streams import key_number_of, node_of
+from schemas.topics import ACCOUNT, DATASET, JOB, POOL, TELEMETRY
+from tunery.platform.bus.sender_keys import keys_of
 from tunery.runtime.bus.signing import (
-    NODES,
     UNSIGNED,
     SenderKeys,
     Unproven,
-    keys_of,
-    node_keys,
     operator_keys,
     read_keys,
     write_keys,
@@ -80,21 +69,6 @@ def test_security_c2_a_record_of_one_stream_proves_nothing_on_another() -> None:
         keys.sender_of(DATASET.name, keys.sign(JOB.name, RECORD), 0)
 
 
-def test_security_c2_a_principal_has_keys_of_its_own_name_and_streams_alone() -> None:
-    node = keys_of(SECRET, "node.gpu-07")
-    assert node.own.keys() == {ACCOUNT.name, POOL.name, NODES, TELEMETRY.name}
-    assert not node.checked
-    assert not node.secret
-    scheduler = keys_of(SECRET, "scheduler")
-    assert scheduler.checked.keys() == {JOB.name, POOL.name, NODES}
-    assert keys_of(SECRET, "gateway").checked.keys() == {TELEMETRY.name}
-    for stream in STREAMS.values():
-        assert stream.name in keys_of(SECRET, stream.owner).checked
-    every = [keys_of(SECRET, name).own for name in ("gateway", "scheduler", "node.a", "node.b")]
-    values = [value for own in every for value in own.values()]
-    assert len(set(values)) == len(values)
-
-
 def test_security_c2_a_second_key_of_a_node_is_another_one() -> None:
     first, second = keys_of(SECRET, "node.a"), keys_of(SECRET, "node.a#2")
     assert first.own.keys() == second.own.keys()
@@ -103,40 +77,10 @@ def test_security_c2_a_second_key_of_a_node_is_another_one() -> None:
     assert (node_of(first.sender), key_number_of(first.sender)) == ("a", 1)
 
 
-def test_the_scheduler_makes_the_keys_of_nodes_and_of_nobody_else() -> None:
-    scheduler = keys_of(SECRET, "scheduler")
-    assert node_keys(scheduler, "node.a#2") == keys_of(SECRET, "node.a#2")
-    assert scheduler.nodes.keys() == keys_of(SECRET, "node.a").own.keys()
-    others = (name for name in SERVICES if name != "scheduler")
-    assert not any(keys_of(SECRET, name).nodes for name in others)
-    forged = SenderKeys("gateway", node_keys(scheduler, "gateway").own)
-    with pytest.raises(Unproven):
-        OWNER.sender_of(ACCOUNT.name, forged.sign(ACCOUNT.name, RECORD), 0)
-
-
 def test_keys_of_nodes_that_an_earlier_version_printed_are_good() -> None:
     former = hmac.digest(OWNER.checked[ACCOUNT.name], b"node.a", "sha256")
     record = SenderKeys("node.a", {ACCOUNT.name: former}).sign(ACCOUNT.name, RECORD)
     assert OWNER.sender_of(ACCOUNT.name, record, 0) == "node.a"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "stranger",
-        "operator",
-        "node.",
-        "node.a#1",
-        "node.a#02",
-        "gateway#2",
-        'node.a","x":"',
-        "node.a b",
-        "",
-    ],
-)
-def test_a_name_that_no_sender_has_gets_no_keys(name: str) -> None:
-    with pytest.raises(ValueError, match="is no sender"):
-        keys_of(SECRET, name)
 
 
 def test_records_of_before_the_keys_are_taken_as_they_are() -> None:

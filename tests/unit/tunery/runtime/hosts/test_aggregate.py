@@ -1,5 +1,4 @@
 import asyncio
-import time
 from collections.abc import Awaitable
 from typing import Any
 from uuid import uuid4
@@ -18,6 +17,7 @@ from schemas import errors
 from schemas.envelope import Claim, Entry, Idempotency, Reason, Rejected, Repeated, Source, Tick
 from simulator.event_core.streams import CountSeats
 from tests.unit.tunery.runtime.journal.memory_fixture import WAIT_S, World, envelope, running, until
+from tests.virtual_time import on_virtual_time
 from tunery.runtime.bus.abstract import Appended
 from tunery.runtime.bus.memory import MemoryLog, MemoryWriter
 from tunery.runtime.bus.partitioner import partition_of
@@ -41,6 +41,7 @@ async def take(world: World, seats: int = 1, **rest: Any) -> str:
     return await world.sender.send(SEATS, KEY, KEY, HoldSeats(seats=seats), **rest)
 
 
+@on_virtual_time
 async def test_each_command_gives_one_entry_in_order(world: World) -> None:
     async with running(world.host()):
         ids = [await take(world, 2), await take(world, 2), await take(world, 2)]
@@ -58,6 +59,7 @@ async def test_each_command_gives_one_entry_in_order(world: World) -> None:
     assert [entry.at for entry in entries] == sorted(entry.at for entry in entries)
 
 
+@on_virtual_time
 async def test_a_second_owner_goes_on_where_the_first_stopped(world: World) -> None:
     async with running(world.host("a")):
         await take(world, 4)
@@ -68,6 +70,7 @@ async def test_a_second_owner_goes_on_where_the_first_stopped(world: World) -> N
     assert isinstance(events[1], Rejected)
 
 
+@on_virtual_time
 async def test_a_paused_owner_stands_down_after_a_later_claim(world: World) -> None:
     async with running(world.host()):
         await take(world)
@@ -81,6 +84,7 @@ async def test_a_paused_owner_stands_down_after_a_later_claim(world: World) -> N
     assert causes == [(0, 0), (0, 1), (4, 1)]
 
 
+@on_virtual_time
 async def test_malformed_commands_are_journaled_as_rejected(world: World) -> None:
     async with running(world.host()):
         put(world, b"\x00 not json")
@@ -93,6 +97,7 @@ async def test_malformed_commands_are_journaled_as_rejected(world: World) -> Non
     assert isinstance(events[4], SeatsHeld)
 
 
+@on_virtual_time
 async def test_a_tenant_cannot_write_under_anothers_key(world: World) -> None:
     async with running(world.host()):
         await world.sender.send(SEATS, KEY, "tenant-b", HoldSeats(seats=1))
@@ -100,6 +105,7 @@ async def test_a_tenant_cannot_write_under_anothers_key(world: World) -> None:
     assert event.reason == Reason(code="tenant_not_key")
 
 
+@on_virtual_time
 async def test_a_saga_command_that_cannot_be_read_stops_its_partition_only(world: World) -> None:
     host = world.host()
     async with running(host):
@@ -113,6 +119,7 @@ async def test_a_saga_command_that_cannot_be_read_stops_its_partition_only(world
     assert world.entries(KEY) == []
 
 
+@on_virtual_time
 async def test_a_header_key_is_recognised_and_another_body_is_a_conflict(world: World) -> None:
     async with running(world.host()):
         first = await take(world, idempotency=Idempotency(key="k", body="x"))
@@ -124,6 +131,7 @@ async def test_a_header_key_is_recognised_and_another_body_is_a_conflict(world: 
     assert events[2].code == errors.IDEMPOTENCY_CONFLICT
 
 
+@on_virtual_time
 async def test_reactions_are_decided_once_and_only_upwards(world: World) -> None:
     async with running(world.host()):
         for offset in (5, 5, 4, 6):
@@ -133,6 +141,7 @@ async def test_reactions_are_decided_once_and_only_upwards(world: World) -> None
     assert [type(event) for event in events] == [SeatsHeld, Repeated, Repeated, SeatsHeld]
 
 
+@on_virtual_time
 async def test_entry_times_never_decrease(world: World) -> None:
     class Jumping:
         now = 1_700_000_000_000
@@ -163,12 +172,13 @@ class Fast:
         return 1_700_000_000_000 + self.monotonic_ms()
 
     def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 10_000
+        return int(100_000 * asyncio.get_running_loop().time())
 
     async def sleep(self, ms: int) -> None:
         await asyncio.sleep(ms / 1_000)
 
 
+@on_virtual_time
 async def test_a_tick_is_sent_when_a_deadline_is_due(world: World) -> None:
     world.log.clock = world.clock = Fast()
     async with running(world.host()):
@@ -195,6 +205,7 @@ class SlowWriter(MemoryWriter):
         return acknowledged
 
 
+@on_virtual_time
 async def test_sched_b12_a_tick_is_sent_while_commands_never_stop_coming() -> None:
     """Finding B12: ticks waited for a moment without a command in the queue or in flight."""
     world = await World(log=SlowLog(session_timeout_ms=50)).create()
@@ -207,7 +218,7 @@ async def test_sched_b12_a_tick_is_sent_while_commands_never_stop_coming() -> No
         while not any(encode_tick() in record.value for record in topic.records):
             for _ in range(96 - topic.end + journal.end):
                 await take(world)
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
         assert topic.end - journal.end > 0, "commands still wait"
 
 
@@ -215,6 +226,7 @@ def encode_tick() -> bytes:
     return b'"type":"Tick.v1"'
 
 
+@on_virtual_time
 async def test_a_commands_topic_made_anew_stops_the_partition(world: World) -> None:
     async with running(world.host("a")):
         await take(world)
@@ -230,6 +242,7 @@ async def test_a_commands_topic_made_anew_stops_the_partition(world: World) -> N
     assert "last decided command" in str(host.stopped[PARTITION])
 
 
+@on_virtual_time
 async def test_an_operators_claim_with_a_new_base_goes_on_after_that(world: World) -> None:
     async with running(world.host("a")):
         await take(world)
@@ -245,6 +258,7 @@ async def test_an_operators_claim_with_a_new_base_goes_on_after_that(world: Worl
     assert incarnation == 3
 
 
+@on_virtual_time
 async def test_a_journal_that_was_changed_is_named(world: World) -> None:
     async with running(world.host("a")):
         await take(world)
@@ -259,6 +273,7 @@ async def test_a_journal_that_was_changed_is_named(world: World) -> None:
     assert "hash chain" in str(host.stopped[PARTITION])
 
 
+@on_virtual_time
 async def test_decided_commands_are_trimmed_but_for_the_last(world: World) -> None:
     host = world.host("a")
     async with running(host):
@@ -274,6 +289,7 @@ async def test_decided_commands_are_trimmed_but_for_the_last(world: World) -> No
         await world.decided(KEY, 4)
 
 
+@on_virtual_time
 async def test_a_stray_tick_changes_nothing(world: World) -> None:
     async with running(world.host()):
         put(world, envelope(KEY, Tick(), str(uuid4())))

@@ -67,6 +67,7 @@ def test_after_a_sleep_of_the_machine_its_wall_clock_confirms_the_brokers() -> N
     clock = TwoClocks()
     time = BrokerTime(clock, T0, T0)
     clock.wall += 3 * HOUR
+    assert time.now() == T0 + 3 * HOUR  # so that what has become due meanwhile has its tick
     assert time.believe(T0 + 3 * HOUR) == T0 + 3 * HOUR
     assert time.now() == T0 + 3 * HOUR
 
@@ -75,3 +76,14 @@ def test_a_clock_that_steps_back_is_believed() -> None:
     clock = TwoClocks()
     time = BrokerTime(clock, T0, T0)
     assert time.believe(T0 - HOUR) == T0 - HOUR
+
+
+def test_review2_e3_a_wall_clock_that_was_set_leads_astray_until_the_next_record() -> None:
+    clock = TwoClocks()
+    time = BrokerTime(clock, T0, T0)
+    clock.wall += HOUR
+    clock.run(1_000)
+    assert time.now() == T0 + HOUR + 1_000
+    time.believe(T0 + 1_000)
+    clock.run(1_000)
+    assert time.now() == T0 + 2_000

@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from examples.first_stream import HoldSeats, ReleaseSeats
 from schemas import errors
 from schemas.envelope import Idempotency
-from schemas.topics import PARTITIONS
+from schemas.streams import PARTITIONS
 from tests.unit.tunery.runtime.hosts.toy_service import toy, until
 from tunery.runtime.hosts.decisions import DecisionMeter
 

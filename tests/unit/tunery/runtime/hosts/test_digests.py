@@ -6,13 +6,14 @@ import pytest
 
 from examples.first_stream import SEATS, SEATS_AGGREGATE, HoldSeats, Seats
 from tests.unit.tunery.runtime.hosts.toy_service import running, toy_runtime, until
+from tests.virtual_time import on_virtual_time
+from tunery.platform.memory_servers import memory_servers
+from tunery.platform.ports import Runtime
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts import digests
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.digests import Digests
 from tunery.runtime.journal.codec import state_hash
-from tunery.runtime.memory_servers import memory_servers
-from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import StoreUnavailable
 from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.tasks import stop_tasks
@@ -52,6 +53,7 @@ async def serving(store: CountingStore) -> AsyncIterator[tuple[Runtime, Aggregat
 
 
 @pytest.mark.parametrize("outages", [0, 3])
+@on_virtual_time
 async def test_a_quiet_partition_gets_the_hash_of_its_state(outages: int) -> None:
     store = CountingStore(outages)
     async with serving(store) as (runtime, owner):
@@ -66,6 +68,7 @@ async def test_a_quiet_partition_gets_the_hash_of_its_state(outages: int) -> Non
         await until(written)
 
 
+@on_virtual_time
 async def test_a_digest_is_written_once_while_nothing_moves() -> None:
     store = CountingStore()
     async with serving(store) as (_, owner):
@@ -79,6 +82,7 @@ async def test_a_digest_is_written_once_while_nothing_moves() -> None:
     assert store.writes == writes == len(store.digests)
 
 
+@on_virtual_time
 async def test_a_host_that_looks_at_quiet_owners_reports_that_it_waits() -> None:
     watch, runtime = HostWatch("digests"), toy_runtime(await memory_servers(), CountingStore())
     task = asyncio.create_task(Digests(runtime, ()).run(), context=watch.context())

@@ -5,6 +5,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from tests.unit.tunery.runtime.hosts.scripted_host import ScriptedHost
+from tests.virtual_time import on_virtual_time
 from tunery.runtime.backoff import Backoff
 from tunery.runtime.health import FailureReason, Health
 from tunery.runtime.hosts import keeping
@@ -30,10 +31,11 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "BACKOFF", Backoff(1, 3_000))
 
 
+@on_virtual_time
 async def test_a_host_that_fails_runs_again(caplog: pytest.LogCaptureFixture) -> None:
     host = ScriptedHost("counted", ConnectionError("away"), KeyError("bug"))
     task = asyncio.create_task(keep(host))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         await host.ready()
     labels = {"host": "counted"}
     assert REGISTRY.get_sample_value("tunery_host_restarts_total", labels) == 2
@@ -44,9 +46,10 @@ async def test_a_host_that_fails_runs_again(caplog: pytest.LogCaptureFixture) ->
     assert [record.getMessage() for record in caplog.records] == ["host.failed", "host.failed"]
 
 
+@on_virtual_time
 async def test_a_host_that_diverged_is_not_restarted(caplog: pytest.LogCaptureFixture) -> None:
     host = ScriptedHost("one", Divergence("job", 3, 7, "the hash chain is broken"))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         await keep(host)
     (record,) = caplog.records
     assert (record.levelno, record.getMessage()) == (logging.CRITICAL, "host.stopped_for_good")
@@ -54,11 +57,12 @@ async def test_a_host_that_diverged_is_not_restarted(caplog: pytest.LogCaptureFi
 
 
 async def until_healthy(health: Health) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while health.failing:  # noqa: ASYNC110  # it is a plain record
             await asyncio.sleep(0.005)
 
 
+@on_virtual_time
 async def test_stray_cancellation_restarts_the_host_in_a_fresh_task(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +80,7 @@ async def test_stray_cancellation_restarts_the_host_in_a_fresh_task(
 
     host, health = Cancelled("one", asyncio.CancelledError("a leak")), NotedHealth()
     task = asyncio.create_task(keep(host, health))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         await host.ready()
     assert health.failures == [("one", "cancelled")]
     await until_healthy(health)
@@ -87,6 +91,7 @@ async def test_stray_cancellation_restarts_the_host_in_a_fresh_task(
     assert [record.getMessage() for record in caplog.records] == ["task.stray_cancellation"]
 
 
+@on_virtual_time
 async def test_failed_host_is_unhealthy_until_it_has_run_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -100,6 +105,7 @@ async def test_failed_host_is_unhealthy_until_it_has_run_for_a_while(
     await asyncio.wait((task,))
 
 
+@on_virtual_time
 async def test_hung_host_is_reported_and_restarted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +125,7 @@ async def test_hung_host_is_reported_and_restarted(
 
     host, health = Hangs("one"), NotedHealth()
     task = asyncio.create_task(keep(host, health))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         await host.ready()
     assert host.runs == 2
     assert health.failures == [("one", "hung")]

@@ -6,9 +6,10 @@ import pytest
 import pytest_asyncio
 
 from examples.first_stream import SEATS
-from schemas.topics import PARTITIONS
+from schemas.streams import PARTITIONS
 from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, running, until
 from tests.unit.tunery.runtime.strays import cancel_by_mistake, tasks_called
+from tests.virtual_time import on_virtual_time
 from tunery.runtime import tasks
 from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.hosts.keeping import HostUnstoppable
@@ -72,6 +73,7 @@ async def world() -> World:
     return await World().create()
 
 
+@on_virtual_time
 async def test_the_only_member_works_on_every_partition(world: World) -> None:
     member = Member(world)
     async with running(member):
@@ -80,6 +82,7 @@ async def test_the_only_member_works_on_every_partition(world: World) -> None:
     assert member.running == set()
 
 
+@on_virtual_time
 async def test_partitions_move_to_a_second_member_and_back_and_others_are_not_disturbed(
     world: World,
 ) -> None:
@@ -96,6 +99,7 @@ async def test_partitions_move_to_a_second_member_and_back_and_others_are_not_di
     assert all(first.begun.count(partition) == 1 for partition in kept)
 
 
+@on_virtual_time
 async def test_a_partition_that_stops_is_noted_and_the_others_go_on(world: World) -> None:
     member = Member(world)
     member.broken = {2}
@@ -104,6 +108,7 @@ async def test_a_partition_that_stops_is_noted_and_the_others_go_on(world: World
         assert isinstance(member.partitions.stopped[2], Poison)
 
 
+@on_virtual_time
 async def test_an_outage_of_the_log_is_waited_out(world: World) -> None:
     member = Member(world)
     member.outages = 2
@@ -113,6 +118,7 @@ async def test_an_outage_of_the_log_is_waited_out(world: World) -> None:
 
 
 @pytest.mark.parametrize("partition", sorted(EVERY))
+@on_virtual_time
 async def test_partition_whose_task_was_cancelled_by_mistake_is_served_again(
     world: World, partition: int
 ) -> None:
@@ -126,6 +132,7 @@ async def test_partition_whose_task_was_cancelled_by_mistake_is_served_again(
     assert member.dropped == sorted(EVERY)
 
 
+@on_virtual_time
 async def test_group_is_joined_again_when_following_it_was_cancelled_by_mistake(
     world: World,
 ) -> None:
@@ -141,15 +148,17 @@ async def test_group_is_joined_again_when_following_it_was_cancelled_by_mistake(
     assert first.begun[: len(EVERY)] == sorted(EVERY), "those that stayed were not disturbed"
 
 
+@on_virtual_time
 async def test_work_that_fails_ends_the_run_of_the_host(world: World) -> None:
     member = Member(world)
     member.failures = [LookupError("a defect")]
     with pytest.raises(LookupError):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             await member.run()
     assert member.running == set()
 
 
+@on_virtual_time
 async def test_work_that_does_not_end_is_named_and_ends_the_process(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +180,7 @@ async def test_work_that_does_not_end_is_named_and_ends_the_process(
             await super()._work(partition)
 
     with pytest.raises(HostUnstoppable, match="member 1"):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             await Deaf(world).run()
     let_go.set()
     await asyncio.sleep(0.01)

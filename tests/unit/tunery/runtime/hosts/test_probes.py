@@ -6,14 +6,14 @@ import httpx
 import pytest
 
 from schemas.units import Ms
+from tunery.platform.process import open_probes
+from tunery.platform.settings import SettingsError
 from tunery.runtime.health import Health
 from tunery.runtime.hosts.probes import LOOPBACK, Probes
-from tunery.runtime.hosts.process import open_probes
 from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import Poison
-from tunery.runtime.settings import SettingsError
 
-WAIT_MS: Ms = 5_000
+WAIT_MS: Ms = 60_000
 
 
 @pytest.fixture

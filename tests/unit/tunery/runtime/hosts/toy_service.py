@@ -9,19 +9,19 @@ from typing import Any
 from examples.first_stream import SEATS, SEATS_AGGREGATE, ReleaseSeats, SeatsHeld, SeatsReleased
 from schemas.envelope import Header
 from simulator.event_core.streams import STREAMS
+from tunery.platform.memory_servers import MemoryServers, memory_servers
+from tunery.platform.ports import Runtime
 from tunery.runtime.backoff import Backoff
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.projector import Projection
-from tunery.runtime.memory_servers import MemoryServers, memory_servers
-from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import CommandResult, Store
 from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.verbs import Change, Delete, Done, Effect, Send, Todo, Upsert
 
-WAIT_S = 30
+WAIT_S = 180
 
 
 def project(header: Header, event: Any) -> tuple[Change, ...]:
@@ -58,7 +58,7 @@ def give_back(before: Callable[[SeatsHeld, str], None], tries_max: int = 5) -> E
         before(body, tenant)
         return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
 
-    def exhausted(body: SeatsHeld, tenant: str, failure: str) -> Send | None:
+    def exhausted(body: SeatsHeld, tenant: str, failure: str) -> Send:
         return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
 
     return Effect(

@@ -10,7 +10,8 @@ import msgspec
 
 from examples.first_stream import SEATS, SEATS_AGGREGATE
 from schemas.envelope import Entry, Envelope
-from schemas.topics import PARTITIONS, SNAPSHOTS
+from schemas.streams import PARTITIONS
+from schemas.topics import SNAPSHOTS
 from simulator.event_core.streams import STREAMS
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
@@ -22,7 +23,7 @@ from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
 from tunery.runtime.journal.ports import HostLimits
 
-WAIT_S = 30
+WAIT_S = 180
 #: bytes that a foreign client may have written instead of a record
 GARBAGE = (b"", b"not json", b'{"id":"\xff"}', b'{"x":' + b"[" * 9_000 + b"]" * 9_000 + b"}")
 QUICK = HostLimits(idle_wait_ms=20, tick_every_ms=50, retry_ms=10, back_off_ms_max=40)

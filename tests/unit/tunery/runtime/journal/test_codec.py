@@ -7,7 +7,7 @@ import pytest
 from immutables import Map
 
 from schemas.envelope import Context, Message, Rejected, Repeated
-from schemas.topics import PARTITIONS, Stream
+from schemas.streams import PARTITIONS, Stream
 from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, running, until
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from examples.first_stream import SEATS, SEATS_AGGREGATE, HoldSeats, Seats, SeatsHeld
 from schemas import errors
-from schemas.envelope import Envelope, Rejected
-from schemas.topics import MESSAGE_BYTES_MAX
+from schemas.envelope import Envelope, Rejected, Repeated
+from schemas.streams import MESSAGE_BYTES_MAX
 from simulator.event_core.streams import CountSeats
 from tests.unit.tunery.runtime.journal.memory_fixture import World, envelope, running
 from tunery.runtime.bus.abstract import Record, TooLarge
@@ -23,6 +23,7 @@ from tunery.runtime.journal.codec import codec_of
 from tunery.runtime.journal.decision import decide_record, read_command
 from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.reader import START, read_record
+from tunery.runtime.journal.refusals import refusal_of
 
 KEY: Final = "tenant-a"
 PARTITION: Final = partition_of(KEY.encode())
@@ -196,10 +197,32 @@ def test_no_command_stops_an_owner_and_its_entries_can_be_decoded(values: list[b
     ],
     ids=["a future version", "too large"],
 )
-def test_an_undecodable_command_of_a_saga_stops_the_partition(
+def test_review2_e7_an_undecodable_command_of_a_saga_stops_the_partition_until_it_is_refused(
     spoilt: Callable[[dict[str, Any]], bytes],
 ) -> None:
     value = spoilt({"source": ["tally", 0, 0, 5, 0]})
     record = Record(PARTITION, 3, 7, KEY.encode(), value)
     with pytest.raises(Poison, match=rf"commands\)/{PARTITION} at offset 3"):
         decide_record(SEATS_AGGREGATE, Fold(Seats()), record, 0)
+    cause = Fold(Seats()).position.acceptance.cause + 1
+    order = refusal_of(record, cause, "ada@ops", "sent by a version that is gone")
+    decided = decide_record(SEATS_AGGREGATE, Fold(Seats()), record, 0, refusal=order)
+    (rejected,) = decided.events
+    assert isinstance(rejected, Rejected)
+    assert (rejected.code, rejected.reason.params) == (
+        errors.OPERATOR_REFUSED,
+        {"operator": "ada@ops", "why": "sent by a version that is gone"},
+    )
+    again = record._replace(offset=4, value=plain(source=["tally", 0, 0, 5, 0]))
+    repeated = decide_record(SEATS_AGGREGATE, decided.fold, again, 1)
+    assert isinstance(repeated.events[0], Repeated), "the reaction counts as decided"
+
+
+def test_review2_e7_an_order_refuses_no_other_command() -> None:
+    record = Record(PARTITION, 3, 7, KEY.encode(), plain())
+    for order in (
+        refusal_of(record, 7, "ada@ops", "another number"),
+        refusal_of(record._replace(value=plain()), 0, "ada@ops", "other bytes"),
+    ):
+        decided = decide_record(SEATS_AGGREGATE, Fold(Seats()), record, 0, refusal=order)
+        assert isinstance(decided.events[0], SeatsHeld)

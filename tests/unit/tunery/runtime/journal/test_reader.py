@@ -4,7 +4,7 @@ import pytest
 import pytest_asyncio
 
 from examples.first_stream import SEATS, HoldSeats, SeatsHeld
-from schemas.topics import PARTITIONS
+from schemas.streams import PARTITIONS
 from tests.unit.tunery.runtime.journal.memory_fixture import World, running
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of

@@ -14,9 +14,10 @@ from schemas.envelope import Context, Envelope, Message, Rejected, Source, Tick
 from schemas.keys import KeyTerms
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
+from tunery.platform.bus.sender_keys import keys_of
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.bus.signing import SenderKeys, keys_of
+from tunery.runtime.bus.signing import SenderKeys
 from tunery.runtime.journal.acceptance import Poison
 from tunery.runtime.journal.decision import Decided, decide_record
 from tunery.runtime.journal.fold import Fold

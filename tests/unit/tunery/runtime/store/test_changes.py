@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.envelope import Message
-from tunery.runtime.store import rows
+from tunery.platform.store import rows
 from tunery.runtime.store.changes import fold
 from tunery.runtime.verbs import Change, Delete, Done, Todo, Upsert
 

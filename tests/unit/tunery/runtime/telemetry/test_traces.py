@@ -9,7 +9,6 @@ from tests.otlp import SpanReceiver, receiving_spans
 from tunery.runtime.telemetry.traces import (
     DISABLED,
     ENDPOINTS,
-    LAST_MS_MAX,
     note_span,
     start_traces,
     stop_traces,
@@ -144,4 +143,4 @@ def test_a_process_ends_in_time_though_its_endpoint_is_away(
         pass
     begun = time.monotonic()
     stop_traces()
-    assert time.monotonic() - begun < 10 * LAST_MS_MAX / 1_000
+    assert time.monotonic() - begun < 60  # it would go on for minutes

@@ -1,7 +1,7 @@
 import pytest
 
 from examples.first_stream import SEATS, SEATS_AGGREGATE, HoldSeats
-from schemas.topics import PARTITIONS
+from schemas.streams import PARTITIONS
 from tests.unit.tunery.runtime.journal.memory_fixture import World, running
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Divergence

@@ -4,9 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import errors
-from schemas.admission import (
-    SetSuspension,
-)
+from schemas.admission import SetSuspension
 from schemas.envelope import Rejected
 from schemas.job import (
     CancelJob,
@@ -21,7 +19,7 @@ from schemas.job import (
 )
 from schemas.submission import Budget, KeyCap
 from schemas.units import hour_of
-from services.gateway.web.wording import refusal_words
+from services.gateway.wording import refusal_words
 from simulator.control_plane.samples import limits, submit, tokens
 from tests.unit.services.scheduler.fold import Decider, of
 from tests.unit.services.scheduler.lives import JOB_ID, LIVES, TENANT, new_tenant

@@ -6,27 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.anomaly import Anomaly, AnomalyRecorded, RecordAnomaly
-from schemas.job import (
-    AttemptEnded,
-    AttemptStarted,
-    PhaseSet,
-    RecordDraining,
-    RecordUsage,
-)
+from schemas.job import AttemptEnded, AttemptStarted, PhaseSet, RecordDraining, RecordUsage
 from schemas.reasons import waiting
 from schemas.units import HOUR_MS
 from services.scheduler.domain.job.attempts import ANOMALIES_MAX
 from simulator.control_plane.samples import MINUTE, SCORED, T0, TRAINED
 from tests.unit.services.scheduler.domain.job.test_decide import placement_of
 from tests.unit.services.scheduler.fold import Decider, names, of
-from tests.unit.services.scheduler.lives import (
-    JOB_ID,
-    closed,
-    granted,
-    job_of,
-    lived,
-    started,
-)
+from tests.unit.services.scheduler.lives import JOB_ID, closed, granted, job_of, lived, started
 
 
 def draining(attempt: int = 1) -> RecordDraining:

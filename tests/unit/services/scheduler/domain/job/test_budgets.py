@@ -20,17 +20,10 @@ from schemas.admission import (
 )
 from schemas.answers import AnswerCost
 from schemas.envelope import Rejected
-from schemas.job import (
-    CancelJob,
-    HoldTaken,
-    JobEnded,
-    RecordFile,
-    RecordUsage,
-    SubmitJob,
-)
+from schemas.job import CancelJob, HoldTaken, JobEnded, RecordFile, RecordUsage, SubmitJob
 from schemas.submission import KeyCap
 from schemas.units import DAY_MS, HOUR_MS, hour_of, month_of
-from services.gateway.web.wording import refusal_words
+from services.gateway.wording import refusal_words
 from services.scheduler.domain.job import budgets
 from simulator.control_plane.samples import T0, limits, submit, tokens
 from tests.unit.services.scheduler.fold import Decider, names, of

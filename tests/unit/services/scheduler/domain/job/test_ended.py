@@ -1,17 +1,24 @@
 """Jobs that ended: kept for days, then forgotten, whatever clocks do."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schemas.units import HOUR_MS, Ms
+from schemas.admission import TENANT_BUDGET
+from schemas.job import CancelJob, RecordUsage
+from schemas.submission import UsageSource
+from schemas.units import HOUR_MS, Ms, hour_of
 from services.scheduler.domain.job.ended import (
     GENERATION_MS,
     correct_charge,
     ended_job,
     remember_end,
 )
+from services.scheduler.domain.job.quota import month_standing
 from services.scheduler.domain.job.state import EndedJob, TenantJobs
+from simulator.control_plane.samples import limits, submit
+from tests.unit.services.scheduler.lives import TENANT, new_tenant
 
 T0 = 1_700_000_000_000
 
@@ -57,3 +64,27 @@ def test_a_charge_is_corrected_in_either_generation_and_lives_no_longer_for_it()
     at = T0 + 2 * GENERATION_MS
     tenant = remember_end(tenant, "ftjob-2", EndedJob(outcome="failed", ended_at=at), at)
     assert ended_job(tenant, "ftjob-0") is None
+
+
+@pytest.mark.parametrize("days", [1, 7, 40])
+@pytest.mark.parametrize("gpu_ms", [HOUR_MS, HOUR_MS // 3])
+def test_review2_6_11_a_credit_lowers_money_and_hours_however_late_it_is(
+    days: int, gpu_ms: int
+) -> None:
+    """Six days after the end of its job it lowered hours alone."""
+    decider = new_tenant().accept(limits(), submit("ftjob-1"))
+    used_at, currency = decider.at, "EUR"
+    use = RecordUsage(job_id="ftjob-1", attempt=1, hour_utc=hour_of(used_at), gpu_ms=2 * HOUR_MS)
+    decider.accept(use, CancelJob(job_id="ftjob-1"))
+    before = month_standing(decider.state[TENANT], TENANT_BUDGET, currency, used_at)
+    assert before.used_micro > 0
+    for number in range(2, days + 2):
+        decider.at += 24 * HOUR_MS
+        decider.accept(submit(f"ftjob-{number}"), CancelJob(job_id=f"ftjob-{number}"))
+    source = UsageSource(price_version="2026-11", lane="standard")
+    decider.accept(replace(use, gpu_ms=-gpu_ms, source=source))
+    after = month_standing(decider.state[TENANT], TENANT_BUDGET, currency, used_at)
+    assert before.used_gpu_ms - after.used_gpu_ms == gpu_ms
+    exact = before.used_micro * gpu_ms / (2 * HOUR_MS)
+    assert abs(before.used_micro - after.used_micro - exact) <= 1  # rounded by itself
+    assert decider.refolded() == decider.state

@@ -6,14 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import errors
-from schemas.job import (
-    AttemptEnded,
-    JobEnded,
-    PauseJob,
-    RecordCheckpoint,
-    RecordUsage,
-    ResumeJob,
-)
+from schemas.job import AttemptEnded, JobEnded, PauseJob, RecordCheckpoint, RecordUsage, ResumeJob
 from schemas.reasons import ending, failing
 from services.scheduler.domain.job.policy import (
     BAD_NODE_RETRIES_MAX,
@@ -21,19 +14,8 @@ from services.scheduler.domain.job.policy import (
     FRUITLESS_MAX,
     PLATFORM_RETRIES_MAX,
 )
-from simulator.control_plane.samples import (
-    HYPER,
-    MINUTE,
-    checkpoint,
-    limits,
-    submit,
-)
-from tests.unit.services.scheduler.domain.job.test_decide import (
-    HOUR,
-    hold,
-    hyper_of,
-    placement_of,
-)
+from simulator.control_plane.samples import HYPER, MINUTE, checkpoint, limits, submit
+from tests.unit.services.scheduler.domain.job.test_decide import HOUR, hold, hyper_of, placement_of
 from tests.unit.services.scheduler.fold import of
 from tests.unit.services.scheduler.lives import (
     JOB_ID,
@@ -153,6 +135,7 @@ def test_out_of_memory_at_batch_one_fails() -> None:
         ("divergence", errors.DIVERGED),
         ("bad_data", errors.BAD_DATA),
         ("user", errors.USER_ERROR),
+        ("nothing_learnt", errors.NOTHING_LEARNT),
     ],
 )
 def test_causes_that_a_retry_cannot_change_fail_at_once(cause: Any, code: str) -> None:

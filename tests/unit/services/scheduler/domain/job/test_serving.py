@@ -10,27 +10,25 @@ from schemas import errors
 from schemas.account import Lane
 from schemas.admission import TENANT_BUDGET, BudgetCounted, BudgetTerms, SetBudget, SetSuspension
 from schemas.billing import Rate
-from schemas.envelope import Rejected
-from schemas.job import RecordClosed, RecordDraining, RecordStarted, RecordUsage
+from schemas.envelope import Rejected, Tick
+from schemas.job import RecordClosed, RecordDraining, RecordStarted, RecordUsage, SetLimits
 from schemas.pool import AttemptEnd, EndAuthor
 from schemas.reasons import ending
 from schemas.serving import (
     RemoveServingPool,
     ReplicaTerms,
     ServingPoolRemoved,
-    ServingPoolSet,
     ServingPoolStalled,
     ServingPoolTerms,
     ServingTermBegun,
-    ServingTermDraining,
     ServingTermEnded,
     ServingTermUnwanted,
     SetServingPool,
 )
+from schemas.streams import MESSAGE_BYTES_MAX
 from schemas.submission import KeyCap, Price, UsageSource
-from schemas.topics import MESSAGE_BYTES_MAX
 from schemas.training import AttemptOutcome, AttemptStart, FailureCause, ServeWork
-from schemas.units import HOUR_MS, hour_of
+from schemas.units import DAY_MS, HOUR_MS, hour_of
 from services.scheduler.domain.job.quota import month_standing
 from services.scheduler.domain.job.serving import (
     FAILURES_MAX,
@@ -41,6 +39,7 @@ from services.scheduler.domain.job.serving import (
 from simulator.control_plane.samples import BASE, MINUTE, POOL, T0, limits
 from tests.unit.services.scheduler.fold import Decider, names, of
 from tests.unit.services.scheduler.lives import TENANT, new_tenant
+from tunery.billing.periods import period_of
 
 TERM_MS = HOUR_MS
 PRICE = Price(version="2026-11", currency="EUR", gpu_hour_micro=2_000_000, lane="standard")
@@ -247,17 +246,83 @@ def test_replicas_of_a_pool_stay_what_they_are_and_pools_are_limited() -> None:
     assert refusal(decider.when(wanted(0, "sp_more")))[1] == "serving_pools_at_most"
 
 
-def test_terms_keep_their_lane_and_price_until_the_pool_is_set_again() -> None:
+def plan(price: Price) -> SetLimits:
+    """Limits with the prices of their lane, as they come from billing."""
+    command = limits(lane=price.lane or "standard", price_version=price.version)
+    return replace(command, terms=replace(command.terms, price=price))
+
+
+FREE = replace(PRICE, version="2027-01", lane="free", gpu_hour_micro=3_000_000)
+DOLLARS = replace(PRICE, version="2027-02", lane="premium", currency="USD")
+
+
+@pytest.mark.parametrize("price", [FREE, DOLLARS])
+def test_review2_m2_each_term_begins_by_the_plan_of_its_moment(price: Price) -> None:
+    decider = new_tenant().accept(plan(PRICE), wanted(2), plan(price))
+    events = decider.when(RecordDraining(job_id="sp_1-1", attempt=1))
+    term = of(events, ServingTermBegun)
+    assert (term.placement.lane, term.placement.price_version) == (price.lane, price.version)
+    assert term.price == price
+    assert term.price_max_micro == 2 * price.gpu_hour_micro
+    # also without a command at that moment: the plan was to come
+    decider.accept(replace(plan(PRICE), effective_at=decider.at + DAY_MS))
+    decider.at += DAY_MS
+    later = of(decider.when(closed("sp_1-2", "lost")), ServingTermBegun)
+    assert (later.price, later.placement.lane) == (PRICE, "standard")
+    assert decider.refolded() == decider.state
+
+
+def test_review2_m2_without_the_plans_prices_the_pool_stalls_until_it_is_set_again() -> None:
     premium: Lane = "premium"
     decider = new_tenant().accept(limits(), wanted(1), limits(lane=premium))
     events = decider.when(RecordDraining(job_id="sp_1-1", attempt=1))
-    assert of(events, ServingTermBegun).placement.lane == "standard"
+    assert of(events, ServingPoolStalled).reason.code == "prices_changed"
     dearer = replace(PRICE, lane=premium, gpu_hour_micro=5_000_000)
-    assert of(decider.when(wanted(1, price=dearer)), ServingPoolSet).lane == premium
-    events = decider.when(RecordDraining(job_id="sp_1-2", attempt=1))
+    events = decider.when(wanted(1, price=dearer))
     term = of(events, ServingTermBegun)
     assert (term.placement.lane, term.price.gpu_hour_micro) == (premium, 5_000_000)
-    assert of(events, ServingTermDraining).term_id == "sp_1-2"
+
+
+def test_review2_m2_a_dearer_plan_is_held_against_caps_and_budgets() -> None:
+    cap = KeyCap(key_id="key_1", spend_cap_micro=9_000_000, currency="EUR")
+    decider = new_tenant().accept(plan(PRICE), wanted(1, cap=cap), plan(FREE))
+    events = decider.when(RecordDraining(job_id="sp_1-1", attempt=1))
+    assert of(events, ServingPoolStalled).code == errors.SPEND_CAP
+    assert begun(decider.when(closed("sp_1-1", "preempted", ended_by="tenant"))) == ["sp_1-2"]
+    dollars = decider.accept(plan(DOLLARS)).when(RecordDraining(job_id="sp_1-2", attempt=1))
+    assert of(dollars, ServingPoolStalled).reason.code == "key_cap_currency"
+
+
+@pytest.mark.parametrize("hard", [5 * HOUR_MS, 2 * HOUR_MS])
+def test_review2_s1_a_stalled_pool_rises_when_the_new_month_begins(hard: int) -> None:
+    decider = new_tenant().accept(limits(hard=hard), wanted(1))
+    assert decider.due() is None
+    number = 1
+    while decider.state[TENANT].serving_pools["sp_1"].stalled_by is None:
+        decider.accept(used(f"sp_1-{number}", 2 * HOUR_MS))
+        decider.accept(RecordDraining(job_id=f"sp_1-{number}", attempt=1))
+        decider.accept(closed(f"sp_1-{number}", "failed", "budget", "budget", 2 * HOUR_MS))
+        number += 1
+    month_end = period_of(decider.at).end_ms
+    assert decider.due() == month_end
+    decider.at = month_end - 1
+    assert decider.when(Tick()) == ()
+    assert names(decider.tick()) == ["AdmissionsReviewed", "ServingTermBegun"]
+    assert decider.due() is None
+    assert decider.refolded() == decider.state
+
+
+def test_review2_s1_what_stays_stalled_is_tried_again_each_month() -> None:
+    decider = new_tenant().accept(limits(hard=2 * TERM_MS), wanted(1), used("sp_1-1", 2 * TERM_MS))
+    events = decider.when(closed("sp_1-1", "failed", "budget"))
+    assert of(events, ServingPoolStalled).code == errors.HARD_LIMIT
+    suspended = decider.when(SetSuspension(suspended=True))
+    assert of(suspended, ServingPoolStalled).code == errors.SUSPENDED
+    for _ in range(2):
+        assert names(decider.tick()) == ["AdmissionsReviewed"]
+    assert decider.due() == period_of(decider.at).end_ms
+    events = decider.when(SetSuspension(suspended=False))
+    assert names(events) == ["SuspensionSet", "ServingTermBegun"]
 
 
 def test_facts_of_terms_that_are_not_open_change_nothing() -> None:

@@ -11,8 +11,11 @@ from schemas.job import (
     CancelJob,
     JobEnded,
     JobSubmitted,
+    PauseJob,
+    RecordUsage,
     RecordVerdict,
     RegistrationWanted,
+    SetLimits,
     WorkDescribed,
 )
 from schemas.submission import Budget, Variant
@@ -25,7 +28,9 @@ from schemas.sweep import (
     SweepRungBegun,
     SweepRunSkipped,
     SweepTerms,
+    SweepWaiting,
 )
+from schemas.units import HOUR_MS, hour_of
 from services.scheduler.domain.job.sweeps import SWEEPS_MAX
 from simulator.control_plane.samples import MINUTE, PASSED, TRAINED, limits, spec, submit, tokens
 from tests.unit.services.scheduler.fold import Decider, names, of
@@ -39,6 +44,7 @@ from tests.unit.services.scheduler.lives import (
     prepared,
     started,
 )
+from tunery.billing.periods import period_of
 from tunery.plan.estimate import estimate
 from tunery.plan.micro_batches import rows_at_once
 
@@ -143,6 +149,115 @@ def test_a_sweep_waits_for_what_its_tenant_may_have_at_once() -> None:
     assert submitted(decider.when(sweep())) == []
     assert submitted(decider.when(CancelJob(job_id="ftjob-other"))) == ["ftjob-0-0"]
     assert submitted(decider.when(limits(concurrency=2))) == ["ftjob-1-0"]
+
+
+@pytest.mark.parametrize(
+    "frees",
+    [
+        (PauseJob(job_id="ftjob-other"),),
+        (PauseJob(job_id="ftjob-more"), PauseJob(job_id="ftjob-other")),
+        (CancelJob(job_id="ftjob-more"), PauseJob(job_id="ftjob-other")),
+    ],
+)
+def test_review2_s2_a_sweep_takes_the_place_that_any_command_frees(frees: tuple[Any, ...]) -> None:
+    others = ("ftjob-other", "ftjob-more")[: len(frees)]
+    decider = new_tenant().accept(limits(concurrency=len(others)), *map(submit, others))
+    events = decider.when(sweep())
+    assert of(events, SweepWaiting).reason.code == "jobs_at_most"
+    begun = [job_id for command in frees for job_id in submitted(decider.when(command))]
+    assert begun == ["ftjob-0-0", "ftjob-1-0"][: len(frees)]
+    assert decider.state[TENANT].sweeps["sweep-1"].waits_for is None
+    assert decider.refolded() == decider.state
+
+
+def test_review2_s2_a_paused_job_that_leaves_its_machine_frees_its_place() -> None:
+    decider = new_tenant().accept(limits(concurrency=1), submit("ftjob-other"))
+    for fact in (prepared(), pinned(), granted(), started()):
+        decider.accept(replace(fact, job_id="ftjob-other"))
+    assert submitted(decider.when(sweep())) == []
+    assert submitted(decider.when(PauseJob(job_id="ftjob-other"))) == []  # it writes a checkpoint
+    stopped = replace(closed(outcome="preempted", ended_by="tenant"), job_id="ftjob-other")
+    assert submitted(decider.when(stopped)) == ["ftjob-0-0"]
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_review2_s2_a_plan_that_comes_into_force_lets_a_sweep_go_on(concurrency: int) -> None:
+    others = tuple(f"ftjob-x{number}" for number in range(concurrency))
+    decider = new_tenant().accept(limits(concurrency=concurrency), *map(submit, others))
+    begins = decider.at + 3 * HOUR_MS
+    decider.accept(sweep(), replace(limits(concurrency=concurrency + 2), effective_at=begins))
+    assert decider.due() == begins
+    assert submitted(decider.tick()) == ["ftjob-0-0", "ftjob-1-0"]
+
+
+@pytest.mark.parametrize("hard", [NEEDS.hold_gpu_ms, 2 * NEEDS.hold_gpu_ms - 1])
+def test_review2_s2_a_sweep_waits_for_the_new_month_and_goes_on_in_it(hard: int) -> None:
+    decider = new_tenant().accept(limits(hard=hard))
+    assert submitted(decider.when(sweep())) == ["ftjob-0-0"]
+    use = RecordUsage(
+        job_id="ftjob-0-0", attempt=1, hour_utc=hour_of(decider.at), gpu_ms=NEEDS.hold_gpu_ms
+    )
+    decider.accept(use)
+    events = finish(decider, "ftjob-0-0", 500_000)
+    assert of(events, SweepWaiting).reason.code == "hard_limit"
+    assert decider.due() == period_of(decider.at).end_ms
+    events = decider.tick()
+    assert names(events)[0] == "AdmissionsReviewed"
+    assert submitted(events) == ["ftjob-1-0"]
+    assert decider.refolded() == decider.state
+
+
+def test_review2_s2_a_job_that_no_month_has_room_for_is_skipped() -> None:
+    decider = new_tenant().accept(limits())
+    assert submitted(decider.when(sweep(at_once=1))) == ["ftjob-0-0"]
+    decider.accept(limits(hard=NEEDS.hold_gpu_ms - 1))
+    events = finish(decider, "ftjob-0-0", 500_000)
+    skipped = [event.job_id for event in events if isinstance(event, SweepRunSkipped)]
+    assert skipped == ["ftjob-1-0", "ftjob-2-0"]
+    assert of(events, SweepEnded).outcome == "completed"
+
+
+CHANGED = [
+    (limits(concurrency=1, price_version="2027-01"), "prices_changed"),
+    (limits(concurrency=1, lane="free"), "plan_changed"),
+    (limits(concurrency=1, lane="free", price_version="2027-01"), "prices_changed"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), CHANGED)
+def test_review2_s3_a_sweep_whose_prices_changed_stops_and_says_why(
+    change: SetLimits, reason: str
+) -> None:
+    decider = new_tenant().accept(limits(concurrency=1))
+    assert submitted(decider.when(sweep())) == ["ftjob-0-0"]
+    assert not any(isinstance(event, SweepEnded) for event in decider.when(change))
+    events = finish(decider, "ftjob-0-0", 500_000)
+    ended = of(events, SweepEnded)
+    assert (ended.outcome, ended.best_job_id) == ("stopped", "ftjob-0-0")
+    assert ended.reason.code == reason
+    assert not any(isinstance(event, SweepRunSkipped) for event in events)
+    assert not decider.state[TENANT].sweeps
+    assert decider.due() is None
+
+
+@pytest.mark.parametrize(("change", "reason"), CHANGED)
+def test_review2_s3_prices_that_change_with_the_month_stop_a_sweep_that_waits(
+    change: SetLimits, reason: str
+) -> None:
+    decider = new_tenant().accept(limits(concurrency=1), submit("ftjob-other"), sweep())
+    begins = period_of(decider.at).end_ms
+    decider.accept(replace(change, effective_at=begins))
+    decider.at = begins
+    ended = of(decider.when(PauseJob(job_id="ftjob-other")), SweepEnded)
+    assert (ended.outcome, ended.reason.code) == ("stopped", reason)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_money_of_a_sweep_counts_what_is_held(count: int) -> None:
+    budget = Budget(max_amount_micro=count * NEEDS.price_max_micro - 1)
+    decider = new_tenant().accept(limits())
+    events = decider.when(sweep(4, at_once=4, budget=budget))
+    assert submitted(events) == [f"ftjob-{trial}-0" for trial in range(count - 1)]
 
 
 def test_the_budget_of_a_sweep_is_never_passed() -> None:

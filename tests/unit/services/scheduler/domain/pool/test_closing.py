@@ -17,7 +17,7 @@ from schemas.pool import (
 from schemas.reasons import device_fault, skipping
 from schemas.training import SkippedCheckpoint
 from services.scheduler.domain.pool import closing
-from services.scheduler.domain.pool.state import Pool
+from services.scheduler.domain.pool.state import JobRefund, Pool
 from services.scheduler.domain.pool.usage import ChargedHour
 from simulator.control_plane.samples import MINUTE, POOL, T0, TRAINED, checkpoint, node, request
 from tests.unit.services.scheduler.domain.pool.test_decide import (
@@ -46,7 +46,7 @@ def member_freed(node_id: str) -> ConfirmFreed:
 def test_members_are_freed_one_by_one_and_the_lease_goes_with_the_last() -> None:
     decider = gang()
     decider.at += 10 * MINUTE
-    end = end_of(decider.when(exited(outcome="succeeded", result=TRAINED)))
+    end = end_of(decider.when(exited(outcome="failed", cause="user")))
     assert (end.node_ids, end.used_gpu_ms) == (("a", "b"), 20 * MINUTE)
     assert names(decider.when(member_freed("a"))) == ["MemberFreed"]
     assert decider.when(member_freed("a")) == ()
@@ -225,7 +225,7 @@ def test_a_whole_refund_has_one_line_for_each_lease_and_hour() -> None:
     charged = Pool(charged=Map({"ftjob-1": hours}))
     credits_given = [
         event
-        for event in closing.settle(charged, "ftjob-1", "platform_error")
+        for event in closing.settle(charged, "ftjob-1", JobRefund(cause="platform_error"))
         if isinstance(event, UsageCredited)
     ]
     assert [(each.hour_utc, each.lost_gpu_ms, each.lost_tokens) for each in credits_given] == [

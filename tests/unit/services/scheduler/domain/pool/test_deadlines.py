@@ -17,8 +17,9 @@ from schemas.pool import (
     UsageCredited,
     UsageSliced,
 )
-from services.scheduler.domain.pool.deadlines import earliest
+from services.scheduler.app import POOLS
 from simulator.control_plane.samples import BASE, MINUTE, POOL, T0, checkpoint, node, request
+from tests.ticks import next_tick
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     ALIVE,
     begun,
@@ -123,7 +124,7 @@ def test_sched_b13_a_large_base_model_has_time_to_be_read() -> None:
     limit_ms = start_ms_max(large)
     assert limit_ms > 3 * 600_000
     decider = pool().accept(node(), request(start_ms_max=limit_ms))
-    assert earliest(decider.state) == (T0 + limit_ms, POOL)
+    assert next_tick(POOLS, decider.state) == (T0 + limit_ms, POOL)
     decider.at += 20 * MINUTE
     assert names(decider.when(Tick())) == []
     assert names(decider.when(begun())) == ["LeaseStarted"]
@@ -158,7 +159,7 @@ def test_sched_b13_preparing_is_progress_that_extends_the_limit() -> None:
         decider.at = T0 + minute * MINUTE
         decider.accept(preparing(minute * 10**9), Tick())
     assert names(decider.when(begun())) == ["LeaseStarted"]
-    assert earliest(decider.state) is None
+    assert next_tick(POOLS, decider.state) is None
 
 
 def test_sched_b13_a_preparation_that_stalls_is_ended() -> None:
@@ -166,7 +167,9 @@ def test_sched_b13_a_preparation_that_stalls_is_ended() -> None:
     for minute in (4, 8, 12, 16):
         decider.at = T0 + minute * MINUTE
         decider.accept(preparing(min(minute, 8) * 10**9), Tick())
-    assert earliest(decider.state) == (T0 + 18 * MINUTE, POOL), "ten minutes after the last byte"
+    assert next_tick(POOLS, decider.state) == (T0 + 18 * MINUTE, POOL), (
+        "ten minutes after the last byte"
+    )
     decider.at = T0 + 18 * MINUTE
     end = end_of(decider.when(Tick()))
     assert (end.outcome, end.cause, end.reason.code) == ("failed", "platform", "start_timeout")
@@ -176,7 +179,7 @@ def test_sched_b13_a_preparation_that_stalls_is_ended() -> None:
 def test_sched_b13_a_preparation_without_end_has_a_last_limit() -> None:
     """An agent that counts for ever holds its slots no longer than four times the limit."""
     decider, read = granted(), 0
-    while (due := earliest(decider.state)) is not None and due[0] > decider.at:
+    while (due := next_tick(POOLS, decider.state)) is not None and due[0] > decider.at:
         decider.at += MINUTE
         read += 1
         decider.accept(preparing(read))
@@ -188,4 +191,4 @@ def test_sched_b13_only_the_agent_of_the_lease_extends_its_limit() -> None:
     decider = granted()
     decider.at += 5 * MINUTE
     decider.when(preparing(10**9, incarnation="a-0"))
-    assert earliest(decider.state) == (T0 + 10 * MINUTE, POOL)
+    assert next_tick(POOLS, decider.state) == (T0 + 10 * MINUTE, POOL)

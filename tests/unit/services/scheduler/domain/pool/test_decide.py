@@ -36,11 +36,7 @@ from schemas.reasons import ending
 from schemas.training import AttemptStart, LeaseHardware
 from schemas.units import HOUR_MS
 from services.scheduler.app import POOLS
-from services.scheduler.domain.pool.deadlines import (
-    DRAIN_MS,
-    UNREPORTED_MS_MAX,
-    earliest,
-)
+from services.scheduler.domain.pool.deadlines import DRAIN_MS, UNREPORTED_MS_MAX
 from simulator.control_plane.samples import (
     MINUTE,
     POOL,
@@ -52,6 +48,7 @@ from simulator.control_plane.samples import (
     node,
     request,
 )
+from tests.ticks import next_tick
 from tests.unit.services.scheduler.fold import Decider, names, of
 
 ALIVE = "a-1"
@@ -388,7 +385,7 @@ def test_a_drain_becomes_a_kill_at_its_deadline_and_repeats_only_harden() -> Non
     kill = close("kill")
     draining = of(decider.when(drain), LeaseDraining)
     assert (draining.deadline, draining.ended_by) == (T0 + DRAIN_MS, "tenant")
-    assert earliest(decider.state) == (T0 + DRAIN_MS, POOL)
+    assert next_tick(POOLS, decider.state) == (T0 + DRAIN_MS, POOL)
     assert decider.when(drain) == ()
     assert decider.when(Tick()) == ()
     decider.at += DRAIN_MS
@@ -504,12 +501,12 @@ def test_the_cap_notice_kill_and_outcome() -> None:
     """60 slot-minutes on 2 slots: the notice at 28 minutes, the kill at 30, nothing above."""
     decider = running(slots=2)
     assert of(decider.journal[-2][1], LeaseGranted).notice_ms == 28 * MINUTE
-    assert earliest(decider.state) is None
+    assert next_tick(POOLS, decider.state) is None
     decider.at = T0 + 28 * MINUTE
     assert names(decider.when(seen(T0 + 28 * MINUTE - 1))) == ["NodesObserved"]
     draining = of(decider.when(seen(T0 + 28 * MINUTE)), LeaseDraining)
     assert (draining.deadline, draining.ended_by) == (T0 + 30 * MINUTE, "budget")
-    assert earliest(decider.state) == (T0 + 30 * MINUTE, POOL)
+    assert next_tick(POOLS, decider.state) == (T0 + 30 * MINUTE, POOL)
     decider.at = T0 + 30 * MINUTE
     assert names(decider.when(Tick())) == ["LeaseKilled"]
     decider.at = T0 + 31 * MINUTE

@@ -20,6 +20,7 @@ from schemas.enrolment import (
 )
 from schemas.envelope import Message, Rejected
 from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
+from schemas.topics import SERVICES
 from schemas.units import HOUR_MS
 from services.scheduler.domain.pool.enrolment import INVITATIONS_MAX
 from simulator.control_plane.samples import node
@@ -127,6 +128,11 @@ def test_sealed_keys_are_recorded_for_the_key_that_used_the_token_alone() -> Non
         NodeKeysSealed(node_id="n", public_key=KEY, sealed_keys="AAAA"),
     )
     assert decider.accept(invite(token="later")).when(sealed) == ()
+
+
+@pytest.mark.parametrize("name", [*SERVICES, "operator", "kafka", "Gateway"])
+def test_review2_p24_no_node_is_called_like_another_principal(name: str) -> None:
+    assert refusal(pool().when(invite(name))) == (errors.MALFORMED, "node_id_reserved")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from schemas.pool import PlacementQueued, ReportCheckpoint
+from schemas.pool import ForgetWork, PlacementQueued, ReportCheckpoint
 from schemas.training import ExpectedTime, NodeConstraints
 from services.scheduler.domain.pool.carried import planned_pool
 from services.scheduler.domain.pool.experience import classes_of
@@ -41,7 +41,7 @@ def ended(decider: Decider, number: int, ran_ms: int, **how: Any) -> Decider:
     decider.at += ran_ms
     outcome = {"outcome": "succeeded", "result": TRAINED} | how
     decider.accept(exited(number, elapsed_ms=ran_ms, **outcome))
-    return decider.accept(freed(number, incarnation))
+    return decider.accept(freed(number, incarnation), ForgetWork(job_id=job_id))
 
 
 def after(ran_ms: int, count: int = SAMPLES_MIN, **how: Any) -> PlacementQueued:

@@ -23,7 +23,7 @@ from schemas.pool import (
 )
 from schemas.reasons import DeviceFaultCode, cordoning, device_fault, ending
 from schemas.training import AttemptStart, FailureCause
-from services.scheduler.domain.pool.deadlines import earliest
+from services.scheduler.app import POOLS
 from services.scheduler.domain.pool.faults import (
     BACK_OFF_MS,
     EXCLUDED_MS,
@@ -32,6 +32,7 @@ from services.scheduler.domain.pool.faults import (
 )
 from services.scheduler.domain.pool.state import Lease, Pool, free_devices, open_leases
 from simulator.control_plane.samples import MINUTE, POOL, T0, node, request, submit
+from tests.ticks import next_tick
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     ALIVE,
     begun,
@@ -166,7 +167,7 @@ def test_sched_a9_the_only_node_is_met_again_after_a_back_off_that_grows() -> No
         assert not open_leases(pool_of(joined))
         (waiter,) = pool_of(joined).waiting.values()
         assert barred_nodes(pool_of(joined), waiter.placement.job_id) == ("a",)
-        due = earliest(joined.pool.state)
+        due = next_tick(POOLS, joined.pool.state)
         assert due is not None
         failed_at = joined.pool.at
         assert due[0] == failed_at + back_off_ms

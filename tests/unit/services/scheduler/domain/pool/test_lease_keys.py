@@ -20,7 +20,7 @@ from schemas.lease_keys import (
 )
 from schemas.pool import ForgetWork, LeaseRef, PlacementClosed, Token
 from schemas.sealed import Sealed
-from schemas.topics import NODE_PREFIX
+from schemas.streams import NODE_PREFIX
 from schemas.training import AdapterStart, BlobFile, EvalWork, ServeWork
 from services.scheduler.app import POOLS
 from services.scheduler.domain.pool.lease_keys import needs_of

@@ -9,8 +9,8 @@ from schemas.node import CordonNode, DomainGivenUp
 from schemas.pool import LeaseGranted, PlacementClosed, PlacementQueued, RegisterNode
 from schemas.training import NodeConstraints
 from services.scheduler.app import POOLS
-from services.scheduler.domain.pool.deadlines import earliest
 from simulator.control_plane.samples import MINUTE, POOL, T0, describe, node, request
+from tests.ticks import next_tick
 from tests.unit.services.scheduler.fold import Decider, of
 
 HARD = NodeConstraints(domain="rack-1")
@@ -52,7 +52,7 @@ def test_after_its_wait_a_job_takes_a_node_of_any_domain() -> None:
     decider.at = until - 1
     assert not [each for each in decider.when(Tick()) if isinstance(each, DomainGivenUp)]
     decider.at = until
-    due = earliest(decider.state)
+    due = next_tick(POOLS, decider.state)
     assert due is not None
     assert due[0] <= until
     decided = decider.when(Tick())

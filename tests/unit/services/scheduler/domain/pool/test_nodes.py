@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.envelope import Message, Rejected, Tick
 from schemas.node import (
+    CordonNode,
     DrainNode,
     ForgetNode,
     JoinNode,
@@ -35,11 +36,11 @@ from schemas.pool import (
     UsageCredited,
     UsageSliced,
 )
-from schemas.topics import MESSAGE_BYTES_MAX
+from schemas.streams import MESSAGE_BYTES_MAX
 from schemas.units import HOUR_MS
 from services.scheduler.app import POOLS
 from services.scheduler.domain.liveness import OBSERVED_MAX
-from services.scheduler.domain.pool.deadlines import RETIRED_KEPT_MS, earliest
+from services.scheduler.domain.pool.deadlines import LOST_KEPT_MS, RETIRED_KEPT_MS
 from services.scheduler.domain.pool.nodes import NODE_SLOTS_MAX, UNLISTED_MS_MIN
 from services.scheduler.domain.pool.state import (
     Lease,
@@ -47,10 +48,12 @@ from services.scheduler.domain.pool.state import (
     NodeFailure,
     Pool,
     Waiting,
+    keys_by_node,
     lease_key,
 )
 from services.scheduler.domain.pool.usage import ChargedHour
 from simulator.control_plane.samples import MINUTE, POOL, T0, TRAINED, checkpoint, node, request
+from tests.ticks import next_tick
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     ALIVE,
     begun,
@@ -92,7 +95,7 @@ def test_money_a1_303_seconds_of_work_after_three_hours_of_sleep_cost_303_second
     saved = checkpoint(5, captured_ms=5 * MINUTE)
     decider.accept(ReportCheckpoint(token=token(), incarnation=ALIVE, checkpoint=saved))
     decider.at += 3 * HOUR_MS
-    assert earliest(decider.state) is None  # no deadline ends what is not known to have run
+    assert next_tick(POOLS, decider.state) is None  # no deadline ends what is not known to have run
     assert names(decider.when(listed(decider.at, 301 * SECOND))) == ["NodesObserved"]
     decider.at += 2 * SECOND
     end = end_of(decider.when(exited(outcome="succeeded", result=TRAINED, elapsed_ms=303 * SECOND)))
@@ -374,12 +377,24 @@ def test_a_node_in_service_is_not_forgotten_and_a_lost_one_with_all_that_it_held
 def test_nodes_that_are_gone_are_forgotten_in_time() -> None:
     decider = pool().accept(node("a"), node("b", "b-1"))
     decider.accept(RetireNode(node_id="a", incarnation=ALIVE))
-    due = earliest(decider.state)
+    due = next_tick(POOLS, decider.state)
     assert due == (T0 + RETIRED_KEPT_MS, POOL)
     decider.at = T0 + RETIRED_KEPT_MS
     assert names(decider.when(Tick())) == ["NodeForgotten"]
     assert list(decider.state[POOL].nodes) == ["b"]
-    assert earliest(decider.state) is None
+    assert next_tick(POOLS, decider.state) is None
+
+
+def test_review2_w1_a_node_that_is_found_lost_after_a_long_pause_of_all_is_kept() -> None:
+    """Seed 73000534 of the simulator: nobody had looked for weeks, so the node was lost and
+    forgotten in the same second, with its cordon.
+    """
+    decider = pool().accept(node("a"), CordonNode(node_id="a"))
+    decider.at = T0 + 2 * LOST_KEPT_MS
+    decider.accept(listed(T0, 0, silent=True))
+    assert "NodeForgotten" not in names(decider.when(Tick()))
+    assert decider.state[POOL].nodes["a"].cordon is not None
+    assert next_tick(POOLS, decider.state) == (decider.at + LOST_KEPT_MS, POOL)
 
 
 NODES, SLOTS, STARTED_AT = 120, 8, T0 - 30 * MINUTE
@@ -412,6 +427,7 @@ def full_pool(count: int = NODES) -> Pool:
     return Pool(
         nodes=Map(nodes),
         leases=Map(leases),
+        leases_of_nodes=keys_by_node(leases.values()),
         open=Map({lease.ref.job_id: key for key, lease in leases.items()}),
         next_lease=len(leases) + 1,
     )
@@ -424,7 +440,7 @@ def decide_all(
     decider = Decider(POOLS, POOL, at)
     decider.state = Map({POOL: state or full_pool()})
     records = [decider.when(command) for command in commands]
-    while (due := earliest(decider.state)) is not None and due[0] <= at:
+    while (due := next_tick(POOLS, decider.state)) is not None and due[0] <= at:
         records.append(decider.when(Tick()))
     assert max(len(msgspec.json.encode(events)) for events in records) < MESSAGE_BYTES_MAX * 3 // 4
     assert not any(isinstance(event, Rejected) for events in records for event in events)
@@ -480,7 +496,7 @@ def test_sched_a10_a_tick_that_finds_all_leases_due_ends_them_over_several_ticks
     }
     decider.state = Map({POOL: replace(state, leases=Map(killed))})
     ticks = 0
-    while (due := earliest(decider.state)) is not None and due[0] <= decider.at:
+    while (due := next_tick(POOLS, decider.state)) is not None and due[0] <= decider.at:
         assert len(msgspec.json.encode(decider.when(Tick()))) < MESSAGE_BYTES_MAX
         ticks += 1
     assert ticks > 1

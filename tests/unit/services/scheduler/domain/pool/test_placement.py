@@ -7,15 +7,13 @@ from msgspec.structs import replace
 
 from schemas.account import Lane
 from schemas.node import Beneficiary, Seat
-from schemas.pool import LeaseDraining, LeaseGranted, Placement, ReportCheckpoint, RetireNode
+from schemas.pool import Event, LeaseDraining, LeaseGranted, Placement, ReportCheckpoint, RetireNode
 from schemas.reasons import ending
 from schemas.training import NodeConstraints
 from schemas.units import HOUR_MS
-from services.scheduler.domain.pool.placement import (
-    plan_pool,
-)
+from services.scheduler.domain.pool.placement import plan_pool
 from services.scheduler.domain.pool.state import Node, Pool, Waiting
-from simulator.control_plane.samples import MINUTE, POOL, checkpoint, request
+from simulator.control_plane.samples import MINUTE, POOL, T0, checkpoint, request
 from simulator.control_plane.samples import node as register
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     ALIVE,
@@ -79,6 +77,16 @@ def test_the_fullest_node_that_fits_is_taken_and_ties_go_to_the_first_name() -> 
 def test_devices_that_a_lease_holds_are_not_given_again() -> None:
     state = replace(pool(GANG), waiting=queued((), wanted(1, 2), wanted(2, 1)).waiting)
     assert granted(state) == {"ftjob-1": ("a", (1, 3)), "ftjob-2": ("b", (0,))}
+
+
+def test_review2_p7_nodes_without_a_fabric_get_no_lease_together() -> None:
+    """Ranks reach each other over it, not encrypted: its operator says that it is trusted."""
+    a, b = node("a", 4), node("b", 4)
+    assert plan_pool(queued((a, b), wanted(1, 6)), AT).grants
+    apart = described(b, fabric=False)
+    assert not plan_pool(queued((a, apart), wanted(1, 6)), AT).grants
+    (grant,) = plan_pool(queued((a, apart), wanted(1, 6), wanted(2, 4)), AT).grants
+    assert grant.placement.job_id == "ftjob-2"
 
 
 def test_a_member_carries_the_incarnation_of_its_node() -> None:
@@ -185,6 +193,42 @@ def test_a_premium_placement_stops_a_free_lease_and_gets_its_slots() -> None:
     decider.accept(request("s1", lane="free"))
     granted = of(decider.when(freed()), LeaseGranted)
     assert granted.lease.job_id == "p"
+    assert decider.refolded() == decider.state
+
+
+def test_review2_q1_leases_of_its_own_lane_make_way_for_a_late_placement_of_a_whole_node() -> None:
+    """Its wait counts from its queueing; its place among others is that of its submission."""
+    usual = {"p50_ms": 100 * HOUR_MS, "p90_ms": 100 * HOUR_MS, "max_gpu_ms": 400 * HOUR_MS}
+    decider = empty().accept(
+        register("a", "a-1", 2),
+        request("s1", first_submitted_at=T0 + 1, memory_bytes=1, **usual),
+        request("s2", first_submitted_at=T0 + 2, memory_bytes=1, **usual),
+    )
+    decider.accept(begun(1), begun(2))
+    began = decider.at
+    decider.at += MINUTE
+    decider.accept(request("ftjob-1", slots=2, memory_bytes=1, **usual))
+
+    def saved(lease: int, step: int) -> tuple[Event, ...]:
+        written = replace(checkpoint(step, mark=str(lease)), captured_ms=decider.at - began)
+        return decider.when(
+            ReportCheckpoint(token=token(lease), incarnation=ALIVE, checkpoint=written)
+        )
+
+    decider.at += 20 * HOUR_MS - 30 * MINUTE
+    assert "LeaseDraining" not in names(saved(2, 9)), "nothing is late yet"
+    decider.at += 30 * MINUTE
+    assert "LeaseDraining" not in names(saved(1, 10)), "it is not late yet"
+    decider.at += 1
+    notice = of(saved(1, 11), LeaseDraining)
+    seats = (Seat(node_id="a", slots=2),)
+    assert notice.beneficiary == Beneficiary(job_id="ftjob-1", attempt=1, seats=seats)
+    decider.accept(exited(1, elapsed_ms=20 * HOUR_MS), freed(1))
+    assert "LeaseGranted" not in names(decider.when(request("s1", attempt=2, memory_bytes=1)))
+    decider.at += MINUTE
+    assert of(saved(2, 10), LeaseDraining).beneficiary == notice.beneficiary
+    decider.accept(exited(2, elapsed_ms=20 * HOUR_MS))
+    assert of(decider.when(freed(2)), LeaseGranted).lease.job_id == "ftjob-1"
     assert decider.refolded() == decider.state
 
 

@@ -7,21 +7,14 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Rejected, Tick
-from schemas.node import (
-    CordonNode,
-    NodeWarned,
-    NoticeNode,
-    SpotGivenUp,
-    SpotReconsidered,
-    WarnNode,
-)
+from schemas.node import CordonNode, NodeWarned, NoticeNode, SpotGivenUp, SpotReconsidered, WarnNode
 from schemas.pool import LeaseGranted, PlacementQueued, RegisterNode
-from schemas.training import NodeConstraints
+from schemas.training import LeaseHardware, NodeConstraints
 from schemas.units import HOUR_MS
 from services.scheduler.app import POOLS
-from services.scheduler.domain.pool.deadlines import earliest
 from simulator.control_plane.samples import MINUTE, POOL, T0, describe, request
 from simulator.control_plane.samples import node as register
+from tests.ticks import next_tick
 from tests.unit.services.scheduler.domain.pool.test_decide import begun, exited, freed
 from tests.unit.services.scheduler.fold import Decider, of
 from tunery.plan.spot import KEPT_OFF_MS, RESTART_MS
@@ -109,7 +102,7 @@ def test_a_job_that_waits_beside_spot_nodes_may_have_them_again_after_four_hours
     decider.at = over - 1
     assert not [each for each in decider.when(Tick()) if isinstance(each, SpotReconsidered)]
     decider.at = over
-    due = earliest(decider.state)
+    due = next_tick(POOLS, decider.state)
     assert due is not None
     assert due[0] <= over
     decided = decider.when(Tick())
@@ -124,7 +117,7 @@ def test_what_should_be_done_by_then_gives_up_spot_nodes_while_there_is_time() -
     queued = of(decider.when(request("j", constraints=in_time, p90_ms=HOUR_MS)), PlacementQueued)
     assert queued.spot is True
     assert queued.spot_until == T0 + 2 * HOUR_MS - 10 * MINUTE - RESTART_MS
-    assert earliest(decider.state) is not None
+    assert next_tick(POOLS, decider.state) is not None
     decider.at = queued.spot_until - 1
     assert not [each for each in decider.when(Tick()) if isinstance(each, SpotGivenUp)]
     decider.at = queued.spot_until
@@ -143,3 +136,26 @@ def test_a_node_that_may_soon_be_taken_away_is_the_last_resort() -> None:
     assert nodes_of(decider.when(request("k", constraints=SPOT))) == ["a"], "better than none"
     former = WarnNode(node_id="a", incarnation="a-0")
     assert of(decider.when(former), Rejected).code == errors.STALE_TOKEN
+
+
+@pytest.mark.parametrize("slots", [3, 4])
+@pytest.mark.parametrize("first", [("h1", True), ("h1", False), ("h2", False)])
+@pytest.mark.parametrize("second", [("h1", False), ("h2", True), ("h1", True)])
+def test_review2_m9_all_members_of_a_gang_have_the_price_of_its_lease(
+    first: tuple[str, bool], second: tuple[str, bool], slots: int
+) -> None:
+    """So nodes of two models, and spot nodes beside others, never have a lease together."""
+    decider, events = empty(), list[Any]()
+    decider.accept(request("j", slots=slots, device="cuda"))
+    for name, (model, spot) in (("a", first), ("b", second), ("c", first), ("d", second)):
+        joined = joins(name, slots=2, device="cuda", accelerator=model, spot=spot)
+        events += decider.when(joined)
+    lease = of(tuple(events), LeaseGranted)
+    assert len(lease.members) == 2
+    nodes = decider.state[POOL].nodes
+    for member in lease.members:
+        described = nodes[member.node_id].description
+        hardware = LeaseHardware(
+            device="cuda", accelerator=described.accelerator, spot=described.spot
+        )
+        assert lease.lease.hardware == hardware

@@ -5,7 +5,6 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Context, Message, Rejected
-from schemas.model import GLOBAL
 from schemas.node import (
     JoinNode,
     LeaveNode,
@@ -23,6 +22,7 @@ from schemas.pool import (
     ReportCheckpoint,
     RetireNode,
 )
+from schemas.streams import GLOBAL
 from services.scheduler.domain.pool.decide import decide
 from services.scheduler.domain.pool.evolve import evolve
 from simulator.control_plane.samples import POOL, checkpoint, node

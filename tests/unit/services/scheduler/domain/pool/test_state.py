@@ -1,11 +1,17 @@
 """What a pool knows of its queue, its leases and its free devices."""
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+
 from immutables import Map
 from msgspec.structs import replace
 
-from schemas.node import NodeDescription
-from schemas.pool import LeaseMember, LeaseRef, Token
+from bench.full_pool import FullPool
+from schemas.node import NodeDescription, NodeSeen
+from schemas.pool import LeaseMember, LeaseRef, ObserveNodes, Token
 from schemas.training import WorkDescription, work_id_of
+from services.scheduler.app import POOLS
 from services.scheduler.domain.pool.state import (
     Lease,
     Node,
@@ -13,12 +19,14 @@ from services.scheduler.domain.pool.state import (
     free_devices,
     is_described,
     is_run_by,
+    keys_by_node,
     lease_key,
     lease_of,
     leases_on,
     member_on,
     open_leases,
 )
+from tests.histories.replaying import histories
 from tests.unit.services.gateway.jobs.job_events import TRAIN, placed
 
 PLACEMENT = placed(1).placement
@@ -26,7 +34,7 @@ PLACEMENT = placed(1).placement
 
 def node(node_id: str, slots: int) -> Node:
     description = NodeDescription(
-        node_id=node_id, incarnation="i", slots=slots, device="cuda", memory_bytes=1
+        node_id=node_id, incarnation="i", slots=slots, device="cuda", memory_bytes=1, fabric=True
     )
     return Node(description=description, last_seen=0)
 
@@ -52,6 +60,7 @@ def pool(*leases: Lease) -> Pool:
     return Pool(
         nodes=Map({"a": node("a", 4), "b": node("b", 2)}),
         leases=Map({lease_key(held.number): held for held in leases}),
+        leases_of_nodes=keys_by_node(leases),
         open=Map({held.ref.job_id: lease_key(held.number) for held in leases if not held.closed}),
     )
 
@@ -103,3 +112,51 @@ def test_work_is_described_for_its_own_job_only() -> None:
     assert is_described(known, "ftjob-1", description.work_id)
     assert not is_described(known, "ftjob-2", description.work_id)
     assert not is_described(known, "ftjob-1", "ab" * 32)
+
+
+def test_review2_e2_the_index_of_leases_by_node_follows_every_recorded_pool() -> None:
+    pools = [
+        pool
+        for history in histories()
+        if history.aggregate is POOLS
+        for state in history.states()
+        for pool in state.values()
+    ]
+    assert any(len(pool.leases_of_nodes) > 1 for pool in pools)
+    for pool in pools:
+        by_number = sorted(pool.leases.values(), key=lambda lease: lease.number)
+        assert pool.leases_of_nodes == keys_by_node(by_number)
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many Python functions a piece of work calls, and items of generators it takes."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_review2_e2_an_observation_costs_the_nodes_that_it_names() -> None:
+    """It once went through all leases of the pool, to decide and to fold."""
+
+    def cost(nodes: int, seen: int) -> int:
+        pool = FullPool(nodes)
+        names = sorted(pool.pool.nodes)[:seen]
+        sights = tuple(
+            NodeSeen(node_id=name, incarnation=name, last_seen=pool.at, silent=False)
+            for name in names
+        )
+        command = ObserveNodes(seen=sights)
+        pool.send(command)  # the planner's pool is carried from here on
+        return calls_of(lambda: pool.send(command))
+
+    assert cost(30, 2) <= 1.1 * cost(5, 2)
+    assert cost(30, 20) > 4 * cost(30, 2)

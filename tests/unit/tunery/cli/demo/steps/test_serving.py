@@ -130,6 +130,7 @@ async def test_callers_keep_their_version_and_nobody_is_missing(
 
     demo = sharing(monkeypatch, Files(**ratio))
     monkeypatch.setattr(serving, "_version", version)
+    await serving.submit_second(demo)
     await serving.share(demo)
     claims = ("callers_kept_their_version", "sample_ratio_as_shared")
     assert {claim for claim in claims if not held(demo, claim)} == broken
@@ -137,8 +138,10 @@ async def test_callers_keep_their_version_and_nobody_is_missing(
 
 
 async def test_a_second_job_that_fails_ends_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    demo = sharing(monkeypatch, Files(status="failed"))
+    await serving.submit_second(demo)
     with pytest.raises(DeadlineExceeded, match="the second job ended as failed"):
-        await serving.share(sharing(monkeypatch, Files(status="failed")))
+        await serving.share(demo)
 
 
 def sharing(monkeypatch: pytest.MonkeyPatch, api: Files) -> DemoContext:

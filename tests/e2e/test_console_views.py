@@ -1,0 +1,213 @@
+"""Every view of the console in a browser, over an API in memory: in both themes and on a phone.
+
+WCAG 2.2 AA by axe-core, no error of a script, nothing wider than the screen.
+
+`TUNERY_SCREENSHOTS=FOLDER` keeps a picture of each view.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import uvicorn
+from playwright.async_api import Browser, Page
+
+from schemas.telemetry import Step
+from schemas.topics import POOL
+from schemas.units import HOUR_MS
+from services.gateway.console.app import Console
+from simulator.control_plane.samples import node
+from tests.browser import axe_script, browser
+from tests.unit.services.gateway.billing.test_invoice_routes import MONTH, billed
+from tests.unit.services.gateway.billing.used import lease, sliced, use
+from tests.unit.services.gateway.control_plane import ControlPlane, control_plane
+from tests.unit.services.gateway.jobs.test_queue_routes import ask_pool
+from tests.unit.services.gateway.jobs.test_routes import submit
+from tests.unit.services.gateway.jobs.test_sweep_routes import sweep
+from tests.unit.services.gateway.models.test_routes import version
+from tunery.local.console import scripts_dir
+
+pytestmark = pytest.mark.timeout(900)
+
+PICTURES: Final = os.environ.get("TUNERY_SCREENSHOTS")
+LATE_MS: Final = 120_000
+SCREENS: Final = (("light", 1280), ("dark", 1280), ("light", 390))
+STANDARD: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+HOOK: Final = {"name": "ci", "url": "https://example.com/hook"}
+
+
+@dataclass
+class Site:
+    """The console at an address, with keys of a tenant and of the operator, and its views."""
+
+    url: str
+    tenant_key: str
+    operator_key: str
+    views: dict[str, str]
+
+
+@asynccontextmanager
+async def site() -> AsyncIterator[Site]:
+    """One tenant that has something for each view."""
+    async with control_plane() as api:
+        views, tenant_key = await _filled(api)
+        settings = api.deps.settings.model_copy(update={"console_dir": scripts_dir()})
+        app = api.api._transport.app  # type: ignore[attr-defined]  # as in `console_of`
+        console = Console(app, settings, None)
+        config = uvicorn.Config(console, log_level="warning", lifespan="off")
+        server = uvicorn.Server(config)
+        listener = socket.create_server(("127.0.0.1", 0))  # it queues what comes before the start
+        serving = asyncio.create_task(server.serve([listener]))
+        port = listener.getsockname()[1]
+        operator_key = api.api.headers["authorization"].removeprefix("Bearer ")
+        try:
+            yield Site(f"http://127.0.0.1:{port}/console", tenant_key, operator_key, views)
+        finally:
+            server.should_exit = True
+            await serving
+
+
+async def _filled(api: ControlPlane) -> tuple[dict[str, str], str]:
+    """Give a tenant something to see; return the views by name, and a key for them."""
+    client = await billed(api)
+    tenant = client.headers["x-tenant"]
+    file_id = (await api.upload(client))["id"]
+    await api.validated(client, file_id)
+    jobs = [
+        (await submit(client, file_id, suffix=f"rank-{rank}", lora={"rank": rank})).json()["id"]
+        for rank in (8, 16)
+    ]
+    await api.runtime.sender.send(POOL, "default", "", node("a", "a-1", 1))
+    for job_id in jobs:
+        await ask_pool(api, tenant, job_id, memory_bytes=1)
+        for number in range(1, 41):
+            await api.telemetry(tenant, job_id, _step(tenant, job_id, number))
+    path = f"/v1/fine_tuning/jobs/{jobs[1]}/metrics?limit=100"
+    await api.until(client, path, lambda page: len(page["data"]) == 40)
+    await use(api, sliced(lease(tenant, jobs[0]), api.deps.clock.now_ms() // HOUR_MS))
+    model_id = await version(api, client, "keeper", job_id=jobs[0])
+    await client.post(f"/v1/models/{model_id}/promote", json={"stage": "staging"})
+    swept = (await client.post("/v1/sweeps", json=sweep(file_id))).json()["id"]
+    hook = (await client.post("/v1/webhook_endpoints", json=HOOK)).json()["id"]
+    key = client.headers["authorization"].removeprefix("Bearer ")
+    return {
+        "jobs": "",
+        "job": f"/jobs/{jobs[0]}",
+        "starts": f"/jobs/{jobs[1]}/starts",
+        "compare": f"/compare?job={jobs[0]}&job={jobs[1]}",
+        "new": "/new",
+        "report": f"/new?file={file_id}",
+        "sweeps": "/sweeps",
+        "sweep": f"/sweeps/{swept}",
+        "models": "/models",
+        "model": f"/models/{model_id}",
+        "files": f"/models/{model_id}/files",
+        "playground": f"/playground?model={model_id}",
+        "usage": "/money",
+        "invoice": f"/money/invoices/{MONTH}-EUR",
+        "statement": f"/money/jobs/{jobs[0]}",
+        "webhooks": "/webhooks",
+        "webhook": f"/webhooks/{hook}",
+        "keys": "/keys",
+        "operators": "/operators",
+        "tenants": "/operators/tenants",
+        "missing": "/nowhere",
+    }, key
+
+
+def _step(tenant: str, job_id: str, number: int) -> Step:
+    """Return a step of a curve with a gap: two losses are not finite."""
+    return Step(
+        tenant=tenant,
+        job_id=job_id,
+        attempt=1,
+        step=number,
+        total_steps=100,
+        loss=float("nan") if number in (20, 21) else 2 / number,
+        accuracy=0.5,
+        grad_norm=1.0,
+        learning_rate=1e-4,
+        tokens=100 * number,
+        elapsed_ms=1_000 * number,
+        tokens_per_s=900.0,
+        memory_bytes=1 << 30,
+    )
+
+
+async def signed_in(chromium: Browser, url: str, key: str, wrong: list[str]) -> Page:
+    # axe-core is added to the page by its text, which the console's policy refuses
+    context = await chromium.new_context(bypass_csp=True, locale="en-GB")
+    page = await context.new_page()
+    page.set_default_timeout(LATE_MS)
+    page.on("pageerror", lambda error: wrong.append(f"{page.url} {error}"))
+    await page.goto(f"{url}/sign-in")
+    await page.get_by_label("API key").fill(key)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.wait_for_url(url)
+    return page
+
+
+async def violations(page: Page) -> list[Any]:
+    """Return what axe-core finds on the page, each with the elements that it concerns."""
+    await page.add_script_tag(path=axe_script())
+    report = await page.evaluate("rules => axe.run(document, {runOnly: rules})", STANDARD)
+    assert len(report["passes"]) > 5, "it has looked"
+    return [
+        (each["id"], [element["html"][:200] for element in each["nodes"]])
+        for each in report["violations"]
+    ]
+
+
+async def fits(page: Page, width: int) -> bool:
+    """Wait until a page is no wider than its window, whose curves are drawn again at each size."""
+    for _ in range(600):
+        if await page.evaluate("document.documentElement.scrollWidth") <= width:
+            return True
+        await page.wait_for_timeout(100)
+    return False
+
+
+async def look(page: Page, url: str, name: str, path: str) -> None:
+    """Open a view, wait for what its script draws, and check it on every screen."""
+    response = await page.goto(url + path)
+    assert response is not None
+    assert response.status == (404 if name == "missing" else 200), name
+    if name == "job":
+        await page.get_by_role("link", name="What would start it sooner?").click()
+        await page.get_by_text("As it is, submitted now").wait_for()
+        await page.get_by_text("not a finite number at 2 of these steps").wait_for()
+    if name == "playground":
+        await page.get_by_label("Blind").check()
+        await page.get_by_label("Question").fill("Who keeps the lamp?")
+        await page.get_by_role("button", name="Ask").click()
+        await page.get_by_role("heading", name="Answer 2").wait_for()
+        await page.get_by_role("button", name="Neither is better").click()
+        await page.get_by_text("Votes in this tab: equal: 1").wait_for()
+        await page.get_by_role("heading", name="tiny-llama", exact=True).wait_for()
+    for theme, width in SCREENS:
+        await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # a literal
+        await page.set_viewport_size({"width": width, "height": 900})
+        size = "phone" if width == 390 else theme
+        if PICTURES is not None:
+            await page.wait_for_timeout(300)
+            await page.screenshot(path=Path(PICTURES) / f"{name}-{size}.png", full_page=True)
+        assert await fits(page, width), f"{name}, {size}"
+        assert await violations(page) == [], f"{name}, {size}"
+
+
+async def test_every_view_is_accessible_and_fits_on_every_screen() -> None:
+    wrong: list[str] = []
+    async with site() as console, browser() as chromium:
+        for key in (console.tenant_key, console.operator_key):
+            page = await signed_in(chromium, console.url, key, wrong)
+            for name, path in console.views.items():
+                if path.startswith("/operators") == (key == console.operator_key):
+                    await look(page, console.url, name, path)
+            await page.context.close()  # one in the background would draw nothing
+    assert wrong == []

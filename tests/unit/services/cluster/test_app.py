@@ -1,0 +1,49 @@
+"""What an agent says when it cannot begin."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from services.cluster.app import build
+from tunery.platform.memory_servers import memory_servers
+from tunery.platform.settings import SettingsError
+
+SETTINGS = {
+    "QUEUE": "tunery",
+    "FLAVOR": "h100",
+    "IMAGE": "tunery:1",
+    "DEVICE_MEMORY_BYTES": str(80 << 30),
+    "POD_HOST": "agent.tunery.svc",
+}
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    content = {
+        "current-context": "a",
+        "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "users": [{"name": "a", "user": {"token": "token"}}],
+    }
+    kubeconfig.write_text(yaml.safe_dump(content))
+    for name, value in {**SETTINGS, "KUBECONFIG": str(kubeconfig)}.items():
+        monkeypatch.setenv(f"TUNERY_CLUSTER_{name}", value)
+
+
+async def test_a_setting_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TUNERY_CLUSTER_QUEUE")
+    with pytest.raises(SettingsError, match="TUNERY_CLUSTER_QUEUE"):
+        await build((await memory_servers()).runtime("trainer"))
+
+
+async def test_a_cluster_that_does_not_answer_is_named() -> None:
+    with pytest.raises(SettingsError, match="the quota of LocalQueue tunery in the namespace"):
+        await build((await memory_servers()).runtime("trainer"))
+
+
+async def test_outside_of_a_cluster_it_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TUNERY_CLUSTER_KUBECONFIG")
+    with pytest.raises(SettingsError, match="there is no way to the cluster"):
+        await build((await memory_servers()).runtime("trainer"))

@@ -1,0 +1,23 @@
+"""What an agent's settings mean for its pods."""
+
+import pytest
+
+from services.cluster.settings import ClusterSettings
+from tests.unit.services.cluster.test_app import SETTINGS
+from tunery.platform.settings import load
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("agent.tunery.svc", "https://agent.tunery.svc:8443"),
+        ("10.0.0.7", "https://10.0.0.7:8443"),
+        ("fd00::7", "https://[fd00::7]:8443"),
+    ],
+)
+def test_pods_reach_an_agent_by_name_or_address(
+    monkeypatch: pytest.MonkeyPatch, host: str, url: str
+) -> None:
+    for name, value in {**SETTINGS, "POD_HOST": host}.items():
+        monkeypatch.setenv(f"TUNERY_CLUSTER_{name}", value)
+    assert load(ClusterSettings).agent_url == url

@@ -1,0 +1,62 @@
+"""Money: days and sums, an invoice down to the event of a line, and keys that may not see all."""
+
+from schemas.units import HOUR_MS
+from services.gateway.console.money.page import daily, summed
+from tests.unit.services.gateway.billing.test_invoice_routes import MONTH, billed
+from tests.unit.services.gateway.billing.used import lease, sliced, use
+from tests.unit.services.gateway.console.consoles import console_of, key_of, signed_in
+from tests.unit.services.gateway.control_plane import ControlPlane
+from tests.unit.services.gateway.jobs.test_routes import ready, submit
+
+
+async def test_an_invoice_leads_to_the_events_of_its_lines(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    job_id = (await submit(client, file_id, suffix="billed")).json()["id"]
+    hour = api.deps.clock.now_ms() // HOUR_MS
+    offset = await use(api, sliced(lease(client.headers["x-tenant"], job_id), hour))
+    async with signed_in(console_of(api), key_of(client)) as browser:
+        month = await browser.get("/console/money")
+        assert f"/console/money/invoices/{MONTH}-EUR" in month.text
+        invoice = await browser.get(f"/console/money/invoices/{MONTH}-EUR")
+        assert f"/console/money/jobs/{job_id}#{hour * 3_600}" in invoice.text
+        assert "€2.40" in invoice.text
+        by_suffix = await browser.get(f"/console/money/invoices/{MONTH}-EUR?group_by=suffix")
+        assert "<bdi>billed</bdi>" in by_suffix.text
+        statement = await browser.get(f"/console/money/jobs/{job_id}")
+        assert f":{offset}</code>" in statement.text
+        pdf = await browser.get(f"/console/money/invoices/{MONTH}-EUR/pdf")
+        assert pdf.headers["content-type"] == "application/pdf"
+        for path in ("invoices/2020-01-EUR", "invoices/2020-01-EUR/pdf", "jobs/ftjob-none"):
+            assert (await browser.get(f"/console/money/{path}")).status_code == 404, path
+    other = await api.tenant()
+    async with signed_in(console_of(api), key_of(other)) as browser:
+        assert (await browser.get(f"/console/money/jobs/{job_id}")).status_code == 404
+
+
+async def test_what_a_key_may_not_read_is_named(api: ControlPlane) -> None:
+    client = await billed(api)
+    tenant = client.headers["x-tenant"]
+    body = {"name": "bill", "scopes": ["billing.read", "keys.read"]}
+    created = (await api.api.post(f"/v1/tenants/{tenant}/keys", json=body)).json()
+    async with signed_in(console_of(api), created["key"]) as browser:
+        page = await browser.get("/console/money")
+        assert page.status_code == 200
+        assert "budgets.read" in page.text
+        assert 'href="/console/models"' not in page.text
+        assert (await browser.get("/console/models")).status_code == 403
+
+
+def test_the_busiest_day_has_the_highest_bar() -> None:
+    buckets = [
+        {"start_time": at, "results": [{"net_gpu_ms": ms}] * n}
+        for at, ms, n in ((0, 0, 0), (1, 10, 2), (2, 40, 1))
+    ]
+    assert [day["height"] for day in daily(buckets)] == [0.0, 50.0, 100.0]
+    assert daily([]) == []
+
+
+def test_answers_are_summed_over_days() -> None:
+    result = {"model": "m", "api_key_id": "k", "output_tokens": 3, "object": "x"}
+    other = {**result, "api_key_id": None, "output_tokens": 5}
+    rows = summed([{"results": [result, other]}, {"results": [result]}])
+    assert [(row["key"], row["output_tokens"]) for row in rows] == [("k", 6), (None, 5)]

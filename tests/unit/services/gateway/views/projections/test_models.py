@@ -1,0 +1,68 @@
+"""Given events of `model`, then rows of base models and versions."""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from schemas.model import (
+    BaseAdded,
+    Lineage,
+    StageMoved,
+    VersionDeleted,
+    VersionPublished,
+    VersionTerms,
+)
+from services.gateway.views.projections.journals import project
+from services.gateway.views.tables.models import BASES, MODELS
+from tests.unit.services.gateway.control_plane import BASE
+from tests.unit.services.gateway.view_rows import folded, header, only, rows
+from tunery.runtime.verbs import Change
+
+PUBLISHED = VersionPublished(
+    files=(),
+    quarantined=False,
+    terms=VersionTerms(
+        model_id="m1",
+        series="s",
+        lineage=Lineage(
+            job_id="ftjob-1",
+            base_id=BASE.base_id,
+            base_sha256=BASE.sha256,
+            dataset_version="v",
+            training_sha256="ab" * 32,
+            config_sha256="ab" * 32,
+            steps=1,
+            verdict="pass",
+            scores_sha256="ab" * 32,
+        ),
+    ),
+)
+
+
+def test_base_added_in_every_partition_is_one_row() -> None:
+    """The same row in whatever order the partitions are read."""
+
+    def read(partitions: Iterable[int]) -> list[Change]:
+        return [
+            change
+            for partition in partitions
+            for change in project(
+                replace(header("model", at=1_000 + partition, key="*"), partition=partition),
+                BaseAdded(base=BASE),
+            )
+        ]
+
+    assert read(range(8)) == read(reversed(range(8)))
+    records = folded("model", BaseAdded(base=BASE), key="*")
+    assert only(records, BASES).base.sha256 == BASE.sha256
+
+
+def test_a_replaced_version_returns_to_dev() -> None:
+    first = StageMoved(model_id="m1", series="s", stage="production", replaced=None, by="promotion")
+    second = replace(first, model_id="m2", replaced="m1")
+    terms = (replace(PUBLISHED.terms, model_id=model_id) for model_id in ("m1", "m2"))
+    published = [replace(PUBLISHED, terms=version) for version in terms]
+    records = folded("model", *published, first, second)
+    assert {row.id: row.stage for row in rows(records, MODELS)} == {"m1": "dev", "m2": "production"}
+    gone = folded("model", PUBLISHED, first, VersionDeleted(model_id="m1"))
+    assert rows(gone, MODELS) == []

@@ -1,0 +1,16 @@
+from schemas.streams import PARTITIONS
+from schemas.topics import TOPICS
+from tunery.platform.memory_servers import memory_servers
+
+
+async def test_every_topic_of_the_catalogue_is_there() -> None:
+    servers = await memory_servers()
+    assert set(servers.log.topics) == {topic.name for topic in TOPICS}
+    assert {len(partitions) for partitions in servers.log.topics.values()} == {PARTITIONS}
+
+
+async def test_services_share_the_log_and_have_stores_of_their_own() -> None:
+    servers = await memory_servers()
+    billing, gateway = servers.runtime("billing"), servers.runtime("gateway")
+    assert billing.log is gateway.log
+    assert billing.store is not gateway.store
