@@ -1,7 +1,7 @@
 # Tunery. `make help` lists the targets; each sets up what it needs first.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-security test-clients test-vllm test-containers test-observe pythons focus check lint types contracts unit gateway services others fmt integration sim soak bench figures lock sbom clean
+.PHONY: help setup demo test test-security test-clients test-vllm test-containers test-kubernetes test-observe pythons reference focus check lint types contracts unit gateway services others fmt integration sim soak bench figures lock sbom clean
 MAKEFLAGS += --no-print-directory
 # Our modules are compiled once, not again in each of the hundreds of processes of a test run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -25,9 +25,9 @@ OUTAGES := tests/e2e/test_outages.py
 FOCUS := tests/integration/services/exporter/test_focus.py
 PYTEST := $(BIN)/python -m pytest -q
 BESIDE := -n 2 --dist loadfile --no-loadscope-reorder
-# They take three quarters of an hour. A run that takes an hour ends with the names of what failed and
+# They take three quarters of an hour. A run that takes 65 minutes ends with the names of what failed and
 # of the slowest tests, before CI ends it without any.
-WITHIN := --session-timeout=3600 --durations=20
+WITHIN := --session-timeout=3900 --durations=20
 # Long searches share no servers, so a worker that has none left takes some of another. Some wait
 # for a process or a clock: three workers keep two cores busy.
 SHARED := -n 3 --dist worksteal
@@ -70,11 +70,18 @@ test-vllm: setup ## the suite of engines over a real vLLM on the CPU, in an envi
 test-containers: setup ## tests of our servers' ports over official images, where a container engine answers
 	@$(BIN)/python -m tests.containers $(ARGS)
 
+test-kubernetes: setup ## a lease as a JobSet on a real API server with Kueue; builds them once (minutes, 4 GB)
+	@$(BIN)/python -m tests.kubernetes $(ARGS)
+
 test-observe: setup ## tunery up --observe, rules, panels and alerts in a real Prometheus, installed or Debian's
 	@$(BIN)/python -m tests.observe $(ARGS)
 
 pythons: setup ## quick tests and outages on the oldest and the newest Python found
 	@$(BIN)/python -m tests.pythons
+
+reference: setup ## dist/openapi.json and dist/recipe.schema.json, for clients and editors
+	$(BIN)/python -m tests.repo.openapi
+	$(BIN)/python -m tests.repo.recipes
 
 focus: setup ## the FinOps Foundation's validator on exported files; it needs Python 3.12 or newer
 	@if $(BIN)/python -m tests.focus; then $(PYTEST) $(FOCUS); fi
@@ -140,7 +147,7 @@ figures: setup ## docs/figures.md anew from one run of all its benches: a quarte
 
 lock: setup ## write requirements.lock anew from pyproject.toml; versions that still fit stay
 	@PATH="$(CURDIR)/.tools/bin:$$PATH" uv pip compile --quiet --universal --generate-hashes \
-	  --no-emit-index-url --no-header --python-version 3.11 --extra train --extra serve --extra local --extra watch --group dev \
+	  --no-emit-index-url --no-header --python-version 3.11 --extra train --extra serve --extra local --extra watch --extra cluster --extra confluent --group dev \
 	  pyproject.toml -o requirements.lock
 
 sbom: setup ## sbom.cdx.json: the packages of requirements.lock with their hashes, in CycloneDX's format
