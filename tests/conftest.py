@@ -73,14 +73,16 @@ async def servers() -> AsyncIterator[Stack]:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """A failed test is named at once: whatever ends a long run, its log says what had failed."""
-    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+    wrong = report.failed or str(report.outcome) == "rerun"
+    if wrong and "PYTEST_XDIST_WORKER" not in os.environ:
         crash = getattr(report.longrepr, "reprcrash", None)
         why = (
             str(report.longrepr)
             if crash is None
             else f"{crash.path}:{crash.lineno}: {crash.message}"
         )
-        print(f"\n{report.when} failed: {report.nodeid} {why[-WHY_MAX:]}", file=sys.__stderr__)
+        again = "" if report.failed else ", tried again"
+        print(f"\n{report.when} failed{again}: {report.nodeid} {why[-WHY_MAX:]}", file=sys.__stderr__)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -33,8 +33,8 @@ async def test_a_job_is_trained_evaluated_and_billed_over_confluent_kafka() -> N
     everyone = dict.fromkeys(SERVICES, DRIVER)
     async with running_stack((AGENT,), **everyone) as home:
         submitted = await home.submit(seed=STORIES.index("unpublished"))
-        cancelled = await home.submit(seed=STORIES.index("endless"))
         await home.api.job(submitted, lambda job: job["phase"] == "done")
+        cancelled = await home.submit(seed=STORIES.index("endless"))
         await home.api.post(f"/fine_tuning/jobs/{cancelled}/cancel")
         await home.api.job(cancelled, lambda job: job["phase"] == "done")
         for name in ("gateway", "scheduler", "billing", AGENT.name):
