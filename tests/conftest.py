@@ -82,7 +82,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             else f"{crash.path}:{crash.lineno}: {crash.message}"
         )
         again = "" if report.failed else ", tried again"
-        print(f"\n{report.when} failed{again}: {report.nodeid} {why[-WHY_MAX:]}", file=sys.__stderr__)
+        print(
+            f"\n{report.when} failed{again}: {report.nodeid} {why[-WHY_MAX:]}", file=sys.__stderr__
+        )
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -6,6 +6,7 @@ WCAG 2.2 AA by axe-core, no error of a script, nothing wider than the screen.
 """
 
 import asyncio
+import hashlib
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -14,19 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import pytest
+import pytest_asyncio
 import uvicorn
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Page, Route
 
 from schemas.telemetry import Step
 from schemas.topics import POOL
 from schemas.units import HOUR_MS
 from services.gateway.console.app import Console
+from services.gateway.console.new_job.page import PART_BYTES
 from simulator.control_plane.samples import node
 from tests.browser import axe_script, browser
 from tests.unit.services.gateway.billing.test_invoice_routes import MONTH, billed
 from tests.unit.services.gateway.billing.used import lease, sliced, use
-from tests.unit.services.gateway.control_plane import ControlPlane, control_plane
+from tests.unit.services.gateway.console.consoles import key_of
+from tests.unit.services.gateway.control_plane import ROW, ControlPlane, control_plane
 from tests.unit.services.gateway.jobs.test_queue_routes import ask_pool
 from tests.unit.services.gateway.jobs.test_routes import submit
 from tests.unit.services.gateway.jobs.test_sweep_routes import sweep
@@ -39,6 +44,7 @@ PICTURES: Final = os.environ.get("TUNERY_SCREENSHOTS")
 LATE_MS: Final = 120_000
 SCREENS: Final = (("light", 1280), ("dark", 1280), ("light", 390))
 STANDARD: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+LEFT_AT: Final = 6  # the part of an upload at which its page is left
 HOOK: Final = {"name": "ci", "url": "https://example.com/hook"}
 
 
@@ -50,13 +56,26 @@ class Site:
     tenant_key: str
     operator_key: str
     views: dict[str, str]
+    tenant: httpx.AsyncClient  # of the API
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session", name="console")
+async def console_of_a_tenant() -> AsyncIterator[Site]:
+    async with site() as filled:
+        yield filled
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def chromium() -> AsyncIterator[Browser]:
+    async with browser() as running:
+        yield running
 
 
 @asynccontextmanager
 async def site() -> AsyncIterator[Site]:
     """One tenant that has something for each view."""
     async with control_plane() as api:
-        views, tenant_key = await _filled(api)
+        views, tenant = await _filled(api)
         settings = api.deps.settings.model_copy(update={"console_dir": scripts_dir()})
         app = api.api._transport.app  # type: ignore[attr-defined]  # as in `console_of`
         console = Console(app, settings, None)
@@ -65,16 +84,16 @@ async def site() -> AsyncIterator[Site]:
         listener = socket.create_server(("127.0.0.1", 0))  # it queues what comes before the start
         serving = asyncio.create_task(server.serve([listener]))
         port = listener.getsockname()[1]
-        operator_key = api.api.headers["authorization"].removeprefix("Bearer ")
+        url = f"http://127.0.0.1:{port}/console"
         try:
-            yield Site(f"http://127.0.0.1:{port}/console", tenant_key, operator_key, views)
+            yield Site(url, key_of(tenant), key_of(api.api), views, tenant)
         finally:
             server.should_exit = True
             await serving
 
 
-async def _filled(api: ControlPlane) -> tuple[dict[str, str], str]:
-    """Give a tenant something to see; return the views by name, and a key for them."""
+async def _filled(api: ControlPlane) -> tuple[dict[str, str], httpx.AsyncClient]:
+    """Give a tenant something to see; return the views by name, and its client."""
     client = await billed(api)
     tenant = client.headers["x-tenant"]
     file_id = (await api.upload(client))["id"]
@@ -95,7 +114,6 @@ async def _filled(api: ControlPlane) -> tuple[dict[str, str], str]:
     await client.post(f"/v1/models/{model_id}/promote", json={"stage": "staging"})
     swept = (await client.post("/v1/sweeps", json=sweep(file_id))).json()["id"]
     hook = (await client.post("/v1/webhook_endpoints", json=HOOK)).json()["id"]
-    key = client.headers["authorization"].removeprefix("Bearer ")
     return {
         "jobs": "",
         "job": f"/jobs/{jobs[0]}",
@@ -118,7 +136,7 @@ async def _filled(api: ControlPlane) -> tuple[dict[str, str], str]:
         "operators": "/operators",
         "tenants": "/operators/tenants",
         "missing": "/nowhere",
-    }, key
+    }, client
 
 
 def _step(tenant: str, job_id: str, number: int) -> Step:
@@ -201,13 +219,54 @@ async def look(page: Page, url: str, name: str, path: str) -> None:
         assert await violations(page) == [], f"{name}, {size}"
 
 
-async def test_every_view_is_accessible_and_fits_on_every_screen() -> None:
+async def test_every_view_is_accessible_and_fits_on_every_screen(
+    console: Site, chromium: Browser
+) -> None:
     wrong: list[str] = []
-    async with site() as console, browser() as chromium:
-        for key in (console.tenant_key, console.operator_key):
-            page = await signed_in(chromium, console.url, key, wrong)
-            for name, path in console.views.items():
-                if path.startswith("/operators") == (key == console.operator_key):
-                    await look(page, console.url, name, path)
-            await page.context.close()  # one in the background would draw nothing
+    for key in (console.tenant_key, console.operator_key):
+        page = await signed_in(chromium, console.url, key, wrong)
+        for name, path in console.views.items():
+            if path.startswith("/operators") == (key == console.operator_key):
+                await look(page, console.url, name, path)
+        await page.context.close()  # one in the background would draw nothing
+    assert wrong == []
+
+
+async def test_an_upload_of_100_mb_continues_after_a_cut_and_after_a_reload(
+    console: Site, chromium: Browser, tmp_path: Path
+) -> None:
+    wrong: list[str] = []
+    file = tmp_path / "big.jsonl"
+    file.write_bytes(ROW * (100_000_000 // len(ROW)))
+    parts, lost, is_cut = 0, 0, True
+
+    async def pass_on(route: Route) -> None:
+        nonlocal parts, lost
+        parts += 1
+        if is_cut and parts > 2:
+            lost += 1
+            await route.abort("connectionreset")
+        elif parts - lost != LEFT_AT:  # which is never answered
+            await route.continue_()
+
+    page = await signed_in(chromium, console.url, console.tenant_key, wrong)
+    await page.route("**/parts", pass_on)
+    await page.goto(f"{console.url}/new")
+    await page.set_input_files("#file", file)
+    await page.get_by_role("button", name="Upload and check").click()
+    await page.get_by_text("The connection is lost").wait_for()
+    is_cut = False
+    await page.get_by_text("The connection is lost").wait_for(state="hidden")
+    async with asyncio.timeout(LATE_MS / 1_000):
+        while parts - lost < LEFT_AT:  # noqa: ASYNC110  # the browser sends them
+            await asyncio.sleep(0.01)
+    await page.goto(f"{console.url}/new")
+    await page.set_input_files("#file", file)
+    await page.get_by_role("button", name="Upload and check").click()
+    await page.wait_for_url("**/new?file=*")
+    needed = -(-file.stat().st_size // PART_BYTES)
+    assert parts - lost == needed + 1, "but for what got no answer, nothing is sent twice"
+    listed = (await console.tenant.get("/v1/files?limit=1")).json()["data"][0]
+    assert listed["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    await page.context.close()
     assert wrong == []

@@ -2,15 +2,20 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any, Final
 
 from starlette.responses import Response
 from starlette.routing import Route
 
+from schemas.units import AMOUNT_MICRO_MAX
 from services.gateway.console.calls import JOBS, CallRefused, refusal_of
-from services.gateway.console.visits import Visit, route
+from services.gateway.console.visits import ROOT, Visit, route
+from services.gateway.console.words import MICRO, number
 
 INVOICES: Final = "/v1/invoices"
+BUDGETS: Final = "/v1/budgets"
 DAYS: Final = "bucket_width=1d&limit=31"
 LINES: Final = 100
 GROUPS: Final = ("job", "model", "key", "suffix")
@@ -26,7 +31,7 @@ async def show(visit: Visit) -> Response:
         answers=f"/v1/usage/completions?group_by=model,key&{DAYS}",
         invoices=INVOICES,
         prepaid="/v1/billing/prepaid",
-        budgets="/v1/budgets",
+        budgets=BUDGETS,
         keys="/v1/keys?limit=1000",
     )
     values = {
@@ -35,6 +40,25 @@ async def show(visit: Visit) -> Response:
         "answers": summed(lists["answers"] or ()),
     }
     return visit.page("money/money.html", key_names=names(lists["keys"]), **values)
+
+
+@route("/money/budgets", "POST")
+async def set_budget(visit: Visit) -> Response:
+    """Set the month's budget of the tenant or of a key, in place of the one before."""
+    form = await visit.form()
+    body: dict[str, Any] = {"key_id": form.get("key_id")}
+    if "amount" in form:
+        body["max_amount_micro"] = micro(form["amount"])
+    if "hours" in form:
+        body["max_gpu_hours"] = number(form["hours"], float)
+    await visit.api.post(BUDGETS, body)
+    return visit.go(f"{ROOT}/money#budgets")
+
+
+@route("/money/budgets/{budget_id}/remove", "POST")
+async def remove_budget(visit: Visit) -> Response:
+    await visit.api.delete(visit.named(BUDGETS))
+    return visit.go(f"{ROOT}/money#budgets")
 
 
 @route("/money/invoices/{invoice_id}")
@@ -74,6 +98,16 @@ async def statement(visit: Visit) -> Response:
     return visit.page("money/statement.html", job_id=job_id, **values)
 
 
+def micro(amount: str) -> int:
+    """Return an amount in millionths. Raises CallRefused."""
+    with suppress(ArithmeticError):
+        exact = Decimal(amount) * MICRO
+        if exact == exact.to_integral_value() and 1 <= exact <= AMOUNT_MICRO_MAX:
+            return int(exact)
+    text = "Amount: give a number above 0 with at most six decimals, such as 250 or 40.50."
+    raise CallRefused(400, "invalid_value", text)
+
+
 def daily(buckets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the days with their GPU time, and the height of a bar for it, at most 100."""
     days = [
@@ -99,4 +133,11 @@ def names(keys: Sequence[Mapping[str, Any]] | None) -> dict[str, str]:
     return {key["id"]: key["name"] or key["id"] for key in keys or ()}
 
 
-ROUTES: Final[tuple[Route, ...]] = (show, invoice, printed, statement)
+ROUTES: Final[tuple[Route, ...]] = (
+    show,
+    set_budget,
+    remove_budget,
+    invoice,
+    printed,
+    statement,
+)

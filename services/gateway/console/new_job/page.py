@@ -6,13 +6,15 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from starlette.datastructures import FormData
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from services.gateway.console.calls import FILES, JOBS, CallRefused, path_to, refusal_of
 from services.gateway.console.visits import ROOT, Visit, form_of, route
 from services.gateway.console.words import number
 
+UPLOADS: Final = "/v1/uploads"
+PART_BYTES: Final = 8 * 1024 * 1024  # what a broken connection loses at most
 FINDINGS_MAX: Final = 100
 FILES_SHOWN: Final = 50
 #: settings of the form: name → where it is in the body of a submission, and its type
@@ -63,14 +65,51 @@ async def _file(visit: Visit, file_id: str) -> dict[str, Any]:
 
 @route("/new/file", "POST")
 async def upload(visit: Visit) -> Response:
-    """Pass the form on to the API as its bytes arrive."""
+    """Upload the file of a browser without the script, in one request."""
+    return visit.go(_address((await _passed_on(visit, FILES))["id"]))
+
+
+@route("/new/uploads", "POST")
+async def begin(visit: Visit) -> Response:
+    """Begin an upload in parts, which the script continues after a cut."""
+    form = await visit.form()
+    body = {
+        "filename": form.get("filename", ""),
+        "bytes": number(form.get("bytes", ""), int),
+        "mime_type": "application/octet-stream",
+        "purpose": form.get("purpose", ""),
+    }
+    begun = await visit.api.post(UPLOADS, body)
+    return JSONResponse({"id": begun["id"], "part_bytes": PART_BYTES})
+
+
+@route("/new/uploads/{upload_id}/parts", "POST")
+async def add_part(visit: Visit) -> Response:
+    part = await _passed_on(visit, f"{visit.named(UPLOADS)}/parts")
+    return JSONResponse({"id": part["id"]})
+
+
+@route("/new/uploads/{upload_id}/complete", "POST")
+async def complete(visit: Visit) -> Response:
+    """Put the file together; the script opens the address of its report."""
+    body = {"part_ids": [*map(str, (await form_of(visit.request)).getlist("part"))]}
+    done = await visit.api.post(f"{visit.named(UPLOADS)}/complete", body)
+    return JSONResponse({"address": _address(done["file"]["id"])})
+
+
+async def _passed_on(visit: Visit, path: str) -> Any:
+    """Pass a form with a file on to the API as its bytes arrive. Raises CallRefused."""
     names = ("content-type", "content-length")
     headers = {n: visit.request.headers[n] for n in names if n in visit.request.headers}
     stream = visit.request.stream()
-    response = await visit.api.send("POST", FILES, content=stream, headers=headers)
+    response = await visit.api.send("POST", path, content=stream, headers=headers)
     if not response.is_success:
         raise refusal_of(response)
-    return visit.go(f"{ROOT}/new?file={quote(response.json()['id'], safe='')}")
+    return response.json()
+
+
+def _address(file_id: str) -> str:
+    return f"{ROOT}/new?file={quote(file_id, safe='')}"
 
 
 @route("/new/estimate", "POST")
@@ -114,4 +153,13 @@ def body_of(form: FormData) -> dict[str, Any]:
     return body
 
 
-ROUTES: Final[tuple[Route, ...]] = (show, report, upload, estimate, submit)
+ROUTES: Final[tuple[Route, ...]] = (
+    show,
+    report,
+    upload,
+    begin,
+    add_part,
+    complete,
+    estimate,
+    submit,
+)

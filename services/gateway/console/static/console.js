@@ -146,29 +146,72 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 let width = innerWidth;
 addEventListener("resize", () => { if (width !== innerWidth) { width = innerWidth; redraw(); } });
 
-// An upload shows how far it is; without this script it is an ordinary form.
-document.addEventListener("submit", (event) => {
+// An upload goes in parts, and continues after a cut or a reload with the parts that have arrived.
+// Without this script it is an ordinary form.
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function sent(path, body) {  // until it is answered; a refusal is thrown as a response
+  for (;;) {
+    const answer = await fetch(path, { method: "POST", body, headers: { "hx-request": "true" } }).catch(() => null);
+    if (answer?.status === 401) location.assign(answer.headers.get("hx-redirect"));
+    if (answer?.ok) {
+      offline(false);
+      return answer.json();
+    }
+    if (answer && answer.status < 500 && answer.status !== 429) throw answer;
+    offline(true);
+    await pause(2000);
+  }
+}
+
+function fields(values) {
+  const form = new FormData();
+  for (const [name, value] of values) form.append(name, value);
+  return form;
+}
+
+async function upload(form, file) {
+  const name = `upload ${file.name} ${file.size} ${file.lastModified}`;
+  const known = JSON.parse(localStorage.getItem(name));
+  const about = [["filename", file.name], ["bytes", file.size], ["purpose", form.purpose.value]];
+  const state = known ?? { ...await sent(form.dataset.upload, fields(about)), parts: [] };
+  const path = `${form.dataset.upload}/${state.id}`;
+  const bar = form.querySelector("progress");
+  bar.hidden = false;
+  try {
+    for (let at = state.parts.length * state.part_bytes; at < file.size; at += state.part_bytes) {
+      bar.value = at / file.size;
+      const bytes = await file.slice(at, at + state.part_bytes).arrayBuffer();
+      const part = await sent(`${path}/parts`, fields([["data", new Blob([bytes])]]));
+      state.parts.push(part.id);
+      localStorage.setItem(name, JSON.stringify(state));
+    }
+    bar.value = 1;
+    const done = await sent(`${path}/complete`, fields(state.parts.map((id) => ["part", id])));
+    localStorage.removeItem(name);
+    location.assign(done.address);
+  } catch (refusal) {
+    if (refusal.status !== 401) localStorage.removeItem(name);
+    if (known && [404, 409].includes(refusal.status)) return upload(form, file);  // it has expired
+    throw refusal;
+  }
+}
+
+document.addEventListener("submit", async (event) => {
   const form = event.target;
   if (!form.matches("form[data-upload]")) return;
   event.preventDefault();
-  const bar = form.querySelector("progress");
-  const request = new XMLHttpRequest();
-  request.open("POST", form.action);
-  request.upload.addEventListener("progress", (part) => {
-    bar.hidden = false;
-    bar.value = part.loaded / part.total;
-  });
-  request.addEventListener("load", () => {
-    if (request.status < 400) location.assign(request.responseURL);
-    else {
-      const answer = new DOMParser().parseFromString(request.responseText, "text/html");
-      const said = answer.querySelector("main p")?.textContent ?? `HTTP ${request.status}`;
-      document.getElementById("problem").replaceChildren(Object.assign(document.createElement("p"), { className: "notice bad", textContent: said }));
-      bar.hidden = true;
-    }
-  });
-  request.addEventListener("error", () => offline(true));
-  request.send(new FormData(form));
+  const button = form.querySelector("button");
+  button.disabled = true;
+  try {
+    await upload(form, form.file.files[0]);
+  } catch (refusal) {
+    const answer = new DOMParser().parseFromString(await refusal.text?.() ?? "", "text/html");
+    const said = answer.querySelector("p")?.textContent ?? `The file cannot be read: ${refusal.status ?? refusal}`;
+    document.getElementById("problem").replaceChildren(Object.assign(document.createElement("p"), { className: "notice bad", textContent: said }));
+    form.querySelector("progress").hidden = true;
+    button.disabled = false;
+  }
 });
 
 localTimes(document);

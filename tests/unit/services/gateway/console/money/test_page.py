@@ -2,9 +2,10 @@
 
 from schemas.units import HOUR_MS
 from services.gateway.console.money.page import daily, summed
+from tests.unit.services.gateway.accounts.test_budget_routes import keeper as budget_keeper
 from tests.unit.services.gateway.billing.test_invoice_routes import MONTH, billed
 from tests.unit.services.gateway.billing.used import lease, sliced, use
-from tests.unit.services.gateway.console.consoles import console_of, key_of, signed_in
+from tests.unit.services.gateway.console.consoles import OWN_SITE, console_of, key_of, signed_in
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
 
@@ -31,6 +32,38 @@ async def test_an_invoice_leads_to_the_events_of_its_lines(api: ControlPlane) ->
     other = await api.tenant()
     async with signed_in(console_of(api), key_of(other)) as browser:
         assert (await browser.get(f"/console/money/jobs/{job_id}")).status_code == 404
+
+
+async def test_a_budget_is_set_and_removed_by_a_key_that_may(api: ControlPlane) -> None:
+    client, (keeper, key_id, _) = await billed(api), await budget_keeper(api)
+    path = "/console/money/budgets"
+    async with signed_in(console_of(api), key_of(keeper)) as browser:
+        assert path in (await browser.get("/console/money")).text
+        form = {"key_id": key_id, "amount": "40.50", "hours": "1.5"}
+        assert (await browser.post(path, data=form)).status_code == 403, "of another site"
+        for amount in ("many", "0", "NaN", "Infinity", "1e99999999", "1.0000001", "-1"):
+            wrong = await browser.post(path, data={"amount": amount}, headers=OWN_SITE)
+            assert (wrong.status_code, "Amount: give" in wrong.text) == (400, True), amount
+        wrong = await browser.post(path, data={"hours": "many"}, headers=OWN_SITE)
+        assert (wrong.status_code, "max_gpu_hours" in wrong.text) == (400, True)
+        assert (await browser.post(path, data={}, headers=OWN_SITE)).status_code == 400
+        assert (await keeper.get("/v1/budgets")).json()["data"] == []
+        assert (await browser.post(path, data=form, headers=OWN_SITE)).status_code == 303
+        (budget,) = (await keeper.get("/v1/budgets")).json()["data"]
+        assert (budget["id"], budget["max_amount_micro"]) == (key_id, 40_500_000)
+        page = (await browser.get("/console/money")).text
+        assert "of €40.50" in page
+        assert f"{path}/{key_id}/remove" in page
+        removing = f"{path}/{key_id}/remove"
+        async with signed_in(console_of(api), key_of(client)) as stranger:
+            assert path not in (await stranger.get("/console/money")).text
+            answers = [
+                await stranger.post(path, data=form, headers=OWN_SITE),
+                await stranger.post(removing, headers=OWN_SITE),
+            ]
+            assert [answer.status_code for answer in answers] == [403, 404]
+        assert (await browser.post(removing, headers=OWN_SITE)).status_code == 303
+        assert (await keeper.get("/v1/budgets")).json()["data"] == []
 
 
 async def test_what_a_key_may_not_read_is_named(api: ControlPlane) -> None:

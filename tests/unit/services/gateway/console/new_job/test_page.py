@@ -53,6 +53,37 @@ async def test_a_file_is_uploaded_and_a_job_submitted_once(api: ControlPlane) ->
     assert len(addresses) == 1
 
 
+async def test_a_file_is_uploaded_in_parts_by_who_began_it(api: ControlPlane) -> None:
+    client, other = await api.tenant(), await api.tenant()
+    console, body = console_of(api), ROW * 20
+    there = "/console/new/uploads"
+    async with signed_in(console, key_of(client)) as browser:
+        about = {"filename": "rows.jsonl", "bytes": len(body), "purpose": "fine-tune"}
+        begun = await browser.post(there, data=about, headers=OWN_SITE)
+        path = f"{there}/{begun.json()['id']}"
+        parts = [
+            (await browser.post(f"{path}/parts", files={"data": part}, headers=OWN_SITE)).json()
+            for part in (body[:99], body[99:])
+        ]
+        assert (await browser.post(f"{path}/complete")).status_code == 403, "of another site"
+        few = {"part": parts[0]["id"]}
+        refused = await browser.post(f"{path}/complete", data=few, headers=OWN_SITE)
+        assert f"{len(body)} were declared" in refused.text
+        async with signed_in(console, key_of(other)) as stranger:
+            answer = await stranger.post(f"{path}/parts", files={"data": b"x"}, headers=OWN_SITE)
+            assert answer.status_code == 404
+        whole = {"part": [part["id"] for part in parts]}
+        done = [
+            (await browser.post(f"{path}/complete", data=whole, headers=OWN_SITE)).json()
+            for _ in range(2)
+        ]
+        assert done[0] == done[1], "the script repeats what got no answer"
+        assert "rows.jsonl" in (await browser.get(done[0]["address"])).text
+        none = {**about, "bytes": "0"}
+        refused = await browser.post(there, data=none, headers=OWN_SITE)
+        assert (refused.status_code, "bytes" in refused.text) == (400, True)
+
+
 def test_settings_that_are_left_out_are_for_the_service_to_choose() -> None:
     form = FormData(
         {"model": "m", "training_file": "f", "n_epochs": "3", "rank": "", "suffix": " "}
