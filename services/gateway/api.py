@@ -45,6 +45,7 @@ from services.gateway.jobs import preview_routes as preview
 from services.gateway.jobs import queue_routes as queues
 from services.gateway.jobs import recipe_routes as recipes
 from services.gateway.jobs import routes as jobs
+from services.gateway.jobs import sooner_routes as sooner
 from services.gateway.jobs import submission_routes as submit
 from services.gateway.jobs import sweep_routes as sweeps
 from services.gateway.jobs.deps import JobDeps
@@ -97,6 +98,7 @@ def routes() -> FastAPI:
         storage,
         submit,
         plans,
+        sooner,
         sweeps,
         preview,
         graders,

@@ -198,7 +198,7 @@ async def look(page: Page, url: str, name: str, path: str) -> None:
     assert response.status == (404 if name == "missing" else 200), name
     if name == "job":
         await page.get_by_role("link", name="What would start it sooner?").click()
-        await page.get_by_text("As it is, submitted now").wait_for()
+        await page.get_by_text("As it is", exact=True).wait_for()
         await page.get_by_text("not a finite number at 2 of these steps").wait_for()
     if name == "playground":
         await page.get_by_label("Blind").check()

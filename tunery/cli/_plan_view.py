@@ -7,7 +7,7 @@ import click
 
 from tunery.cli import _api
 from tunery.cli._job_view import earlier_job, estimate_fields
-from tunery.cli._queue_view import queue_fields
+from tunery.cli._queue_view import queue_fields, refusal_line
 
 
 def show_plan(plan: Any) -> None:
@@ -43,7 +43,7 @@ def show_plan(plan: Any) -> None:
 def plan_fields(plan: Any) -> list[tuple[str, Any]]:
     """(name, value) of a plan; first of all why the job would be refused."""
     forecast = plan["estimate"]
-    refused = [(f"refused: {item['code']}", item["message"]) for item in plan["refusals"]]
+    refused = [(f"refused: {item['code']}", refusal_line(item)) for item in plan["refusals"]]
     expected = [
         (name, value)
         for name, value in estimate_fields({**forecast, "refusal": None})

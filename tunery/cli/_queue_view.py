@@ -1,8 +1,10 @@
 """Why jobs wait, in a terminal: of one job, and of a whole queue."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from tunery.cli import _api
 
 DAY_S: Final = 86_400
 
@@ -22,6 +24,34 @@ def queue_fields(queue: Any, now: float) -> list[tuple[str, Any]]:
         ("before it", queue.get("jobs_ahead")),
         ("starts", _with_zone(interval(queue.get("eta"), queue.get("eta_latest"), now), now)),
     ]
+
+
+def start_columns(now: float) -> dict[str, str | Callable[[Any], Any]]:
+    """Columns of a table of changes that may start a job sooner."""
+
+    def starts(row: Any) -> str:
+        queue = row["queue"] or {}
+        if queue.get("code") == "next_decision":
+            return "now"
+        return interval(queue.get("eta"), queue.get("eta_latest"), now) or "not by itself"
+
+    return {
+        "change": "text",
+        "starts": starts,
+        "price": lambda row: _api.money(row["amount_micro"], row["currency"]),
+        "then it waits because": lambda row: (row["queue"] or {}).get("reason"),
+        "refused": lambda row: "; ".join(map(refusal_line, row["refusals"])) or None,
+    }
+
+
+def refusal_line(refusal: Any) -> str:
+    """Return why a job would be refused, and how much more of a budget would admit it."""
+    if refusal.get("more_micro") is not None:
+        return f"{refusal['message']} {refusal['more_micro'] / 1e6:,.2f} more would admit it."
+    if refusal.get("more_gpu_ms") is not None:
+        hours = refusal["more_gpu_ms"] / 3_600_000
+        return f"{refusal['message']} {hours:,.2f} GPU-hours more would admit it."
+    return str(refusal["message"])
 
 
 def _with_zone(times: str, now: float) -> str:

@@ -15,7 +15,7 @@ from tunery.cli._job_lists import COMMANDS
 from tunery.cli._job_mirror import mirror
 from tunery.cli._job_view import earlier_job, estimate_fields, job_fields
 from tunery.cli._plan_view import show_plan
-from tunery.cli._queue_view import queue_fields
+from tunery.cli._queue_view import queue_fields, start_columns
 from tunery.cli.grader import read_object
 from tunery.local.paths import DataDir
 
@@ -276,12 +276,20 @@ def show(api: "Api", job_id: str) -> Any:
 @_options.data_dir
 @_options.as_json
 def why(job_id: str, folders: DataDir, as_json: bool) -> None:
-    """Show why a job waits, what lets it go on, and when it is expected to begin."""
+    """Show why a job waits, what lets it go on, when it is expected to begin, and what would start
+    it sooner.
+    """
     with _api.connect(folders) as api:
         explained = api.explain(job_id)
+        starts = (
+            api.get("fine_tuning", "jobs", job_id, "starts")["data"] if explained["queue"] else []
+        )
     fields = queue_fields(explained["queue"], explained["at"]) or [("waiting", "No, it does not.")]
     head = [("job", explained["job_id"]), ("status", explained["status"])]
-    _api.show_one(explained, as_json, [*head, *fields])
+    _api.show_one({**explained, "starts": starts}, as_json, [*head, *fields])
+    if starts and not as_json:
+        click.echo()
+        _api.show(starts, False, start_columns(explained["at"]))
 
 
 @command.command("watch")

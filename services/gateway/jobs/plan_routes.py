@@ -3,7 +3,10 @@
 import asyncio
 from typing import Final
 
-from services.gateway.jobs.deps import WithJobDeps
+from msgspec import structs
+
+from schemas.account import Lane
+from services.gateway.jobs.deps import JobDeps, WithJobDeps
 from services.gateway.jobs.domain.bodies import JobRequest
 from services.gateway.jobs.domain.cost_responses import estimate_response, no_estimate_response
 from services.gateway.jobs.domain.integrations import shown_integrations
@@ -18,10 +21,12 @@ from services.gateway.jobs.domain.requested import requested_settings
 from services.gateway.jobs.domain.responses import duplicate_response, queue_response_of_new
 from services.gateway.jobs.domain.texts import texts_of
 from services.gateway.jobs.recipes import recipe_of
-from services.gateway.jobs.standing import refusals, standing_of
-from services.gateway.jobs.submission_routes import NOT_VALIDATED, WithSubmission
+from services.gateway.jobs.standing import refusals, standing_of, standing_without
+from services.gateway.jobs.submission_routes import NOT_VALIDATED, Submission, WithSubmission
+from services.gateway.views.tables.jobs import JobRow
 from services.gateway.web.routing import new_router
 from tunery.plan.estimate import corrected, estimate
+from tunery.plan.price import lane_price
 
 KEY_CAP: Final = "what the API key may spend in a month"
 HOLD: Final = "whether budgets allow the job: its file is being validated"
@@ -34,9 +39,27 @@ async def plan_job(body: JobRequest, deps: WithJobDeps, submission: WithSubmissi
     would begin, what it would cost, and why it would be refused. The body is that of a submission.
     Nothing is recorded.
     """
+    return await planned(deps, submission, body)
+
+
+async def planned(
+    deps: JobDeps,
+    submission: Submission,
+    body: JobRequest,
+    *,
+    lane: Lane | None = None,
+    instead_of: JobRow | None = None,
+) -> PlanResponse:
+    """Return the plan of a job. Raises ApiError.
+
+    lane: in which it would be if its tenant's plan had that lane; None: as the plan is
+    instead_of: the job whose place in the queue and whose hold it would take
+    """
     submissions, caller = submission.submissions, submission.caller
     resolved = await submission.resolve(body)
     spec, tokens = resolved.spec, resolved.tokens
+    if lane is not None and (book := await deps.prices.book(spec.price.version)) is not None:
+        spec = structs.replace(spec, price=lane_price(book, lane))
     now = deps.clock.now_ms()
     needed = outlook = None
     problems, unchecked = [], [] if caller.cap is None else [KEY_CAP]
@@ -47,10 +70,13 @@ async def plan_job(body: JobRequest, deps: WithJobDeps, submission: WithSubmissi
         needed = corrected(spec, estimate(spec, tokens))
         new = request_of_new(caller.tenant, spec, needed, now)
         outlook, standing = await asyncio.gather(
-            deps.queues.outlook_of_new(new, spec.pool),
+            deps.queues.outlook_of_new(new, spec.pool, instead_of),
             standing_of(deps.views, caller.tenant, caller.key_id, now),
         )
-        problems = refusal_responses(refusals(standing, spec, needed))
+        if instead_of is not None:
+            key_id = deps.unseal(instead_of.submitted_by, "actor")
+            standing = standing_without(standing, instead_of, key_id)
+        problems = refusal_responses(refusals(standing, spec, needed), standing.committed_gpu_ms)
         forecast = estimate_response(spec, needed, None if outlook is None else outlook.earliest)
     earlier = await submissions.earlier(caller, spec)
     settings, _ = requested_settings(body)

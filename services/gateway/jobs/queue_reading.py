@@ -124,10 +124,18 @@ class Queues:
         rows, view = await self.read(row.spec.pool)
         return look_out_full(row.tenant, limit, rows, view, self._clock.now_ms())
 
-    async def outlook_of_new(self, request: Request, pool: str) -> Outlook | None:
-        """Return the outlook of a job if it were submitted now; None: not known."""
+    async def outlook_of_new(
+        self, request: Request, pool: str, instead_of: JobRow | None = None
+    ) -> Outlook | None:
+        """Return the outlook of a job if it were submitted now; None: not known.
+
+        instead_of: a job that would leave the queue for it
+        """
         rows, _ = await self.read(pool)
-        explanation = view_queue(rows, self._clock.now_ms(), request).explanation(request.job_id)
+        if instead_of is not None:
+            rows = rows.without(instead_of.id)
+        view = await asyncio.to_thread(view_queue, rows, self._clock.now_ms(), request)
+        explanation = view.explanation(request.job_id)
         return None if explanation is None else outlook_of(explanation, self._clock.now_ms())
 
     async def start_of_new(self, request: Request, pool: str) -> Ms | None:

@@ -4,7 +4,7 @@ The decider of submissions has the last word: it knows what was decided a moment
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from msgspec import structs
@@ -15,10 +15,11 @@ from schemas.envelope import Rejected
 from schemas.reasons import refusing
 from schemas.submission import Estimate, JobSpec
 from schemas.units import HOUR_MS, GpuMs, Ms, hour_of, month_of
+from services.gateway.jobs.domain.responses import cost_summary
 from services.gateway.jobs.queue_reading import COUNTED
 from services.gateway.views.ports import Buckets, IntRange, Views
 from services.gateway.views.tables.accounts import BUDGETS, LIMITS, BudgetRow, LimitsRow
-from services.gateway.views.tables.jobs import JOBS, USAGE
+from services.gateway.views.tables.jobs import JOBS, USAGE, JobRow
 from tunery.plan.estimate import over_budget
 from tunery.plan.limits import over_hard_limit, over_month
 
@@ -38,6 +39,11 @@ class Standing:
     held_gpu_ms: GpuMs  # use that open jobs may add
     budgets: Sequence[BudgetRow]  # budgets of the tenant, and of the API key
     at: Ms
+
+    @property
+    def committed_gpu_ms(self) -> GpuMs:
+        """GPU time of this month that is used, or held for open jobs."""
+        return self.used_gpu_ms + self.held_gpu_ms
 
 
 async def standing_of(views: Views, tenant: str, key_id: str, at: Ms) -> Standing:
@@ -97,6 +103,38 @@ async def _held_gpu_ms(views: Views, tenant: str) -> GpuMs:
     return sum(max(0, hold - by_job.get(job_id, 0)) for job_id, hold in held.items())
 
 
+def standing_without(standing: Standing, job: JobRow, key_id: str | None) -> Standing:
+    """Return where a tenant would stand without a job that waits: its hold is released.
+
+    key_id: the key that has submitted it
+    """
+    counted = job.wanted == "run" or job.phase in COUNTED["paused"]
+    running = standing.running - (1 if counted else 0)
+    if job.hold is None:
+        return replace(standing, running=running)
+    needed, cost = job.hold.estimate, cost_summary(job)
+    gpu_ms = max(0, needed.hold_gpu_ms - cost.billable_gpu_ms)
+    micro = max(0, needed.price_max_micro - cost.amount_micro)
+    return replace(
+        standing,
+        running=running,
+        held_gpu_ms=max(0, standing.held_gpu_ms - gpu_ms),
+        budgets=[
+            budget
+            if budget.use is None or budget.id not in (TENANT_BUDGET, key_id)
+            else structs.replace(
+                budget,
+                use=structs.replace(
+                    budget.use,
+                    held_gpu_ms=max(0, budget.use.held_gpu_ms - gpu_ms),
+                    held_micro=max(0, budget.use.held_micro - micro),
+                ),
+            )
+            for budget in standing.budgets
+        ],
+    )
+
+
 def refusals(standing: Standing, spec: JobSpec, needs: Estimate) -> list[Rejected]:
     """Everything for which a job would be refused now, with the reasons of the decider."""
     if standing.limits is None:
@@ -108,8 +146,7 @@ def refusals(standing: Standing, spec: JobSpec, needs: Estimate) -> list[Rejecte
     if limits.concurrency <= standing.running:
         full = refusing("jobs_at_most", limit=limits.concurrency)
         problems.append(Rejected(code=errors.CONCURRENCY_LIMIT, reason=full))
-    committed = standing.used_gpu_ms + standing.held_gpu_ms
-    if (refusal := over_hard_limit(limits, committed, needs)) is not None:
+    if (refusal := over_hard_limit(limits, standing.committed_gpu_ms, needs)) is not None:
         problems.append(refusal)
     if (why := over_budget(spec.budget, needs)) is not None:
         problems.append(Rejected(code=errors.BUDGET_TOO_SMALL, reason=why, param="budget"))

@@ -3,6 +3,5 @@
 page      its panels
 curve     its steps as points
 timeline  its attempts on an axis of time
-starts    what would start it sooner
 stream    points and panels, as they change
 """

@@ -9,7 +9,6 @@ from starlette.routing import Route
 
 from services.gateway.console.calls import JOBS, Calls
 from services.gateway.console.job.curve import newest_of
-from services.gateway.console.job.starts import starts_of
 from services.gateway.console.job.stream import stream
 from services.gateway.console.job.timeline import timeline
 from services.gateway.console.visits import NO_PAGE, ROOT, Visit, route
@@ -104,11 +103,8 @@ async def follow(visit: Visit) -> Response:
 @route("/jobs/{job_id}/starts")
 async def starts(visit: Visit) -> Response:
     """Show what would start a job that waits sooner."""
-    plans, job_id = (
-        await starts_of(visit.api, visit.named(JOBS)),
-        visit.request.path_params["job_id"],
-    )
-    return visit.page("job/starts.html", starts=plans, job_id=job_id)
+    sooner = await visit.api.get(f"{visit.named(JOBS)}/starts")
+    return visit.page("job/starts.html", starts=sooner["data"], job_id=sooner["job_id"])
 
 
 @route("/jobs/{job_id}/answers")

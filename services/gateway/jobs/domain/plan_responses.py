@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from schemas.envelope import Rejected
+from schemas.envelope import Reason, Rejected
 from schemas.submission import Estimate, JobSpec
 from schemas.training import NodeConstraints
+from schemas.units import GpuMs
 from services.gateway.jobs.domain.cost_responses import EstimateResponse, NoEstimateResponse
 from services.gateway.jobs.domain.mixtures import as_requested
 from services.gateway.jobs.domain.node_choice import NodeKind
@@ -48,11 +49,15 @@ class PlannedNodesResponse(Response):
 
 
 class RefusalResponse(Response):
-    """Why a submission would be refused now."""
+    """Why a submission would be refused now. `more_gpu_ms`, `more_micro`: with so much more of the
+    limit or budget that refuses it, it would not; null: no budget does.
+    """
 
     code: str
     message: str
     param: str | None
+    more_gpu_ms: int | None = None
+    more_micro: int | None = None
 
 
 class PlanResponse(Response):
@@ -165,13 +170,42 @@ def _why_not(
     return None if kind.is_alive else "not alive"
 
 
-def refusal_responses(problems: Sequence[Rejected]) -> list[RefusalResponse]:
-    """Why a submission would be refused, in the words that it would get."""
+def refusal_responses(
+    problems: Sequence[Rejected], committed_gpu_ms: GpuMs
+) -> list[RefusalResponse]:
+    """Why a submission would be refused, in the words that it would get.
+
+    committed_gpu_ms: what the tenant has used of this month's hard limit, or holds
+    """
     return [
         RefusalResponse(
             code=problem.code,
             message=problem.code if problem.reason is None else refusal_words(problem.reason),
             param=problem.param,
+            **_missing(problem.reason, committed_gpu_ms),
         )
         for problem in problems
     ]
+
+
+def _missing(reason: Reason | None, committed_gpu_ms: GpuMs) -> dict[str, int]:
+    """Return how much more of its budget or limit a job needs, by the field of the answer."""
+    if reason is None:
+        return {}
+    param = {name: value for name, value in reason.params.items() if isinstance(value, int)}
+    match reason.code:
+        case "hard_limit":
+            above = committed_gpu_ms + param["hold_gpu_ms"] - param["limit_gpu_ms"]
+            return {"more_gpu_ms": above}
+        case "month_budget_gpu_hours":
+            spent = param["used_gpu_ms"] + param["held_gpu_ms"]
+            return {"more_gpu_ms": spent + param["hold_gpu_ms"] - param["limit_gpu_ms"]}
+        case "month_budget_amount":
+            spent = param["used_micro"] + param["held_micro"]
+            return {"more_micro": spent + param["price_max_micro"] - param["limit_micro"]}
+        case "budget_gpu_hours":
+            return {"more_gpu_ms": param["hold_gpu_ms"] - param["budget_gpu_ms"]}
+        case "budget_amount":
+            return {"more_micro": param["price_max_micro"] - param["budget_micro"]}
+        case _:
+            return {}

@@ -60,6 +60,14 @@ class QueueRows:
         """A job that is not in the pool's queue yet."""
         return None if job_id in self._by_job else self._coming_by_id.get(job_id)
 
+    def without(self, job_id: str) -> "QueueRows":
+        """Return the rows as if a job that waits had left the queue."""
+        return replace(
+            self,
+            placements=[row for row in self.placements if row.id != job_id],
+            coming=[row for row in self.coming if row.id != job_id],
+        )
+
     @cached_property
     def leases(self) -> Mapping[int, Sequence[SeatRow]]:
         """The seats of each lease, by its number."""

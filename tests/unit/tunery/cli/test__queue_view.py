@@ -2,7 +2,7 @@
 
 import pytest
 
-from tunery.cli._queue_view import interval, queue_fields
+from tunery.cli._queue_view import interval, queue_fields, refusal_line
 
 NOW = 1_762_700_400  # 15:00 UTC
 
@@ -38,3 +38,10 @@ def test_what_does_not_wait_has_no_fields() -> None:
     assert queue_fields({}, NOW) == []
     paused = queue_fields({"reason": "Paused.", "position": None, "eta": None}, NOW)
     assert [value for _, value in paused if value] == ["Paused."]
+
+
+def test_a_refusal_says_how_much_more_of_a_budget_would_admit_the_job() -> None:
+    refusal = {"message": "Too dear.", "more_micro": 1_500_000, "more_gpu_ms": None}
+    assert refusal_line(refusal) == "Too dear. 1.50 more would admit it."
+    refusal = {"message": "Too long.", "more_micro": None, "more_gpu_ms": 5_400_000}
+    assert refusal_line(refusal) == "Too long. 1.50 GPU-hours more would admit it."

@@ -28,6 +28,18 @@ EXPLAINED: dict[str, Any] = {
     "at": 1_762_700_400,
     "queue": WHY,
 }
+STARTS: list[dict[str, Any]] = [
+    {
+        "change": "slots",
+        "text": "With 1 of 4 slots",
+        "body": {},
+        "queue": {**WHY, "code": "next_decision"},
+        "refusals": [{"message": "Too dear.", "more_micro": 1_500_000}],
+        "currency": "EUR",
+        "amount_micro": 1_000_000,
+        "amount_max_micro": 2_000_000,
+    },
+]
 LEASE: dict[str, Any] = {
     "lease": 7,
     "job_id": FIRST,
@@ -103,12 +115,14 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch, answer: Any) -> tuple
 
 
 def test_why_says_what_for_and_until_when(monkeypatch: pytest.MonkeyPatch) -> None:
-    done, asked = run(["job", "why", SECOND], monkeypatch, EXPLAINED)
-    assert (done.exit_code, asked) == (0, f"/v1/fine_tuning/jobs/{SECOND}/queue")
+    done, asked = run(["job", "why", SECOND], monkeypatch, {**EXPLAINED, "data": STARTS})
+    path = f"/v1/fine_tuning/jobs/{SECOND}"
+    assert (done.exit_code, asked) == (0, f"{path}/queue, {path}/starts")
     for shown in ("Waiting behind 1 job", "slots become free", "2 in the lane standard", "16:00"):
         assert shown in done.output
-    done, _ = run(["job", "why", SECOND, "--json"], monkeypatch, EXPLAINED)
-    assert json.loads(done.output) == EXPLAINED
+    assert "With 1 of 4 slots" in done.output
+    done, _ = run(["job", "why", SECOND, "--json"], monkeypatch, {**EXPLAINED, "data": STARTS})
+    assert json.loads(done.output)["starts"] == STARTS
     done, _ = run(["job", "why", SECOND], monkeypatch, {**EXPLAINED, "queue": None})
     assert "it does not" in done.output
 

@@ -81,7 +81,16 @@ async def test_a_plan_is_refused_as_the_submission_is(api: ControlPlane) -> None
         refused = (await submit(client, file, **extra)).json()["error"]
         assert plan["allowed_to_proceed"] is False
         assert [item["code"] for item in plan["refusals"]] == [code] == [refused["code"]]
-        assert plan["refusals"][0]["message"] == refused["message"]
+        (refusal,) = plan["refusals"]
+        assert refusal["message"] == refused["message"]
+        more = refusal["more_micro"] or refusal["more_gpu_ms"]
+        assert (more is None) == (code == "concurrency_limit_exceeded")
+    # so much more of the budget, and no less, admits it
+    for short, allowed in ((1, False), (0, True)):
+        budget = {"max_amount_micro": 1 + refusal["more_micro"] - short}
+        assert (await saver.post("/v1/budgets", json=budget)).status_code < 300
+        again = await saver.post(PLAN, json=body)
+        assert again.json()["allowed_to_proceed"] is allowed
 
 
 async def test_a_plan_names_all_refusals_and_what_was_not_checked(api: ControlPlane) -> None:
