@@ -3,6 +3,10 @@
 from typing import Final
 from uuid import UUID, uuid5
 
+from msgspec.structs import astuple
+
+from schemas.envelope import Source
+
 NAMESPACE: Final = UUID("6f1f0c6e-5a0e-4b6e-9a3c-7d6d2f0f7a11")
 
 # Prefixes are OpenAI's where OpenAI has one (research: the SDKs never check them, people do).
@@ -42,9 +46,9 @@ def event_id(command_id: str, index: int) -> str:
     return str(uuid5(UUID(command_id), str(index)))
 
 
-def reaction_id(stream: str, partition: int, incarnation: int, offset: int, index: int) -> str:
+def reaction_id(source: Source) -> str:
     """Id of a command that a reaction sends: the same source always gives the same id."""
-    return str(uuid5(NAMESPACE, f"{stream}/{partition}/{incarnation}/{offset}/{index}"))
+    return str(uuid5(NAMESPACE, "/".join(map(str, astuple(source)))))
 
 
 def derived_id(*parts: str) -> str:

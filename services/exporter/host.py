@@ -102,10 +102,8 @@ class ExportHost:
 
         A command that is sent again is dropped by its number. Raises Unavailable, AppendUnknown.
         """
-        for tenant, command_id, source, event in usage_events(partition, written, charges):
+        for tenant, source, event in usage_events(partition, written, charges):
             beat("working")
             if self._accounts.wants_usage(tenant):
                 body, sender = Announce(event=event), self._runtime.sender
-                await sender.send(
-                    ACCOUNT, tenant, tenant, body, command_id=command_id, source=source
-                )
+                await sender.send(ACCOUNT, tenant, tenant, body, source=source)

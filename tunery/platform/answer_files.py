@@ -17,7 +17,6 @@ from msgspec.structs import asdict
 
 from schemas.answers import NUMBERED_ANSWERS, USES_MAX, AnswerUse, CountAnswers
 from schemas.envelope import Source
-from schemas.ids import reaction_id
 from schemas.topics import ACCOUNT
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.watchdog import beat
@@ -76,10 +75,7 @@ async def send_closed(
             if only_of not in (None, tenant):
                 continue
             source = Source(f"{NUMBERED_ANSWERS}{name}", 0, 0, number_of(path), index)
-            command_id = reaction_id(source.stream, 0, 0, source.offset, index)
-            await sender.send(
-                ACCOUNT, tenant, tenant, command, command_id=command_id, source=source
-            )
+            await sender.send(ACCOUNT, tenant, tenant, command, source=source)
         path.unlink()
 
 

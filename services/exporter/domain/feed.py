@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from schemas.account import NUMBERED_EXPORTS, USAGE_RECORDED, WebhookEvent
 from schemas.billing import HourlyUse
 from schemas.envelope import Source
-from schemas.ids import EVENT, derived_id, reaction_id
+from schemas.ids import EVENT, derived_id
 from schemas.units import HOUR_MS
 from services.exporter.domain.focus import ExportedCharge
 from services.exporter.domain.ranges import ExportRange
@@ -20,10 +20,9 @@ SOURCE: Final = f"{NUMBERED_EXPORTS}pool"
 
 
 class UsageAnnouncement(NamedTuple):
-    """An event for a tenant's endpoints, and the id and number of the command that announces it."""
+    """An event for a tenant's endpoints, and the number of the command that announces it."""
 
     tenant: str
-    command_id: str
     source: Source
     event: WebhookEvent
 
@@ -59,7 +58,7 @@ def usage_events(
             usage=usage,
         )
         source = Source(SOURCE, *range_id, number)
-        yield UsageAnnouncement(batch.tenant, reaction_id(SOURCE, *range_id, number), source, event)
+        yield UsageAnnouncement(batch.tenant, source, event)
 
 
 def _batch(charge: ExportedCharge) -> _Batch:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.envelope import Source
 from schemas.ids import derived_id, event_id, reaction_id
 
 COMMAND = str(UUID(int=7))
@@ -29,11 +30,11 @@ def test_events_of_a_command_have_ids_of_their_own_that_never_change() -> None:
 def test_reactions_have_equal_ids_only_for_equal_sources(
     left: tuple[str, int, int, int, int], right: tuple[str, int, int, int, int]
 ) -> None:
-    assert (reaction_id(*left) == reaction_id(*right)) == (left == right)
+    assert (reaction_id(Source(*left)) == reaction_id(Source(*right))) == (left == right)
 
 
 def test_ids_of_a_release_are_those_of_every_later_one() -> None:
-    assert reaction_id("job", 1, 2, 3, 4) == "942a1ed5-0fdd-53b9-9a01-757efdd7c3d5"
+    assert reaction_id(Source("job", 1, 2, 3, 4)) == "942a1ed5-0fdd-53b9-9a01-757efdd7c3d5"
     assert event_id(COMMAND, 1) == "8265c1eb-c133-5642-8dbd-3a722d494f44"
     assert derived_id("event", "we_1") == "543d802b010650289f5860fd"
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from schemas.envelope import Envelope, Idempotency, Message, Source
+from schemas.ids import reaction_id
 from schemas.sealed import Sealed
 from schemas.streams import Stream
 from tunery.runtime.bus.abstract import Log
@@ -46,15 +47,16 @@ class Sender:
         correlation: str | None = None,
         traceparent: str | None = None,
     ) -> str:
-        """Append the command to the stream that owns `key`; its id, a fresh UUID unless given.
+        """Append the command to the stream that owns `key`; return its id.
 
+        The id follows from `source`; without one it is `command_id`, or a fresh UUID.
         It follows from the request of this task (`trail_context`), unless the caller names another.
         Raises Unavailable or TooLarge (nothing was sent), AppendUnknown (it may be decided later).
         """
         target = self._streams[stream] if isinstance(stream, str) else stream
         trail = current_trail()
         envelope = Envelope(
-            id=command_id or self._fresh_id(),
+            id=command_id or self._fresh_id() if source is None else reaction_id(source),
             key=key,
             tenant=tenant,
             body=msgspec.Raw(msgspec.json.encode(body)),

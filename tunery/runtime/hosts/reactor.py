@@ -193,7 +193,7 @@ def envelope_of(accepted: Accepted, index: int, send: Send) -> Envelope:
     header, entry = accepted.header, accepted.entry
     source = Source(header.stream, header.partition, header.incarnation, header.offset, index)
     return Envelope(
-        id=reaction_id(header.stream, header.partition, header.incarnation, header.offset, index),
+        id=reaction_id(source),
         key=send.key,
         tenant=send.tenant,
         body=msgspec.Raw(msgspec.json.encode(send.body)),

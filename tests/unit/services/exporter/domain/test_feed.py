@@ -77,4 +77,4 @@ def test_ids_are_of_the_range_and_of_the_partition() -> None:
         *usage_events(3, following, CHARGES),
     ]
     assert len({feed.event.event_id for feed in feeds}) == len(feeds)
-    assert len({feed.command_id for feed in feeds}) == len(feeds)
+    assert len({feed.source for feed in feeds}) == len(feeds)

@@ -1,7 +1,7 @@
 import pytest_asyncio
 
 from examples.first_stream import SEATS, HoldSeats, SeatsEvent
-from schemas.envelope import Header
+from schemas.envelope import Header, Source
 from schemas.ids import reaction_id
 from simulator.event_core.streams import STREAMS, TALLY, TALLY_AGGREGATE, SeatsCounted, react_seats
 from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, running, until
@@ -44,7 +44,7 @@ async def test_each_event_leads_to_its_command_in_order(world: World) -> None:
     assert [event.total for event in events if isinstance(event, SeatsCounted)] == [1, 2, 3]
     source = partition_of(KEY.encode())
     claim = 1  # the journal's first record
-    assert sent(world) == [reaction_id("seats", source, 0, claim + n, 0) for n in range(3)]
+    assert sent(world) == [reaction_id(Source("seats", source, 0, claim + n, 0)) for n in range(3)]
     entry, _ = world.entries(TALLIED, TALLY)[0]
     assert entry.causation == world.entries(KEY)[0][0].command_id
     assert entry.correlation == "request"
