@@ -26,6 +26,7 @@ from schemas.dataset import (
 from schemas.envelope import Message
 from schemas.erasure import RecordErasedPart
 from schemas.reasons import Failure, failing
+from schemas.records import build_from
 from schemas.units import Ms
 from services.ingest.ports import CheckedFile, LocalBase, Workbench, WorkRefused
 from services.ingest.project import (
@@ -252,16 +253,7 @@ def _validation(checked: CheckedFile, file_id: str, report_blob: str) -> Validat
     if failure is not None:  # the reason names the file, so that its words can say where to look
         reason = replace(failure.reason, params={**failure.reason.params, "file_id": file_id})
         failure = replace(failure, reason=reason)
-    return Validation(
-        accepted=checked.accepted,
-        dialect=checked.dialect,
-        rows=checked.rows,
-        errors=checked.errors,
-        warnings=checked.warnings,
-        tokens=checked.tokens,
-        report_blob=report_blob,
-        failure=failure,
-    )
+    return build_from(Validation, checked, report_blob=report_blob, failure=failure)
 
 
 async def _store(blobs: Blobs, below: str, directory: PreparedDirectory, folder: Path) -> Prepared:

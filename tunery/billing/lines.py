@@ -15,6 +15,7 @@ from msgspec import Struct
 from schemas.account import Lane
 from schemas.billing import PriceBook
 from schemas.pool import Role
+from schemas.records import build_from
 from schemas.submission import Price
 from schemas.training import Device, LeaseHardware
 from schemas.units import HOUR_MS, GpuMs, Micro, Tokens, month_of
@@ -207,14 +208,12 @@ def bill_lines(
         tokens = 0 if is_time else sum(row.tokens for row in rows)
         amount = costs.add_time(use, gpu_ms) if is_time else costs.add_tokens(use.job, tokens)
         lines.append(
-            Line(
-                job_id=key.job_id,
+            build_from(
+                Line,
+                key,
                 kind="credit" if key.is_credit else "usage",
-                hour_utc=key.hour_utc,
                 starts_at=_starts_at(key.hour_utc),
                 description=_description(key, late=late),
-                lane=key.lane,
-                price_version=key.price_version,
                 currency=prices.price(use.job).currency,
                 used_gpu_ms=sum(row.used_gpu_ms for row in rows) if is_time else 0,
                 gpu_ms=gpu_ms,
@@ -223,12 +222,6 @@ def bill_lines(
                 overage_gpu_ms=0
                 if late or soft_gpu_ms is None
                 else above(net, gpu_ms, soft_gpu_ms),
-                role=key.role,
-                device=key.device,
-                accelerator=key.accelerator,
-                spot=key.spot,
-                cause=key.cause,
-                meter=key.meter,
                 tokens=tokens,
                 token_micro_per_million=(
                     0 if is_time else prices.price(use.job).token_micro_per_million

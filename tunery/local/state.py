@@ -27,16 +27,10 @@ class StackPhase(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True)
-class ChildState:
+@dataclass(frozen=True, kw_only=True)
+class ChildState(Changed):
     """One child as last reported."""
 
-    name: str
-    phase: Phase
-    pid: int | None
-    restarts: int
-    address: str
-    detail: str
     since_ms: int  # Unix time at which it entered its phase
 
 
@@ -58,15 +52,7 @@ class StackState:
             case Notice(text=text):
                 self.notes = [*self.notes, text][-NOTES_MAX:]
             case Changed():
-                self.children[event.name] = ChildState(
-                    name=event.name,
-                    phase=event.phase,
-                    pid=event.pid,
-                    restarts=event.restarts,
-                    address=event.address,
-                    detail=event.detail,
-                    since_ms=now_ms,
-                )
+                self.children[event.name] = ChildState(**asdict(event), since_ms=now_ms)
 
     def is_alive(self) -> bool:
         return self.supervisor is not None and self.supervisor.is_alive()

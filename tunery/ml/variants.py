@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from schemas.records import build_from
 from tunery.ml import checkpoints
 from tunery.ml.colocated import train_together
 from tunery.ml.durable import fsync
@@ -285,13 +286,10 @@ class VariantsTraining:
         variant.valid_loss = loss
 
     def _save(self, number: int, variant: VariantRun, event: Checkpointed) -> None:
-        variant.part = CheckpointPart(
+        variant.part = build_from(
+            CheckpointPart,
+            event,
             dir=f"{number}/{Path(event.dir).name}",
-            manifest_sha256=event.manifest_sha256,
-            step=event.step,
-            epoch=event.epoch,
-            tokens=event.tokens,
-            files=event.files,
             valid_loss=variant.valid_loss,
         )
         variant.saved = self._saved = event

@@ -47,7 +47,7 @@ from services.gateway.views.tables.accounts import DELIVERIES, ENDPOINTS, Delive
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.domain.errors import invalid
 from services.gateway.web.domain.responses import Deleted, Page, listing
-from services.gateway.web.resources import Resource, each
+from services.gateway.web.resources import Resource, each, each_in_turn
 from services.gateway.web.routing import new_router
 from tunery.platform.seal.webhooks import confirmation_code, webhook_secret
 
@@ -81,15 +81,11 @@ async def _respond(deps: Deps, row: EndpointRow) -> EndpointResponse:
     )
 
 
-async def _respond_all(deps: Deps, rows: Sequence[EndpointRow]) -> list[EndpointResponse]:
-    return [await _respond(deps, row) for row in rows]
-
-
 ENDPOINT: Final = Resource(
     noun="webhook endpoint",
     table=ENDPOINTS,
     response=EndpointResponse,
-    respond=_respond_all,
+    respond=each_in_turn(_respond),
     limit=LIMIT,
     limit_max=LIMIT_MAX,
 )

@@ -9,6 +9,7 @@ from typing import Final, assert_never
 
 import msgspec
 
+from schemas.records import build_from
 from services.gateway.files.domain.preview_tasks import (
     MEMORY_BYTES_MAX,
     Answer,
@@ -25,7 +26,7 @@ from services.gateway.files.domain.preview_tasks import (
 from tunery.data.checking import Checker
 from tunery.data.containers.reading import open_rows
 from tunery.data.containers.row import Row
-from tunery.data.findings.finding import Finding, Note
+from tunery.data.findings.finding import Note
 from tunery.data.tokens.chat_renderer import Rendered
 from tunery.data.tokens.length_policy import check_policy, fit
 from tunery.data.tokens.tokenizer import BaseUnusable, Encoded, Tokenizer, warm
@@ -90,7 +91,8 @@ def preview(task: Preview) -> Answer:
             parts = [tokens.span(0, task.max_length)]
         data += _shown(row, tokens, parts, tokenizer)
     errors = checker.findings.with_severity("error")
-    return PreviewAnswer(data=data, problems=[_problem(error) for error in errors])
+    problems = [build_from(PreviewProblem, error) for error in errors]
+    return PreviewAnswer(data=data, problems=problems)
 
 
 def _shown(
@@ -115,16 +117,6 @@ def _shown(
             loss_mask=list(part.mask),
             segments=segments,
         )
-
-
-def _problem(outcome: Finding) -> PreviewProblem:
-    return PreviewProblem(
-        row=outcome.row,
-        pointer=outcome.pointer,
-        code=outcome.code,
-        message=outcome.message,
-        hint=outcome.hint,
-    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """`/v1/sweeps`: many configurations under one budget. The stream `job` decides what runs when."""
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 from fastapi import Depends, Request, Response
@@ -21,7 +20,7 @@ from services.gateway.views.tables.jobs import JOBS
 from services.gateway.views.tables.sweeps import SKIPPED_RUNS, SWEEPS, SweepRow
 from services.gateway.web.deps import Caller, Deps, Principal
 from services.gateway.web.domain.errors import ApiError, invalid
-from services.gateway.web.resources import Resource
+from services.gateway.web.resources import Resource, each_in_turn
 from services.gateway.web.routing import new_router
 from tunery.plan.sweeps import Values, survivors
 
@@ -42,15 +41,11 @@ async def _respond(deps: Deps, row: SweepRow) -> SweepResponse:
     )
 
 
-async def _respond_all(deps: Deps, rows: Sequence[SweepRow]) -> list[SweepResponse]:
-    return [await _respond(deps, row) for row in rows]
-
-
 SWEEP: Final = Resource(
     noun="sweep",
     table=SWEEPS,
     response=SweepResponse,
-    respond=_respond_all,
+    respond=each_in_turn(_respond),
     limit=LIMIT,
     limit_max=LIMIT_MAX,
 )

@@ -56,6 +56,17 @@ def each(respond: Callable[[Deps, R], T]) -> Callable[[Deps, Sequence[R]], Await
     return respond_each
 
 
+def each_in_turn(
+    respond: Callable[[Deps, R], Awaitable[T]],
+) -> Callable[[Deps, Sequence[R]], Awaitable[list[T]]]:
+    """The `respond` of a resource of which each row is completed by a query of its own."""
+
+    async def respond_in_turn(deps: Deps, rows: Sequence[R]) -> list[T]:
+        return [await respond(deps, row) for row in rows]
+
+    return respond_in_turn
+
+
 @dataclass(frozen=True, kw_only=True)
 class Resource(Generic[R, T]):
     """A kind of object that the API lists and retrieves."""

@@ -12,6 +12,7 @@ from msgspec.structs import astuple, replace
 from schemas.ids import derived_id
 from schemas.pool import ReportCheckpoint
 from schemas.reasons import skipping
+from schemas.records import build_from
 from schemas.telemetry import LogLine, Step
 from schemas.training import (
     AttemptStart,
@@ -316,29 +317,14 @@ class Training(Program):
         return self.tools.runtime.clock.now_ms()
 
     def _step(self, event: StepCompleted) -> Step:
-        return Step(
-            tenant=self.grant.tenant,
-            job_id=self.grant.job_id,
-            attempt=self.grant.attempt,
-            step=event.step,
-            total_steps=event.total_steps,
-            loss=event.loss,
+        return build_from(
+            Step,
+            event,
+            self.grant,
             accuracy=event.mean_token_accuracy,
-            grad_norm=event.grad_norm,
-            learning_rate=event.learning_rate,
-            tokens=event.tokens,
-            elapsed_ms=event.elapsed_ms,
-            tokens_per_s=event.tokens_per_s,
-            memory_bytes=event.memory_bytes,
-            reward_accuracy=event.reward_accuracy,
-            reward_margin=event.reward_margin,
-            reward=event.reward,
-            reward_std=event.reward_std,
             busy_percent=self._meter.busy_percent(self._lease),
-            node_id=self.grant.member.node_id,
             node_type=self._node_type,
             work=self._work_id,
-            variant=event.variant,
         )
 
     def _line(self, level: str, text: str) -> LogLine:
