@@ -52,23 +52,23 @@ def add_list(
 
 def listed(columns: Columns) -> Decorator:
     """Print the objects that a command returns, a row for each."""
-    return _answered(lambda items, as_json: show(items, as_json, columns))
+    return answered(lambda items, as_json: show(items, as_json, columns))
 
 
 def shown(fields: "Callable[[Any], Iterable[tuple[str, Any]]]") -> Decorator:
     """Print the object that a command returns, a line for each of its fields."""
-    return _answered(lambda item, as_json: show_one(item, as_json, fields(item)))
+    return answered(lambda item, as_json: show_one(item, as_json, fields(item)))
 
 
 def removed(how: str) -> Decorator:
     """Print that what a command names was `deleted` or `revoked`."""
-    return _answered(lambda name, as_json: show_removed(name, how, as_json))
+    return answered(lambda name, as_json: show_removed(name, how, as_json))
 
 
-def _answered(show: Callable[[Any, bool], None]) -> Decorator:
+def answered(show: Callable[[Any, bool], None]) -> Decorator:
     """Give a command the API, `--data-dir` and `--json`, and show what it returns."""
 
-    def answered(function: Callable[..., Any]) -> Callable[..., None]:
+    def decorated(function: Callable[..., Any]) -> Callable[..., None]:
         @_options.data_dir
         @_options.as_json
         def command(folders: DataDir, as_json: bool, **options: Any) -> None:
@@ -77,7 +77,7 @@ def _answered(show: Callable[[Any, bool], None]) -> Decorator:
 
         return update_wrapper(command, function)
 
-    return answered
+    return decorated
 
 
 @contextmanager

@@ -77,21 +77,21 @@ def list_files(api: "Api", dataset: str | None) -> Any:
     return api.files(dataset)
 
 
-@command.command("quota")
-@click.option("--tenant", help="Another tenant, for operators. [the key's]")
-@_options.data_dir
-@_options.as_json
-def show_quota(tenant: str | None, folders: DataDir, as_json: bool) -> None:
-    """Show the bytes, files and pending uploads in use, and how many your plan allows."""
-    with _api.connect(folders) as api:
-        used = api.storage(tenant)
+def _quota_fields(used: Any) -> list[tuple[str, Any]]:
     limits = used["limits"]
-    pairs = [
+    return [
         ("storage", f"{_api.size(used['bytes'])} of {_api.size(limits['bytes'])}"),
         ("files", f"{used['files']:,} of {limits['files']:,}"),
         ("pending uploads", f"{used['uploads']:,} of {limits['uploads']:,}"),
     ]
-    _api.show_one(used, as_json, pairs)
+
+
+@command.command("quota")
+@click.option("--tenant", help="Another tenant, for operators. [the key's]")
+@_api.shown(_quota_fields)
+def show_quota(api: "Api", tenant: str | None) -> Any:
+    """Show the bytes, files and pending uploads in use, and how many your plan allows."""
+    return api.storage(tenant)
 
 
 @command.command("show")

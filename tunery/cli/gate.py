@@ -118,6 +118,20 @@ def run_again(model_id: str, folders: DataDir, as_json: bool) -> None:
     _api.show_one(job, as_json, [("job", job["id"]), ("model", model_id)])
 
 
+def _fields(policy: Any) -> list[tuple[str, Any]]:
+    drop = policy["drop_max"]
+    return [
+        ("base model", policy["id"]),
+        ("blocks", ", ".join(policy["blocking"]) or "nothing"),
+        ("alpha", f"{policy['alpha']:g}"),
+        ("drop allowed", "10 %" if drop is None else f"{100 * drop:g} %"),
+        ("gain wanted", f"{100 * policy['gain_min']:g} %"),
+        ("benchmarks", ", ".join(policy["benchmarks"])),
+        ("refusals wanted", f"{100 * policy['refusal_min']:g} %"),
+        ("looks", ", ".join(f"{100 * share:g} %" for share in policy["looks"])),
+    ]
+
+
 @command.command("set")
 @click.argument("base_model", required=False)
 @click.option(
@@ -142,9 +156,9 @@ def run_again(model_id: str, folders: DataDir, as_json: bool) -> None:
     multiple=True,
     help="Share of a benchmark's items after which it may decide; rising to 1. [0.25, 0.5, 1]",
 )
-@_options.data_dir
-@_options.as_json
+@_api.shown(_fields)
 def set_policy(
+    api: "Api",
     base_model: str | None,
     blocks: tuple[str, ...],
     alpha: float | None,
@@ -153,9 +167,7 @@ def set_policy(
     benchmarks: tuple[str, ...],
     refusal_min: float | None,
     looks: tuple[float, ...],
-    folders: DataDir,
-    as_json: bool,
-) -> None:
+) -> Any:
     """Set what the gate allows for BASE_MODEL, or for all without their own policy.
 
     It replaces the policy before: what is not given is the gate's own.
@@ -172,9 +184,7 @@ def set_policy(
     body: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
     if blocks:
         body["blocking"] = list(blocks)
-    with _api.connect(folders) as api:
-        policy = api.write("POST", "gate", "policies", json=body)
-    _api.show_one(policy, as_json, _fields(policy))
+    return api.write("POST", "gate", "policies", json=body)
 
 
 @command.command("reset")
@@ -229,17 +239,3 @@ def _decide(
         ("by", decided.get("name")),
     ]
     _api.show_one(model, as_json, fields)
-
-
-def _fields(policy: Any) -> list[tuple[str, Any]]:
-    drop = policy["drop_max"]
-    return [
-        ("base model", policy["id"]),
-        ("blocks", ", ".join(policy["blocking"]) or "nothing"),
-        ("alpha", f"{policy['alpha']:g}"),
-        ("drop allowed", "10 %" if drop is None else f"{100 * drop:g} %"),
-        ("gain wanted", f"{100 * policy['gain_min']:g} %"),
-        ("benchmarks", ", ".join(policy["benchmarks"])),
-        ("refusals wanted", f"{100 * policy['refusal_min']:g} %"),
-        ("looks", ", ".join(f"{100 * share:g} %" for share in policy["looks"])),
-    ]

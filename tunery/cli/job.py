@@ -252,15 +252,16 @@ def plan(folders: DataDir, as_json: bool, **requested: Any) -> None:
         raise SystemExit(1)
 
 
+def _show_recipe(recipe: dict[str, Any], as_json: bool) -> None:
+    click.echo(json.dumps(recipe) if as_json else _recipes.as_text(recipe), nl=as_json)
+
+
 @command.command("recipe")
 @click.argument("job_id")
-@_options.data_dir
-@_options.as_json
-def recipe_of_job(job_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.answered(_show_recipe)
+def recipe_of_job(api: "Api", job_id: str) -> Any:
     """Print the recipe of a job: all of its settings, so that it can be run again."""
-    with _api.connect(folders) as api:
-        recipe = api.get("fine_tuning", "jobs", job_id, "recipe")["recipe"]
-    _show_recipe(recipe, as_json)
+    return api.get("fine_tuning", "jobs", job_id, "recipe")["recipe"]
 
 
 @command.command("show")
@@ -305,12 +306,9 @@ def watch(job_id: str, folders: DataDir, as_json: bool) -> None:
 def _change(name: str, doc: str) -> None:
     @command.command(name, help=doc)
     @click.argument("job_id")
-    @_options.data_dir
-    @_options.as_json
-    def changed(job_id: str, folders: DataDir, as_json: bool) -> None:
-        with _api.connect(folders) as api:
-            job = api.change(job_id, name)
-        _api.show_one(job, as_json, job_fields(job))
+    @_api.shown(job_fields)
+    def changed(api: "Api", job_id: str) -> Any:
+        return api.change(job_id, name)
 
 
 _change("cancel", "End a job. Its use so far is billed, and the rest of the hold is released.")
@@ -327,14 +325,16 @@ _change("resume", "Continue a paused job from its last checkpoint.")
     show_default=True,
     help="How many events, the newest.",
 )
-@_options.data_dir
-@_options.as_json
-def events(job_id: str, limit: int, folders: DataDir, as_json: bool) -> None:
+@_api.listed(
+    {
+        "when": lambda event: _api.moment(event["created_at"]),
+        "level": "level",
+        "message": "message",
+    }
+)
+def events(api: "Api", job_id: str, limit: int) -> Any:
     """Show the newest events of a job, in the order in which they happened."""
-    with _api.connect(folders) as api:
-        newest = list(api.events(job_id, limit))[::-1]
-    texts = {"level": "level", "message": "message"}
-    _api.show(newest, as_json, {"when": lambda event: _api.moment(event["created_at"]), **texts})
+    return list(api.events(job_id, limit))[::-1]
 
 
 @command.command("logs")
@@ -440,10 +440,6 @@ def _follow(api: "Api", job_id: str, as_json: bool) -> None:
         raise SystemExit(INTERRUPTED) from None
     if job["status"] != "succeeded":
         raise SystemExit(1)
-
-
-def _show_recipe(recipe: dict[str, Any], as_json: bool) -> None:
-    click.echo(json.dumps(recipe) if as_json else _recipes.as_text(recipe), nl=as_json)
 
 
 def _recipe(

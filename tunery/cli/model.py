@@ -131,38 +131,34 @@ def import_adapter(
     _api.show_one(job, as_json, [("job", job["id"]), ("model", job["model"])])
 
 
+def _stage_fields(model: Any) -> list[tuple[str, Any]]:
+    return [("model", model["id"]), ("stage", model["stage"])]
+
+
 @command.command("promote")
 @click.argument("model_id")
 @click.argument("stage", type=click.Choice(["dev", "staging", "production", "archived"]))
 @click.option("--expected", help="The version that must be in the stage now. [the one that is]")
-@_options.data_dir
-@_options.as_json
-def promote(
-    model_id: str, stage: str, expected: str | None, folders: DataDir, as_json: bool
-) -> None:
+@_api.shown(_stage_fields)
+def promote(api: "Api", model_id: str, stage: str, expected: str | None) -> Any:
     """Move a version to a stage. Fails when another move came first."""
-    with _api.connect(folders) as api:
-        if expected is None and stage in ("staging", "production"):
-            series = api.model(model_id).get("series")
-            versions = [
-                version for version in api.models("fine-tuned") if version.get("series") == series
-            ]
-            held = [version["id"] for version in versions if version["stage"] == stage]
-            expected = held[0] if held else None
-        model = api.promote(model_id, stage, expected)
-    _api.show_one(model, as_json, [("model", model["id"]), ("stage", model["stage"])])
+    if expected is None and stage in ("staging", "production"):
+        series = api.model(model_id).get("series")
+        versions = [
+            version for version in api.models("fine-tuned") if version.get("series") == series
+        ]
+        held = [version["id"] for version in versions if version["stage"] == stage]
+        expected = held[0] if held else None
+    return api.promote(model_id, stage, expected)
 
 
 @command.command("rollback")
 @click.argument("model_id")
 @click.argument("stage", type=click.Choice(STAGES))
-@_options.data_dir
-@_options.as_json
-def rollback(model_id: str, stage: str, folders: DataDir, as_json: bool) -> None:
+@_api.shown(_stage_fields)
+def rollback(api: "Api", model_id: str, stage: str) -> Any:
     """Take MODEL_ID out of a stage; the previous version returns to it."""
-    with _api.connect(folders) as api:
-        model = api.roll_back(model_id, stage)
-    _api.show_one(model, as_json, [("model", model["id"]), ("stage", model["stage"])])
+    return api.roll_back(model_id, stage)
 
 
 @command.command("delete")
@@ -182,13 +178,10 @@ def delete(model_id: str, erase: bool, folders: DataDir, as_json: bool) -> None:
 
 @command.command("restore")
 @click.argument("model_id")
-@_options.data_dir
-@_options.as_json
-def restore(model_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.shown(_stage_fields)
+def restore(api: "Api", model_id: str) -> Any:
     """Restore a deleted version, as it was."""
-    with _api.connect(folders) as api:
-        model = api.post("models", model_id, "restore")
-    _api.show_one(model, as_json, [("model", model["id"]), ("stage", model["stage"])])
+    return api.post("models", model_id, "restore")
 
 
 @command.command("approve")
@@ -236,22 +229,17 @@ def approvals(
 
 @command.command("history")
 @click.argument("model_id")
-@_options.data_dir
-@_options.as_json
-def history(model_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.listed(
+    {
+        "at": lambda change: _api.moment(change["created_at"]),
+        "change": "change",
+        "stage": "stage",
+        "key": lambda change: change["key_id"] or "",
+    }
+)
+def history(api: "Api", model_id: str) -> Any:
     """Show the stages and approvals of a version, the oldest first, and who asked for them."""
-    with _api.connect(folders) as api:
-        changes = api.get("models", model_id, "history")["data"]
-    _api.show(
-        changes,
-        as_json,
-        {
-            "at": lambda change: _api.moment(change["created_at"]),
-            "change": "change",
-            "stage": "stage",
-            "key": lambda change: change["key_id"] or "",
-        },
-    )
+    return api.get("models", model_id, "history")["data"]
 
 
 @command.command("download")

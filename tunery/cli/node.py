@@ -3,12 +3,15 @@
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tunery.cli import _api, _node_accounts, _options
 from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
 
 EPILOG = """\
 \b
@@ -128,15 +131,18 @@ def _seconds(duration: str) -> int:
     return int(match[1]) * UNIT_S[match[2]]
 
 
+def _fields(node: dict[str, Any]) -> list[tuple[str, object]]:
+    status = node.get("status", "never registered")  # where only its invitation is known
+    fields: list[tuple[str, object]] = [("node", node["id"]), ("status", status)]
+    return [*fields, ("reason", node["reason"])] if node.get("reason") else fields
+
+
 def _order(order: str, doc: str) -> None:
     @command.command(order, help=doc)
     @click.argument("node")
-    @_options.data_dir
-    @_options.as_json
-    def ordered(node: str, folders: DataDir, as_json: bool) -> None:
-        with _api.connect(folders) as api:
-            shown = api.order_node(node, order)
-        _api.show_one(shown, as_json, _fields(shown))
+    @_api.shown(_fields)
+    def ordered(api: "Api", node: str) -> Any:
+        return api.order_node(node, order)
 
 
 _order("cordon", "Give NODE no new jobs; what runs there goes on.")
@@ -155,20 +161,24 @@ def forget(node: str, folders: DataDir, as_json: bool) -> None:
     _api.show_one(forgotten, as_json, [("node", node), ("status", "forgotten")])
 
 
+def _withdrawn_fields(node: dict[str, Any]) -> list[tuple[str, object]]:
+    number = node["keys_withdrawn"]
+    return [
+        *_fields(node),
+        ("withdrawn", f"key {number}"),
+        ("next key", f"node.{node['id']}#{number + 1}"),
+    ]
+
+
 @command.command()
 @click.argument("node")
-@_options.data_dir
-@_options.as_json
-def withdraw(node: str, folders: DataDir, as_json: bool) -> None:
+@_api.shown(_withdrawn_fields)
+def withdraw(api: "Api", node: str) -> Any:
     """Refuse all that the present key of NODE has signed; its jobs go on elsewhere.
 
     The node comes back with the key that is named: `tunery kafka keys` prints it.
     """
-    with _api.connect(folders) as api:
-        shown = api.order_node(node, "withdraw")
-    number = shown["keys_withdrawn"]
-    fields = [*_fields(shown), ("withdrawn", f"key {number}")]
-    _api.show_one(shown, as_json, [*fields, ("next key", f"node.{node}#{number + 1}")])
+    return api.order_node(node, "withdraw")
 
 
 def _show_invited(invitations: Iterable[dict[str, Any]]) -> None:
@@ -196,9 +206,3 @@ def _reasons(node: dict[str, Any]) -> Iterator[str]:
         devices.setdefault(fault["reason"], []).append(str(fault["device"]))
     for reason, numbers in devices.items():
         yield f"{'device' if len(numbers) == 1 else 'devices'} {', '.join(numbers)}: {reason}"
-
-
-def _fields(node: dict[str, Any]) -> list[tuple[str, object]]:
-    status = node.get("status", "never registered")  # where only its invitation is known
-    fields: list[tuple[str, object]] = [("node", node["id"]), ("status", status)]
-    return [*fields, ("reason", node["reason"])] if node.get("reason") else fields

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tunery.cli import _api, _options
-from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -28,28 +27,6 @@ def command() -> None:
     """Serving pools: replicas on nodes, which the scheduler places, replaces and bills."""
 
 
-@command.command("create")
-@click.argument("model")
-@click.option("--replicas", type=REPLICAS, default=1, help="[1]")
-@click.option("--slots", type=click.IntRange(1, 64), default=1, help="Of each replica. [1]")
-@click.option(
-    "--term-minutes",
-    type=click.IntRange(2, 1_440),
-    default=60,
-    help="A replica is replaced by one with a new hold after them. [60]",
-)
-@_options.data_dir
-@_options.as_json
-def create(
-    model: str, replicas: int, slots: int, term_minutes: int, folders: DataDir, as_json: bool
-) -> None:
-    """Let replicas of the base model MODEL answer, with its versions that are deployed to them."""
-    body = {"model": model, "replicas": replicas, "slots": slots, "term_minutes": term_minutes}
-    with _api.connect(folders) as api:
-        pool = api.post("serving_pools", **body)
-    _api.show_one(pool, as_json, _fields(pool))
-
-
 def _fields(pool: dict[str, Any]) -> list[tuple[str, Any]]:
     fields = [
         ("serving pool", pool["id"]),
@@ -63,6 +40,23 @@ def _fields(pool: dict[str, Any]) -> list[tuple[str, Any]]:
     if pool["stalled"] is not None:
         fields.append(("stalled", pool["stalled"]["message"]))
     return fields
+
+
+@command.command("create")
+@click.argument("model")
+@click.option("--replicas", type=REPLICAS, default=1, help="[1]")
+@click.option("--slots", type=click.IntRange(1, 64), default=1, help="Of each replica. [1]")
+@click.option(
+    "--term-minutes",
+    type=click.IntRange(2, 1_440),
+    default=60,
+    help="A replica is replaced by one with a new hold after them. [60]",
+)
+@_api.shown(_fields)
+def create(api: "Api", model: str, replicas: int, slots: int, term_minutes: int) -> Any:
+    """Let replicas of the base model MODEL answer, with its versions that are deployed to them."""
+    body = {"model": model, "replicas": replicas, "slots": slots, "term_minutes": term_minutes}
+    return api.post("serving_pools", **body)
 
 
 @command.command("scale")

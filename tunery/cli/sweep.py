@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,6 +12,9 @@ from tunery.cli._yaml import YamlDocument
 from tunery.cli.job import uploaded_files
 from tunery.local.paths import DataDir
 from tunery.plan.sweeps import COLOCATE_MAX
+
+if TYPE_CHECKING:
+    from tunery.client import Api
 
 VERSION: Final = 1
 JOB: Final = "job"
@@ -60,71 +63,6 @@ def run(
     _show(shown, as_json)
 
 
-@command.command("show")
-@click.argument("sweep_id")
-@_options.data_dir
-@_options.as_json
-def show(sweep_id: str, folders: DataDir, as_json: bool) -> None:
-    """Show a sweep: its configurations by validation loss, the best one first."""
-    with _api.connect(folders) as api:
-        sweep = api.get("sweeps", sweep_id)
-    _show(sweep, as_json)
-
-
-_api.add_list(
-    command,
-    "List your sweeps, newest first.",
-    lambda api: api.get("sweeps")["data"],
-    {
-        "sweep": "id",
-        "status": "status",
-        "method": "method",
-        "model": "model",
-        "configurations": lambda sweep: len(sweep["trials"]),
-        "best": "best_job_id",
-        "cost": lambda sweep: _api.money(sweep["amount_micro"], sweep["currency"]),
-        "submitted": lambda sweep: _api.moment(sweep["created_at"]),
-    },
-)
-
-
-@command.command("cancel")
-@click.argument("sweep_id")
-@_options.data_dir
-@_options.as_json
-def cancel(sweep_id: str, folders: DataDir, as_json: bool) -> None:
-    """End a sweep: no more jobs are submitted, and those that are open are cancelled."""
-    from tunery.client.wire import path_of
-
-    with _api.connect(folders) as api:
-        sweep = api.send(path_of(("sweeps", sweep_id, "cancel")), {}, str(uuid.uuid4()))
-    _show(sweep, as_json)
-
-
-def checked_sweep(document: YamlDocument, path: Path) -> dict[str, Any]:
-    """The body of a sweep. Raises RecipeError with all that is wrong with its file."""
-    from services.gateway.jobs.domain.requested import RequestProblem
-    from services.gateway.jobs.recipes import STAND_INS, nearest, recipe_problems
-    from services.gateway.jobs.sweep_bodies import SweepRequest
-
-    sweep = document.value
-    known = ("version", *SweepRequest.model_fields)
-    problems = [RequestProblem(name, nearest(name, known)) for name in sweep if name not in known]
-    if sweep.get("version") != VERSION:
-        problems.append(RequestProblem("version", f"must be {VERSION}"))
-    job = sweep.get(JOB)
-    if isinstance(job, Mapping):
-        problems += [
-            RequestProblem(f"{JOB}.{problem.param}", problem.message)
-            for problem in recipe_problems({**dict.fromkeys(STAND_INS), "version": 1, **job})
-        ]
-        document.value[JOB] = _recipes.from_folder(dict(job), path.parent)
-    else:
-        problems.append(RequestProblem(JOB, "is required: the fields of a recipe"))
-    _recipes.refuse(problems, path, document)
-    return {name: value for name, value in sweep.items() if name != "version"}
-
-
 def _show(sweep: Any, as_json: bool) -> None:
     budget = [
         None if sweep["max_gpu_hours"] is None else f"{sweep['max_gpu_hours']:g} GPU-h",
@@ -162,6 +100,65 @@ def _show(sweep: Any, as_json: bool) -> None:
             "cost": lambda row: _cost(row, sweep["currency"]),
         },
     )
+
+
+@command.command("show")
+@click.argument("sweep_id")
+@_api.answered(_show)
+def show(api: "Api", sweep_id: str) -> Any:
+    """Show a sweep: its configurations by validation loss, the best one first."""
+    return api.get("sweeps", sweep_id)
+
+
+_api.add_list(
+    command,
+    "List your sweeps, newest first.",
+    lambda api: api.get("sweeps")["data"],
+    {
+        "sweep": "id",
+        "status": "status",
+        "method": "method",
+        "model": "model",
+        "configurations": lambda sweep: len(sweep["trials"]),
+        "best": "best_job_id",
+        "cost": lambda sweep: _api.money(sweep["amount_micro"], sweep["currency"]),
+        "submitted": lambda sweep: _api.moment(sweep["created_at"]),
+    },
+)
+
+
+@command.command("cancel")
+@click.argument("sweep_id")
+@_api.answered(_show)
+def cancel(api: "Api", sweep_id: str) -> Any:
+    """End a sweep: no more jobs are submitted, and those that are open are cancelled."""
+    from tunery.client.wire import path_of
+
+    return api.send(path_of(("sweeps", sweep_id, "cancel")), {}, str(uuid.uuid4()))
+
+
+def checked_sweep(document: YamlDocument, path: Path) -> dict[str, Any]:
+    """The body of a sweep. Raises RecipeError with all that is wrong with its file."""
+    from services.gateway.jobs.domain.requested import RequestProblem
+    from services.gateway.jobs.recipes import STAND_INS, nearest, recipe_problems
+    from services.gateway.jobs.sweep_bodies import SweepRequest
+
+    sweep = document.value
+    known = ("version", *SweepRequest.model_fields)
+    problems = [RequestProblem(name, nearest(name, known)) for name in sweep if name not in known]
+    if sweep.get("version") != VERSION:
+        problems.append(RequestProblem("version", f"must be {VERSION}"))
+    job = sweep.get(JOB)
+    if isinstance(job, Mapping):
+        problems += [
+            RequestProblem(f"{JOB}.{problem.param}", problem.message)
+            for problem in recipe_problems({**dict.fromkeys(STAND_INS), "version": 1, **job})
+        ]
+        document.value[JOB] = _recipes.from_folder(dict(job), path.parent)
+    else:
+        problems.append(RequestProblem(JOB, "is required: the fields of a recipe"))
+    _recipes.refuse(problems, path, document)
+    return {name: value for name, value in sweep.items() if name != "version"}
 
 
 def _cost(row: Mapping[str, Any], currency: str) -> str:

@@ -226,25 +226,23 @@ def grant_prepaid(
 @command.command("revoke-prepaid")
 @click.argument("tenant")
 @click.argument("reference")
-@_options.data_dir
-@_options.as_json
-def revoke_prepaid(tenant: str, reference: str, folders: DataDir, as_json: bool) -> None:
+@_api.shown(
+    lambda credit: [
+        ("reference", credit["id"]),
+        ("revoked", f"{in_units(credit['revoked_micro'])} {credit['currency']}"),
+    ]
+)
+def revoke_prepaid(api: "Api", tenant: str, reference: str) -> Any:
     """Take back what is left of the prepaid credit REFERENCE, recorded by mistake."""
-    with _api.connect(folders) as api:
-        credit = api.revoke_prepaid(tenant, reference)
-    revoked = f"{in_units(credit['revoked_micro'])} {credit['currency']}"
-    _api.show_one(credit, as_json, [("reference", credit["id"]), ("revoked", revoked)])
+    return api.revoke_prepaid(tenant, reference)
 
 
 def _change(name: str, doc: str, change: "Callable[[Api, str], TenantObject]") -> None:
     @command.command(name, help=doc)
     @click.argument("tenant")
-    @_options.data_dir
-    @_options.as_json
-    def changed(tenant: str, folders: DataDir, as_json: bool) -> None:
-        with _api.connect(folders) as api:
-            now = change(api, tenant)
-        _api.show_one(now, as_json, _fields(now))
+    @_api.shown(_fields)
+    def changed(api: "Api", tenant: str) -> Any:
+        return change(api, tenant)
 
 
 _change(

@@ -1,7 +1,7 @@
 """`tunery webhook`: endpoints that hear when a job ends, by HTTP or e-mail, and deliveries."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,6 +18,15 @@ NO_STATUS = {
     "has TUNERY_NOTIFIER_ALLOW_PRIVATE=1; e-mail goes where TUNERY_NOTIFIER_SMTP_DOMAINS allows it",
     "gave_up": "no answer",
     "pending": "no answer yet",
+}
+DELIVERY_COLUMNS: Final[_api.Columns] = {
+    "delivery": "id",
+    "event": lambda delivery: delivery["event"]["type"],
+    "about": lambda delivery: delivery["event"]["data"]["id"],
+    "outcome": "outcome",
+    "attempts": "attempts",
+    "HTTP status": "status_code",
+    "when": lambda delivery: _api.moment(delivery["created_at"]),
 }
 EPILOG = """\
 \b
@@ -44,6 +53,16 @@ def command() -> None:
     """
 
 
+def _fields(endpoint: Any) -> list[tuple[str, Any]]:
+    return [
+        ("endpoint", endpoint["id"]),
+        ("url", endpoint["url"]),
+        ("events", ", ".join(endpoint["event_types"])),
+        ("secret", endpoint.get("signing_secret")),
+        ("warning", endpoint.get("warning")),
+    ]
+
+
 @command.command("create")
 @click.argument("url")
 @click.option("--name", default="", help="A label to recognise the endpoint.")
@@ -54,24 +73,11 @@ def command() -> None:
     type=click.Choice(EVENT_TYPES),
     help="May be repeated. [the three ends of a job]",
 )
-@_options.data_dir
-@_options.as_json
-def create(url: str, name: str, events: tuple[str, ...], folders: DataDir, as_json: bool) -> None:
+@_api.shown(_fields)
+def create(api: "Api", url: str, name: str, events: tuple[str, ...]) -> Any:
     """Create an endpoint. Its signing secret is shown only now."""
     body = {"url": url, "name": name, "event_types": list(events or STANDARD_EVENT_TYPES)}
-    with _api.connect(folders) as api:
-        created = api.create_endpoint(body)
-    _api.show_one(created, as_json, _fields(created))
-
-
-def _fields(endpoint: Any) -> list[tuple[str, Any]]:
-    return [
-        ("endpoint", endpoint["id"]),
-        ("url", endpoint["url"]),
-        ("events", ", ".join(endpoint["event_types"])),
-        ("secret", endpoint.get("signing_secret")),
-        ("warning", endpoint.get("warning")),
-    ]
+    return api.create_endpoint(body)
 
 
 @command.command("change")
@@ -169,7 +175,7 @@ def redeliver(
         body = {"after": int(time.time() - hours * HOUR_S), "only_failed": not every}
     with _api.connect(folders) as api:
         repeated = api.redeliver(endpoint_id, body)
-    _show_deliveries(repeated["data"], as_json)
+    _api.show(repeated["data"], as_json, DELIVERY_COLUMNS)
     if repeated["has_more"] and not as_json:
         click.echo("There are more deliveries: run the command again with fewer hours.", err=True)
 
@@ -199,25 +205,7 @@ def delete(api: "Api", endpoint_id: str) -> str:
 
 @command.command("deliveries")
 @click.argument("endpoint_id")
-@_options.data_dir
-@_options.as_json
-def deliveries(endpoint_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.listed(DELIVERY_COLUMNS)
+def deliveries(api: "Api", endpoint_id: str) -> Any:
     """Show the deliveries to an endpoint and their results, newest first."""
-    with _api.connect(folders) as api:
-        _show_deliveries(api.deliveries(endpoint_id), as_json)
-
-
-def _show_deliveries(data: Any, as_json: bool) -> None:
-    _api.show(
-        data,
-        as_json,
-        {
-            "delivery": "id",
-            "event": lambda delivery: delivery["event"]["type"],
-            "about": lambda delivery: delivery["event"]["data"]["id"],
-            "outcome": "outcome",
-            "attempts": "attempts",
-            "HTTP status": "status_code",
-            "when": lambda delivery: _api.moment(delivery["created_at"]),
-        },
-    )
+    return api.deliveries(endpoint_id)
