@@ -83,6 +83,10 @@ class SimMachine:
     async def lose_agent(self) -> None:
         self._lose_agent("agent killed")
 
+    def begin_anew(self) -> None:
+        """Give up what runs and register again: the pool has forgotten the machine."""
+        self._lose_agent("forgotten while it was away")
+
     def _lose_agent(self, why: str) -> bool:
         if self.agent is None:
             return False
@@ -254,6 +258,9 @@ class AgentTasks:
                 for accepted in batch.accepted:
                     for event in accepted.events:
                         self.agent.fold(event)
+            if self.agent.state.forgotten and not self._leaving:
+                self.machine.begin_anew()
+                return
             self._reconcile()
             if not joined and self.agent.state.registered and reader.caught_up(POOL_PARTITION):
                 joined = True
