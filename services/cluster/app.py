@@ -14,7 +14,7 @@ from services.cluster.adapters.pod_server import HttpsPodServer
 from services.cluster.adapters.signed_urls import S3UrlSigner
 from services.cluster.domain.manifests import PodTemplate
 from services.cluster.effect.lease import ClusterLease, LeaseTools
-from services.cluster.effect.sweeping import Sweeper
+from services.cluster.effect.sweeping import OrphanWatch, Sweeper
 from services.cluster.ports import ClusterRefused, ClusterUnavailable
 from services.cluster.settings import ClusterSettings
 from services.trainer.adapters.notices import notices_of
@@ -43,9 +43,10 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     cluster = _cluster(settings, node)
     try:
         quota = await cluster.quota()
+        await cluster.look()
     except (ClusterRefused, ClusterUnavailable) as error:
         raise SettingsError(
-            f"the quota of LocalQueue {settings.queue} in the namespace {settings.namespace} "
+            f"LocalQueue {settings.queue} and the leases in the namespace {settings.namespace} "
             f"cannot be read: {error}"
         ) from None
     if quota.slots < 1:
@@ -94,9 +95,11 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         }
     )
     notices = notices_of(None, "")
-    sweeper = Sweeper(cluster, runtime.clock)
+    sweeper = Sweeper(cluster, runtime.clock, settings.agent_url)
     agent = NodeAgent(runtime, node, sweeper, hardware, start_lease, notices, _NoFaults())
-    return (agent, server)  # stopped in this order: the server still answers pods that drain
+    orphans = OrphanWatch(cluster, server, runtime.clock, settings.agent_url)
+    # Stopped in this order: the server still answers pods that drain.
+    return (agent, orphans, server)
 
 
 def _cluster(settings: ClusterSettings, node: TrainerSettings) -> KubernetesCluster:

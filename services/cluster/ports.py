@@ -86,3 +86,6 @@ class PodServer(Protocol):
 
     def dismiss(self, name: str) -> None:
         """Answer the pod of a lease no more."""
+
+    def answers(self, name: str) -> bool:
+        """Return whether the pod of this lease is answered."""

@@ -8,6 +8,7 @@ import base64
 import datetime
 import ipaddress
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -96,6 +97,9 @@ class ControlPlane:
             for each in webhooks:  # Kueue waits for its own, to put its certificate in
                 await _create(client, each)
         self._run_controllers()
+        await self._controllers_are_ready()
+
+    async def _controllers_are_ready(self) -> None:
         for name in ("jobset-health", "kueue-health"):
             await self._until(f"http://127.0.0.1:{self._ports[name]}/readyz")
 
@@ -117,9 +121,28 @@ class ControlPlane:
         process.wait()
 
     async def restart(self, name: str) -> None:
-        """Start a killed server again."""
+        """Start a killed server again, and wait until the API server is ready, if there is one."""
         self._spawn(name, *self._commands[name])
-        await self._until(f"{self.url}/readyz")
+        if "apiserver" in self._processes:
+            await self._until(f"{self.url}/readyz")
+
+    async def back_up(self, folder: Path) -> None:
+        """Copy the files of etcd, which is killed for it."""
+        self.kill("etcd")
+        shutil.copytree(self._folder / "etcd", folder)
+        await self.restart("etcd")
+
+    async def restore(self, folder: Path) -> None:
+        """Bring etcd back as it was, and start everything again, as one has to after that."""
+        names = tuple(self._processes)
+        for name in names:
+            self.kill(name)
+        self._processes.clear()
+        shutil.rmtree(self._folder / "etcd")
+        shutil.copytree(folder, self._folder / "etcd")
+        for name in names:
+            await self.restart(name)
+        await self._controllers_are_ready()
 
     def log(self, name: str) -> str:
         return (self._folder / "log" / f"{name}.log").read_text(errors="replace")

@@ -53,8 +53,8 @@ class Team:
     name: str
     plane: ControlPlane
 
-    async def set_quota(self, **quota: str) -> None:
-        """Set what the queue may use: cpu, memory, gpu."""
+    async def set_quota(self, *, flavors: tuple[str, ...] = (), **quota: str) -> None:
+        """Set what the queue may use of each flavor: cpu, memory, gpu."""
         names = {"gpu": "nvidia.com/gpu"}
         resources = [
             {"name": names.get(name, name), "nominalQuota": amount}
@@ -62,7 +62,7 @@ class Team:
         ]
         group = {
             "coveredResources": [each["name"] for each in resources],
-            "flavors": [{"name": self.name, "resources": resources}],
+            "flavors": [{"name": name, "resources": resources} for name in flavors or (self.name,)],
         }
         spec = {
             "namespaceSelector": {},

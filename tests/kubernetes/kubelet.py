@@ -103,9 +103,10 @@ class Kubelet:
 
     async def sync(self) -> None:
         """Make processes agree with pods, and pods with processes."""
-        fields = {"spec.nodeName": self.name}
+        fields, seen = {"spec.nodeName": self.name}, set[str]()
         async for pod in self.client.list(Pod, namespace="*", fields=fields):
             uid = str(pod.metadata.uid)
+            seen.add(uid)
             container = self.containers.get(uid)
             if container is None:
                 if pod.metadata.deletionTimestamp:
@@ -120,6 +121,9 @@ class Kubelet:
                     await self._report_end(pod, container)
                 if pod.metadata.deletionTimestamp:
                     await self._forget(pod)
+        for uid, container in self.containers.items():
+            if uid not in seen and container.process.returncode is None:  # deleted by force
+                os.killpg(container.process.pid, signal.SIGKILL)
 
     def kill_for_memory(self, pod: str) -> None:
         """Kill a pod's processes as the kernel does when its memory limit is reached."""

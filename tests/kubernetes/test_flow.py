@@ -1,18 +1,25 @@
 """The whole way of a job through a cluster: submitted over HTTP, trained in pods, billed."""
 
+import os
+import signal
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from tests.e2e.stories import replayed, running_stack, training
+from services.cluster.adapters.kubernetes import JobSet
+from tests.e2e.stories import RunningStack, replayed, running_stack, training
 from tests.kubernetes.conftest import Team
-from tests.kubernetes.kubelet import eventually, kubelet
+from tests.kubernetes.kubelet import Kubelet, eventually, kubelet
 from tunery.local.stack import ServiceSpec
 
 pytestmark = pytest.mark.timeout(1_800)
 
-NODE = "k8s-cpu"
+NODE: Final = "k8s-cpu"
+AGENT: Final = "agent-k8s"
 
 
 def agent_of(team: Team) -> ServiceSpec:
@@ -35,38 +42,92 @@ def agent_of(team: Team) -> ServiceSpec:
     }
     environment = {f"TUNERY_CLUSTER_{name}": str(value) for name, value in settings.items()}
     return ServiceSpec(
-        "agent-k8s", module="services.cluster", env={"TUNERY_NODE_ID": NODE, **environment}
+        AGENT, module="services.cluster", env={"TUNERY_NODE_ID": NODE, **environment}
     )
 
 
-async def test_a_job_is_trained_in_a_pod_and_billed_to_the_unit(team: Team, tmp_path: Path) -> None:
+@asynccontextmanager
+async def stack_with_pods(team: Team, folder: Path) -> AsyncIterator[tuple[RunningStack, Kubelet]]:
+    """A stack that trains in pods of a team's queue; the logs of all of them where it fails."""
     await team.set_quota(cpu="2", memory="64Gi")
     labels = {"tunery.dev/flavor": team.name}
     capacity = {"cpu": "64", "memory": "256Gi"}
     async with (
-        kubelet(team.client, team.name, tmp_path, labels, capacity) as node,
+        kubelet(team.client, team.name, folder, labels, capacity) as node,
         running_stack((agent_of(team),)) as home,
     ):
         try:
-            job_id = await home.submit()
-            # An eviction in the middle: the pod writes a checkpoint, the job goes on from it.
-            await home.with_checkpoint(job_id)
-            before = set(node.containers)
-            await team.evict()
-
-            async def again() -> bool:
-                return bool(set(node.containers) - before)
-
-            await eventually("another pod", again)
-            job = await home.api.job(job_id, lambda seen: training(seen) and seen["attempt"] > 1)
-            assert job["progress"]["resumed_from_step"]
-            await home.api.ended(job_id)
-            bill = await home.bill(job_id)
-            assert bill["net_gpu_ms"] > 0
-            assert (await replayed(home.stack.folders.root))["equal"]
+            yield home, node
         except BaseException:
             for container in node.containers.values():
                 print(container.folder.name, container.log.read_text(errors="replace")[-6_000:])
-            log = home.stack.folders.logs / "agent-k8s.log"
+            log = home.stack.folders.logs / f"{AGENT}.log"
             print(log.read_text(errors="replace")[-8_000:])
             raise
+
+
+async def next_attempt(home: RunningStack, job_id: str, before: int) -> int:
+    """Wait until a later attempt trains, from a checkpoint; its number."""
+    job = await home.api.job(job_id, lambda seen: training(seen) and seen["attempt"] > before)
+    assert job["progress"]["resumed_from_step"]
+    return int(job["attempt"])
+
+
+async def further(home: RunningStack, job_id: str) -> None:
+    """Wait until the job has completed some more steps."""
+    step = (await home.api.job(job_id, training))["progress"]["step"]
+    await home.api.job(job_id, lambda seen: seen["progress"]["step"] > step + 2)
+
+
+async def assert_billed_to_the_unit(home: RunningStack, job_id: str) -> None:
+    bill = await home.bill(job_id)
+    assert bill["net_gpu_ms"] == bill["billable_gpu_ms"] - bill["credited_gpu_ms"] > 0
+    assert (await replayed(home.stack.folders.root))["equal"]
+
+
+async def test_a_job_is_trained_in_a_pod_and_billed_to_the_unit(team: Team, tmp_path: Path) -> None:
+    async with stack_with_pods(team, tmp_path) as (home, node):
+        job_id = await home.submit()
+        # An eviction in the middle: the pod writes a checkpoint, the job goes on from it.
+        await home.with_checkpoint(job_id)
+        before = set(node.containers)
+        await team.evict()
+
+        async def again() -> bool:
+            return bool(set(node.containers) - before)
+
+        await eventually("another pod", again)
+        await next_attempt(home, job_id, 1)
+        await home.api.ended(job_id)
+        await assert_billed_to_the_unit(home, job_id)
+
+
+async def test_a_job_in_a_pod_survives_kill_9_of_all_around_it(team: Team, tmp_path: Path) -> None:
+    async with stack_with_pods(team, tmp_path) as (home, node):
+        job_id = await home.submit(n_epochs=40)
+        # The API server and etcd: the pod trains on, and says so to its agent.
+        await home.with_checkpoint(job_id)
+        for server in ("apiserver", "etcd"):
+            team.plane.kill(server)
+            await further(home, job_id)
+            await team.plane.restart(server)
+        job = await home.api.job(job_id, training)
+        assert job["attempt"] == 1
+        # The pod's program.
+        (container,) = node.containers.values()
+        os.killpg(container.process.pid, signal.SIGKILL)
+        attempt = await next_attempt(home, job_id, 1)
+        # The agent: the next one removes the pod, and its job goes on in another.
+        assert home.stack.kill(AGENT)
+        attempt = await next_attempt(home, job_id, attempt)
+        reply = await home.api.patiently("POST", f"/fine_tuning/jobs/{job_id}/cancel")
+        assert reply.is_success, reply.text
+        await home.api.ended(job_id, "cancelled")
+        await assert_billed_to_the_unit(home, job_id)
+
+        async def nothing_is_left() -> bool:
+            jobsets = [each async for each in team.client.list(JobSet)]
+            ended = all(each.process.returncode is not None for each in node.containers.values())
+            return not jobsets and ended
+
+        await eventually("no pod is left", nothing_is_left)

@@ -3,148 +3,36 @@
 Pods run a stand-in here, so that each test decides how they end. `test_flow` has the real program.
 """
 
-import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from lightkube.resources.core_v1 import Pod, Secret
-from msgspec.structs import replace as changed
+from lightkube.resources.core_v1 import Secret
 
-from schemas.pool import ConfirmFreed, ReportExit
 from services.cluster.adapters.kubernetes import JobSet, KubernetesCluster
-from services.cluster.domain.manifests import (
-    Flavor,
-    LeaseRequest,
-    PodTemplate,
-    jobset_of,
-    secret_of,
-)
+from services.cluster.domain.manifests import Flavor, LeaseRequest, jobset_of, secret_of
 from services.cluster.domain.stages import Admitted, Runs, Waits
-from services.cluster.effect.lease import ClusterLease, LeaseTools
 from services.cluster.effect.sweeping import Sweeper
-from services.cluster.ports import ClusterRefused, ClusterUnavailable
+from services.cluster.ports import ClusterRefused
 from tests.kubernetes.conftest import Team
-from tests.kubernetes.kubelet import NO_IMAGE, Kubelet, eventually, kubelet
-from tests.unit.services.cluster.clusters import Links, PlainSigner, Reported
-from tests.unit.services.trainer.domain.test_evolve import grant
+from tests.kubernetes.kubelet import NO_IMAGE, eventually
+from tests.kubernetes.leases import (
+    AGENT_URL,
+    MIB,
+    NODE,
+    SLEEPS,
+    cluster_of,
+    leases,
+    node_of,
+    pod_of,
+    template_of,
+)
 from tunery.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.timeout(1_200)
 
-SLEEPS: Final = (sys.executable, "-c", "import time; time.sleep(3600)")
 FAILS: Final = (sys.executable, "-c", "import sys; sys.exit(3)")
-CAPACITY: Final = {"cpu": "64", "memory": "64Gi"}
-MIB: Final = 1 << 20
-NODE: Final = grant().node_id
-
-
-def template_of(**changes: Any) -> PodTemplate:
-    template = PodTemplate(
-        image="tunery:1",
-        queue="tunery",
-        agent_url="https://127.0.0.1:1",
-        resource="cpu",
-        cpus_per_slot=1,
-        memory_per_slot_bytes=256 * MIB,
-        grace_s=5,
-    )
-    return replace(template, **changes)
-
-
-@dataclass
-class Leases:
-    """Leases of one agent in a team's namespace."""
-
-    team: Team
-    cluster: KubernetesCluster
-    reports: Reported
-    tasks: list[asyncio.Task[None]]
-
-    async def start(self, number: int = 1, slots: int = 1, **changes: Any) -> ClusterLease:
-        """Run a lease. changes: of the pod template, `wait_ms_max`, `stuck_ms_max`."""
-        own, quota = grant(slots), await self.cluster.quota()
-        token = changed(own.token, lease=number)
-        own = changed(own, lease=changed(own.lease, token=token))
-        wait_ms_max = changes.pop("wait_ms_max", 600_000)
-        stuck_ms_max = changes.pop("stuck_ms_max", 600_000)
-        tools = LeaseTools(
-            cluster=self.cluster,
-            server=Links(),
-            signer=PlainSigner(),
-            reports=self.reports,
-            clock=SystemClock(),
-            template=template_of(**changes),
-            flavor=quota.flavor,
-            incarnation="a1" * 16,
-            encrypts=True,
-            wait_ms_max=wait_ms_max,
-            stuck_ms_max=stuck_ms_max,
-            poll_ms=300,
-        )
-        lease = ClusterLease(own, tools)
-        self.tasks.append(asyncio.create_task(lease.run()))
-        return lease
-
-    async def stage(self, lease: ClusterLease, kind: type[Any]) -> Any:
-        """Wait until the lease is in a stage of this kind, which is returned."""
-
-        async def reached() -> Any:
-            return lease.stage if isinstance(lease.stage, kind) else None
-
-        return await eventually(f"{lease.name} is {kind.__name__}", reached)
-
-    async def end(self) -> ReportExit:
-        """How the last lease ended; nothing of it is left in the cluster."""
-        await asyncio.wait_for(self.tasks[-1], 300)
-        (said,) = [each for each in self.reports.facts if isinstance(each, ReportExit)]
-        assert isinstance(self.reports.facts[-1], ConfirmFreed)
-        client = self.team.client
-        assert [pod async for pod in client.list(Pod)] == []
-        assert [each async for each in client.list(JobSet)] == []
-
-        async def no_secret() -> bool:
-            return [each async for each in client.list(Secret)] == []
-
-        await eventually("the Secret is gone with its JobSet", no_secret)
-        return said
-
-
-def cluster_of(team: Team) -> KubernetesCluster:
-    return KubernetesCluster(
-        team.client, NODE, "tunery", team.name, resource="cpu", per_slot=1, fresh_s=0.2
-    )
-
-
-@asynccontextmanager
-async def leases(team: Team) -> AsyncIterator[Leases]:
-    own = Leases(team, cluster_of(team), Reported(), [])
-    try:
-        yield own
-    finally:
-        for task in own.tasks:
-            task.cancel()
-        await asyncio.gather(*own.tasks, return_exceptions=True)
-
-
-@asynccontextmanager
-async def node_of(team: Team, folder: Path, command: Sequence[str]) -> AsyncIterator[Kubelet]:
-    labels = {"tunery.dev/flavor": team.name}
-    async with kubelet(team.client, team.name, folder, labels, CAPACITY, command) as node:
-        yield node
-
-
-async def pod_of(team: Team) -> Any:
-    """The only pod, once there is one."""
-
-    async def first() -> Any:
-        return next(iter([pod async for pod in team.client.list(Pod)]), None)
-
-    return await eventually("a pod", first)
 
 
 @pytest.mark.parametrize(
@@ -290,22 +178,6 @@ async def test_what_an_earlier_agent_left_goes_and_what_is_anothers_stays(
         other = LeaseRequest("another", "b2" * 16, "default", 1, "j", 1, "free", 1, MIB)
         quota = await cluster_of(team).quota()
         await team.client.create(JobSet(jobset_of(other, template_of(), quota.flavor)))
-        assert await Sweeper(cluster_of(team), SystemClock()).sweep() == 1
+        assert await Sweeper(cluster_of(team), SystemClock(), AGENT_URL).sweep() == 1
         left = [each.metadata.name async for each in team.client.list(JobSet)]
         assert left == ["t-default-1-b2b2b2b2"]
-
-
-async def test_an_api_server_that_dies_takes_no_lease_with_it(team: Team, tmp_path: Path) -> None:
-    async with node_of(team, tmp_path, SLEEPS) as node, leases(team) as running:
-        lease = await running.start()
-        await running.stage(lease, Runs)
-        team.plane.kill("apiserver")
-        with pytest.raises(ClusterUnavailable):
-            await cluster_of(team).look()
-        (container,) = node.containers.values()
-        assert container.process.returncode is None
-        assert not running.tasks[-1].done()
-        await team.plane.restart("apiserver")
-        lease.set_target("kill")
-        said = await running.end()
-        assert said.outcome == "not_started", "its pod had not begun"

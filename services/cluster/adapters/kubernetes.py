@@ -86,11 +86,16 @@ class KubernetesCluster:
                 f"ClusterQueue {name} has no quota of {self._resource} in the flavor {self._flavor}"
             )
         spec = flavor.get("spec") or {}
-        known = Flavor(
-            name=self._flavor,
-            labels=dict(spec.get("nodeLabels") or {}),
-            taints=tuple(spec.get("nodeTaints") or ()),
-        )
+        labels = dict(spec.get("nodeLabels") or {})
+        others = _flavors_of(cluster_queue["spec"], self._resource) - {self._flavor}
+        if others and not labels:
+            raise ClusterRefused(
+                f"ResourceFlavor {self._flavor} has no nodeLabels, and ClusterQueue {name} has "
+                f"{self._resource} in {', '.join(sorted(others))} too, so that a lease could get "
+                "nodes of any of them: set spec.nodeLabels"
+            )
+        taints = tuple(spec.get("nodeTaints") or ())
+        known = Flavor(name=self._flavor, labels=labels, taints=taints)
         return QueueQuota(known, int(amount // self._per_slot))
 
     async def create(self, jobset: Json, secret: Json) -> None:
@@ -174,6 +179,16 @@ def _quota_of(spec: Mapping[str, Any], flavor: str, resource: str) -> Decimal | 
     return None
 
 
+def _flavors_of(spec: Mapping[str, Any], resource: str) -> set[str]:
+    """Names of the flavors in which a queue has a resource."""
+    return {
+        each["name"]
+        for group in spec.get("resourceGroups") or ()
+        for each in group["flavors"]
+        if any(quota["name"] == resource for quota in each["resources"])
+    }
+
+
 @contextmanager
 def _unless(code: int) -> Iterator[None]:
     """Pass over an answer with this status: what the block asks for has been done before."""
@@ -197,6 +212,15 @@ def _named_errors(what: str) -> Iterator[None]:
         raise ClusterRefused(said) from error
     except ConfigError as error:
         raise ClusterRefused(str(error)) from error
+    except httpx2.HTTPStatusError as error:
+        if error.response.status_code != MISSING:
+            raise ClusterUnavailable(f"{what}: {error}") from error
+        # A missing object has a Status. This is a missing path: no such kind, or version of it.
+        group_version = "/".join(error.request.url.path.split("/")[2:4])
+        raise ClusterRefused(
+            f"{what}: the cluster does not serve {group_version}: install JobSet 0.10 and Kueue "
+            "0.15, or later versions that have it"
+        ) from error
     except (httpx2.HTTPError, OSError, msgspec.MsgspecError, ValueError, KeyError) as error:
         # Among them pages of a proxy, which lightkube passes on in these ways.
         raise ClusterUnavailable(f"{what}: {type(error).__name__}: {error}") from error

@@ -59,6 +59,9 @@ class HttpsPodServer:
     def dismiss(self, name: str) -> None:
         self._links.pop(name, None)
 
+    def answers(self, name: str) -> bool:
+        return name in self._links
+
     async def run(self) -> None:
         """Listen until cancelled. Raises OSError where the port is taken."""
         application = web.Application(client_max_size=BODY_BYTES_MAX)

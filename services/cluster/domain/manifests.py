@@ -11,6 +11,7 @@ from tunery.confinement.confined import ConfineMode
 GROUP: Final = "tunery.dev"  # of our labels and annotations
 NODE, INCARNATION = f"{GROUP}/node", f"{GROUP}/incarnation"
 LEASE, JOB, ATTEMPT = f"{GROUP}/lease", f"{GROUP}/job", f"{GROUP}/attempt"
+AGENT: Final = f"{GROUP}/agent-url"  # annotation: which agent a lease is of
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED: Final = "lease"
@@ -100,7 +101,11 @@ def jobset_of(request: LeaseRequest, template: PodTemplate, flavor: Flavor) -> J
     Whether a job is tried again its own decider says, with another lease.
     """
     name, labels = name_of(request), labels_of(request)
-    annotations = {JOB: request.job_id, ATTEMPT: str(request.attempt)}
+    annotations = {
+        JOB: request.job_id,
+        ATTEMPT: str(request.attempt),
+        AGENT: template.agent_url,
+    }
     pod = {
         "metadata": {"labels": labels, "annotations": annotations},
         "spec": _pod_spec(request, template, flavor),

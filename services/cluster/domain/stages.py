@@ -6,6 +6,8 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
+from services.cluster.domain.manifests import AGENT
+
 
 # --- the parts of Kubernetes' objects that are read
 class Condition(Struct, frozen=True, kw_only=True):
@@ -21,6 +23,7 @@ class Metadata(Struct, frozen=True, kw_only=True):
     name: str
     uid: str = ""
     labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     owner_references: tuple["Owner", ...] = field(default=(), name="ownerReferences")
     deletion_timestamp: str | None = field(default=None, name="deletionTimestamp")
 
@@ -93,6 +96,13 @@ class LeaseObjects(Struct, frozen=True, kw_only=True):
     workload: ManagedObject | None = None  # Kueue's object for the JobSet; None: there is none yet
     pods: tuple[Pod, ...] = ()
 
+    @property
+    def agent_url(self) -> str | None:
+        """Address of the agent whose lease it is; None: not known."""
+        owned = (*((self.jobset,) if self.jobset is not None else ()), *self.pods)
+        urls = (each.metadata.annotations.get(AGENT) for each in owned)
+        return next(filter(None, urls), None)
+
 
 # --- stages
 WaitCause: TypeAlias = Literal["kueue", "quota", "topology", "provisioning"]
@@ -104,6 +114,12 @@ CANNOT_START: Final = frozenset(
         *("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"),
         *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
     }
+)
+
+
+NO_POD: Final = (
+    "its Job has made no pod, which a policy or a quota of the namespace may forbid; "
+    "`kubectl describe job` says why"
 )
 
 
@@ -165,7 +181,7 @@ def stage_of(objects: LeaseObjects) -> Stage:
     if any(each.state.running is not None for pod in pods for each in pod.status.containers):
         return Runs()
     if workload is not None and workload.holds("Admitted"):
-        return Admitted(next(filter(None, map(_stuck, pods)), ""))
+        return Admitted(next(filter(None, map(_stuck, pods)), "") if pods else NO_POD)
     return _wait(workload)
 
 

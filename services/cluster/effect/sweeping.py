@@ -1,12 +1,23 @@
-"""Removes the JobSets of an earlier incarnation of this agent, before the node registers."""
+"""Removes JobSets of this agent that are of no lease: of an earlier incarnation, or of a backup."""
 
+import logging
 from typing import Final
 
-from services.cluster.ports import ClusterClient
+from schemas.units import Ms
+from services.cluster.ports import ClusterClient, ClusterRefused, ClusterUnavailable, PodServer
 from tunery.runtime.clock import Clock
+from tunery.runtime.hosts.abstract import HostStopped
+from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.watchdog import beat
 
 ROUNDS_MAX: Final = 300
-PAUSE_MS: Final = 1_000
+PAUSE_MS: Final[Ms] = 1_000
+WATCH_MS: Final[Ms] = 30_000
+LOG: Final = logging.getLogger(__name__)
+
+
+class NodeNameTaken(HostStopped):
+    """Leases of another agent run under this node's name, such as of another installation."""
 
 
 class Sweeper:
@@ -15,18 +26,66 @@ class Sweeper:
     What it finds is of agents that are no more: it is called before there is a lease.
     """
 
-    def __init__(self, cluster: ClusterClient, clock: Clock) -> None:
-        self._cluster, self._clock = cluster, clock
+    def __init__(self, cluster: ClusterClient, clock: Clock, agent_url: str) -> None:
+        self._cluster, self._clock, self._agent_url = cluster, clock, agent_url
 
     async def sweep(self) -> int:
-        """Delete them, and wait until no pod is left; how many there were. Raises TimeoutError."""
+        """Delete them, and wait until no pod is left; how many there were.
+
+        Raises NodeNameTaken, TimeoutError.
+        """
         orphans: set[str] = set()
         for _ in range(ROUNDS_MAX):
             left = await self._cluster.look()
             if not left:
                 return len(orphans)
+            for name, objects in left.items():
+                if objects.agent_url not in (None, self._agent_url):
+                    raise NodeNameTaken(
+                        f"JobSet {name} in the namespace of leases is of another agent with this "
+                        f"node's name, at {objects.agent_url}: give each installation's nodes "
+                        "names of their own (TUNERY_NODE_ID) or another namespace; if that agent "
+                        "is no more, delete its JobSets"
+                    )
             orphans |= left.keys()
             for name in left:
                 await self._cluster.delete(name, grace_s=0)
             await self._clock.sleep(PAUSE_MS)
         raise TimeoutError(f"JobSets of an earlier agent do not go away: {sorted(left)}")
+
+
+class OrphanWatch:
+    """Host that deletes JobSets of ended leases, which come back with a backup of etcd."""
+
+    name = "orphans"
+
+    def __init__(
+        self, cluster: ClusterClient, server: PodServer, clock: Clock, agent_url: str
+    ) -> None:
+        self._cluster, self._server = cluster, server
+        self._clock, self._agent_url = clock, agent_url
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            beat("waiting")
+            await self._clock.sleep(WATCH_MS)
+            try:
+                await self.sweep()
+            except (ClusterUnavailable, ClusterRefused) as error:
+                log_event(LOG, logging.WARNING, "orphans.not_swept", why=error)
+
+    async def ready(self) -> None:
+        """It serves from the start."""
+
+    async def sweep(self) -> int:
+        """Delete what is of no lease that has a pod to answer; how many there were."""
+        orphans = [
+            name
+            for name, objects in (await self._cluster.look()).items()
+            if objects.agent_url == self._agent_url and not self._server.answers(name)
+        ]
+        for name in orphans:
+            log_event(LOG, logging.WARNING, "orphan.deleted", jobset=name)
+            await self._cluster.delete(name)
+        return len(orphans)

@@ -47,7 +47,7 @@ class MemoryCluster:
         self._answer()
         name = jobset["metadata"]["name"]
         self.created.append(name)
-        self.objects[name] = {"jobset": {"metadata": {"name": name}}, "workload": None, "pods": []}
+        self.objects[name] = {"jobset": jobset, "workload": None, "pods": []}
         self.secrets[name] = secret
         self.has_created.set()
 
@@ -101,6 +101,9 @@ class Links:
 
     def dismiss(self, name: str) -> None:
         self.links.pop(name, None)
+
+    def answers(self, name: str) -> bool:
+        return name in self.links
 
 
 class PlainSigner:

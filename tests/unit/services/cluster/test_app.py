@@ -39,7 +39,7 @@ async def test_a_setting_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_cluster_that_does_not_answer_is_named() -> None:
-    with pytest.raises(SettingsError, match="the quota of LocalQueue tunery in the namespace"):
+    with pytest.raises(SettingsError, match="LocalQueue tunery and the leases in the namespace"):
         await build((await memory_servers()).runtime("trainer"))
 
 

@@ -49,6 +49,13 @@ def test_a_pod_trusts_an_agent_by_its_name_however_long(host: str, tmp_path: Pat
     assert server.getpeercert() is not None
 
 
+def test_bad_input_certificates_hold_where_the_clock_of_a_node_is_an_hour_late() -> None:
+    authority = Authority(NOW)
+    for pem in authority.client("t-default-7-a1")["tls.crt"], authority.certificate:
+        certificate = x509.load_pem_x509_certificate(pem.encode())
+        assert certificate.not_valid_before_utc <= NOW - datetime.timedelta(hours=1)
+
+
 def test_certificates_last_as_long_as_an_agent_may_run() -> None:
     authority = Authority(NOW)
     for pem in authority.client("t-default-7-a1")["tls.crt"], authority.certificate:

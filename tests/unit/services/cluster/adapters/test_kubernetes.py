@@ -85,6 +85,12 @@ async def test_an_api_server_in_trouble_is_asked_again_later(code: int) -> None:
         await cluster_of(refusing(code, "etcdserver: leader changed")).look()
 
 
+async def test_bad_input_a_kind_that_the_cluster_does_not_serve_is_named() -> None:
+    cluster = cluster_of(lambda _request: httpx2.Response(404, text="404 page not found"))
+    with pytest.raises(ClusterRefused, match=r"does not serve jobset\.x-k8s\.io/v1alpha2: inst"):
+        await cluster.look()
+
+
 async def test_an_api_server_that_is_away_is_asked_again_later() -> None:
     def answer(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("refused", request=request)

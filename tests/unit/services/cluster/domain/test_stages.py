@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from services.cluster.domain.stages import (
+    NO_POD,
     Admitted,
     Ended,
     LeaseObjects,
@@ -68,7 +69,7 @@ def ended(code: int, reason: str, message: str = "") -> Json:
         ),
         (managed(RESERVED), (), Waits("provisioning")),
         (managed(RESERVED, IN_CHECKS), (), Waits("provisioning", IN_CHECKS["message"])),
-        (managed(*ADMITTED), (), Admitted()),
+        (managed(*ADMITTED), (), Admitted(NO_POD)),
         (managed(*ADMITTED), (pod("Pending"),), Admitted()),
         (
             managed(*ADMITTED),
