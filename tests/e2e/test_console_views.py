@@ -134,6 +134,7 @@ async def _filled(api: ControlPlane) -> tuple[dict[str, str], httpx.AsyncClient]
         "webhook": f"/webhooks/{hook}",
         "keys": "/keys",
         "operators": "/operators",
+        "plan": "/operators/plan?like=a&nodes=2",
         "tenants": "/operators/tenants",
         "missing": "/nowhere",
     }, client
@@ -200,6 +201,10 @@ async def look(page: Page, url: str, name: str, path: str) -> None:
         await page.get_by_role("link", name="What would start it sooner?").click()
         await page.get_by_text("As it is", exact=True).wait_for()
         await page.get_by_text("not a finite number at 2 of these steps").wait_for()
+    if name == "report":
+        await page.get_by_text("Price, at most").wait_for()
+        await page.get_by_role("link", name="Show the first ones").click()
+        await page.get_by_text("tokenizer.json").wait_for()  # this base model has no folder
     if name == "playground":
         await page.get_by_label("Blind").check()
         await page.get_by_label("Question").fill("Who keeps the lamp?")

@@ -15,20 +15,43 @@ EPILOG = """\
 Examples:
   tunery queue
   tunery queue --json
+  tunery queue --add gpu-07=2          what if there were two more like it
+  tunery queue --remove gpu-07 --without ftjob-91…
 """
 
 
 @click.command("queue", epilog=EPILOG)
 @click.option("--pool", default="default", show_default=True, help="The pool of nodes.")
+@click.option(
+    "--add", multiple=True, metavar="NODE[=COUNT]", help="What if: more nodes like this one."
+)
+@click.option("--remove", multiple=True, metavar="NODE", help="What if: without this node.")
+@click.option("--without", multiple=True, metavar="JOB", help="What if: without this job.")
 @_options.data_dir
 @_options.as_json
-def command(pool: str, folders: DataDir, as_json: bool) -> None:
+def command(
+    pool: str,
+    add: tuple[str, ...],
+    remove: tuple[str, ...],
+    without: tuple[str, ...],
+    folders: DataDir,
+    as_json: bool,
+) -> None:
     """Show slots, nodes, leases, waiting jobs in order of service, next decisions (admin key).
 
-    `tunery job why` says the same of one job, in sentences.
+    `tunery job why` says the same of one job, in sentences. With --add, --remove or --without it is
+    the queue as the planner would see it then; nothing is recorded.
     """
+    changes = {
+        "add": [_more_nodes(each) for each in add],
+        "remove": remove,
+        "jobs": [{"job_id": job_id, "left_out": True} for job_id in without],
+    }
     with _api.connect(folders) as api:
-        queue = api.queue(pool)
+        if any(changes.values()):
+            queue = api.post("queue", "plan", pool=pool, **changes)
+        else:
+            queue = api.queue(pool)
     if as_json:
         click.echo(json.dumps(queue))
         return
@@ -47,6 +70,14 @@ def command(pool: str, folders: DataDir, as_json: bool) -> None:
     if queue.get("calibration"):
         click.echo("\nExpected times, by what has ended")
         _show_calibration(queue)
+
+
+def _more_nodes(text: str) -> dict[str, Any]:
+    """Return what `gpu-07=2` asks for."""
+    node, _, count = text.partition("=")
+    if not (count or "1").isdecimal():
+        raise click.BadParameter(f"{text!r} is not NODE or NODE=COUNT", param_hint="--add")
+    return {"like": node, "nodes": int(count or "1")}
 
 
 def _show_kinds(queue: Any) -> None:

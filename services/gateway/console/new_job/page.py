@@ -1,6 +1,5 @@
 """From a file to a job: each step is a call that can be repeated with curl."""
 
-import json
 from secrets import token_hex
 from typing import Any, Final
 from urllib.parse import quote
@@ -10,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from services.gateway.console.calls import FILES, JOBS, CallRefused, path_to, refusal_of
+from services.gateway.console.new_job.snippets import snippets
 from services.gateway.console.visits import ROOT, Visit, form_of, route
 from services.gateway.console.words import number
 
@@ -17,6 +17,7 @@ UPLOADS: Final = "/v1/uploads"
 PART_BYTES: Final = 8 * 1024 * 1024  # what a broken connection loses at most
 FINDINGS_MAX: Final = 100
 FILES_SHOWN: Final = 50
+ROWS_SHOWN: Final = 5
 #: settings of the form: name → where it is in the body of a submission, and its type
 HYPERPARAMETERS: Final[dict[str, type[int] | type[float]]] = {
     "n_epochs": int,
@@ -54,12 +55,15 @@ async def _file(visit: Visit, file_id: str) -> dict[str, Any]:
     report = checked.get("report") or {}
     errors = report.get("errors", [])
     findings = errors + report.get("warnings", [])
+    before = number(visit.request.query_params.get("before", "0"), int)
+    before = max(0, before) if isinstance(before, int) else 0
     return {
         "file": file,
         "checked": checked,
-        "findings": findings[:FINDINGS_MAX],
+        "findings": findings[before : before + FINDINGS_MAX],
+        "before": before,
         "found": len(findings),
-        "errors": min(len(errors), FINDINGS_MAX),
+        "errors": len(errors),
     }
 
 
@@ -116,14 +120,32 @@ def _address(file_id: str) -> str:
 async def estimate(visit: Visit) -> Response:
     """Estimate time, memory and price of the form's settings; nothing is recorded."""
     body = body_of(await form_of(visit.request))
-    values: dict[str, Any] = {"estimate": None, "refusal": None, "body": json.dumps(body, indent=2)}
+    values: dict[str, Any] = {"estimate": None, "plan": None, "refusal": None}
+    values["snippets"] = snippets(body)
     try:
         values["estimate"] = await visit.api.post(f"{JOBS}/estimate", body)
+        values["plan"] = await visit.api.post(f"{JOBS}/plan", body)
     except CallRefused as refusal:
         if refusal.status in (401, 403):
             raise
         values["refusal"] = refusal.message
     return visit.page("new_job/estimate.html", **values)
+
+
+@route("/new/rows")
+async def rows(visit: Visit) -> Response:
+    """Show the first rows of a file as tokens of a base model, and which of them are learnt."""
+    query = visit.request.query_params
+    values: dict[str, Any] = {"rows": [], "problems": [], "refusal": None}
+    body = {name: query.get(name, "") for name in ("model", "training_file")}
+    try:
+        shown = await visit.api.post("/v1/fine_tuning/preview", {**body, "rows": ROWS_SHOWN})
+        values |= {"rows": shown["data"], "problems": shown["problems"]}
+    except CallRefused as refusal:
+        if refusal.status in (401, 403):
+            raise
+        values["refusal"] = refusal.message
+    return visit.page("new_job/rows.html", file_id=body["training_file"], **values)
 
 
 @route("/new", "POST")
@@ -161,5 +183,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     add_part,
     complete,
     estimate,
+    rows,
     submit,
 )

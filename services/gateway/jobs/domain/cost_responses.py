@@ -15,7 +15,7 @@ from services.gateway.views.tables.jobs import JobRow, UsageRow
 from services.gateway.web.domain.errors import ApiError
 from services.gateway.web.domain.responses import Items, Response, Seconds, TextOrNone
 from tunery.plan.engines import configuration_of
-from tunery.plan.estimate import EVAL_SLOTS
+from tunery.plan.estimate import EVAL_SLOTS, eval_hold
 from tunery.plan.fitting import engine_reason, memory_reason
 from tunery.plan.price import hourly_micro, job_cost
 
@@ -86,7 +86,8 @@ class NoEstimateResponse(Response):
 class EstimateResponse(NoEstimateResponse):
     """An estimate. `refusal`, `refusal_code`: why a submission would be refused now, as its error
     says; null: it would not. `memory_reason`: why the plan chose `recompute`,
-    `shard_weights` or `offload`; null: it chose none. Amounts in millionths.
+    `shard_weights` or `offload`; null: it chose none. `max_duration_seconds`: as long as its hold
+    allows. Amounts in millionths.
     """
 
     allowed_to_proceed: bool
@@ -102,6 +103,7 @@ class EstimateResponse(NoEstimateResponse):
     eval_gpu_ms: int
     hold_gpu_ms: int
     expected_duration_seconds: int
+    max_duration_seconds: int
     currency: str
     amount_micro: int
     amount_max_micro: int
@@ -186,6 +188,8 @@ def estimate_response(
     refusal: refusal of the submission; None: it would be accepted.
     """
     duration_ms = estimate.train_gpu_ms // spec.slots + estimate.eval_gpu_ms // EVAL_SLOTS
+    eval_max_ms = min(estimate.hold_gpu_ms, eval_hold(spec, estimate))
+    max_ms = (estimate.hold_gpu_ms - eval_max_ms) // spec.slots + eval_max_ms // EVAL_SLOTS
     return EstimateResponse.of(
         estimate,
         estimation_available=True,
@@ -199,6 +203,7 @@ def estimate_response(
         trained_tokens=estimate.tokens,
         memory_reason=memory_reason(spec),
         expected_duration_seconds=duration_ms // 1000,
+        max_duration_seconds=max(duration_ms, max_ms) // 1000,
         amount_micro=estimate.price_micro,
         amount_max_micro=estimate.price_max_micro,
     )

@@ -132,6 +132,10 @@ def test_the_queue_has_nodes_leases_waiting_jobs_and_next_decisions(
 ) -> None:
     done, asked = run(["queue"], monkeypatch, QUEUE)
     assert (done.exit_code, asked) == (0, "/v1/queue?pool=default")
+    changed = ["queue", "--add", "gpu-07=2", "--remove", "gpu-08", "--without", FIRST]
+    _, asked = run(changed, monkeypatch, QUEUE)
+    assert asked == "/v1/queue/plan"
+    assert run(["queue", "--add", "gpu-07=x"], monkeypatch, QUEUE)[0].exit_code == 2
     lines = done.output.splitlines()
     for head in ("Nodes", "Running", "Waiting, in order of service", "Next decisions"):
         assert head in lines

@@ -1,6 +1,9 @@
 """A new job: the upload is passed on, the settings become a body, a press twice is one job."""
 
+from typing import Any
+
 import msgspec
+import pytest
 from starlette.datastructures import FormData
 
 from services.gateway.console.new_job.page import body_of
@@ -39,7 +42,9 @@ async def test_a_file_is_uploaded_and_a_job_submitted_once(api: ControlPlane) ->
         assert "<img" not in shown
         form = {"model": "tiny-llama", "training_file": file_id, "once": "1", "suffix": "s"}
         costs = await browser.post("/console/new/estimate", data=form, headers=OWN_SITE)
-        assert "Price, expected" in costs.text
+        for shown in ("Price, expected", "Price, at most", "Time, at most", "curl", "Python"):
+            assert shown in costs.text
+        assert "tunery job submit --model tiny-llama" in costs.text
         wrong = {**form, "n_epochs": "many"}
         refused = await browser.post("/console/new/estimate", data=wrong, headers=OWN_SITE)
         assert "n_epochs" in refused.text
@@ -51,6 +56,51 @@ async def test_a_file_is_uploaded_and_a_job_submitted_once(api: ControlPlane) ->
             for _ in range(2)
         }
     assert len(addresses) == 1
+
+
+async def test_every_faulty_row_is_shown_where_it_is(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    faults = [
+        {**FAULT, "row": number, "line": number + 1, "excerpt": f"<i>{number}"}
+        for number in range(1, 151)
+    ]
+    report = msgspec.json.encode({"errors": faults, "warnings": [{**FAULT, "row": 999}]})
+    await api.world.blobs.put(f"t/{client.headers['x-tenant']}/reports/{file_id}", report)
+    async with signed_in(console_of(api), key_of(client)) as browser:
+        first = (await browser.get(f"/console/new/report?file={file_id}")).text
+        assert "row 1, line 2" in first
+        assert "&lt;i&gt;100" in first
+        assert "row 101" not in first
+        assert "1 to 100 of 151 findings" in first
+        rest = (await browser.get(f"/console/new?file={file_id}&before=100")).text
+        assert "row 101" in rest
+        assert "row 999" in rest
+        assert rest.count("state bad") == 50, "the last one is a warning"
+        assert "101 to 151 of 151 findings" in rest
+
+
+async def test_rows_are_shown_as_the_model_sees_them(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, file_id = await ready(api)
+    query = f"training_file={file_id}&model=tiny-llama"
+    async with signed_in(console_of(api), key_of(client)) as browser:
+        page = await browser.get(f"/console/new?file={file_id}")
+        assert "/console/new/rows" in page.text
+        refused = await browser.get(f"/console/new/rows?{query}")
+        assert "tokenizer.json" in refused.text, "this base model has no folder"
+
+        async def ask(*_: object) -> dict[str, Any]:
+            segments = [{"text": "<s>Who?", "learnt": False}, {"text": "<b>Me", "learnt": True}]
+            row = {"row": 1, "part": 1, "parts": 1, "tokens": 5, "trainable_tokens": 2}
+            return {"data": [{**row, "truncated": False, "segments": segments}], "problems": []}
+
+        monkeypatch.setattr(api.deps.previews, "ask", ask)
+        shown = (await browser.get(f"/console/new/rows?{query}")).text
+        assert "&lt;s&gt;Who?<mark>&lt;b&gt;Me</mark>" in shown
+        assert "5 tokens, 2 of them learnt" in shown
+        assert "POST /v1/fine_tuning/preview" in shown
+        assert (await browser.get("/console/new/rows?training_file=none")).status_code == 200
 
 
 async def test_a_file_is_uploaded_in_parts_by_who_began_it(api: ControlPlane) -> None:

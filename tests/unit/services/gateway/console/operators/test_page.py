@@ -3,7 +3,8 @@
 from schemas.topics import POOL
 from simulator.control_plane.samples import node
 from tests.unit.services.gateway.console.consoles import OWN_SITE, console_of, key_of, signed_in
-from tests.unit.services.gateway.control_plane import ControlPlane
+from tests.unit.services.gateway.control_plane import ControlPlane, control_plane
+from tests.unit.services.gateway.jobs.test_queue_routes import ask_pool, submitted
 
 
 async def test_a_node_is_taken_out_of_service_and_back(api: ControlPlane) -> None:
@@ -28,3 +29,40 @@ async def test_a_node_is_taken_out_of_service_and_back(api: ControlPlane) -> Non
             assert (await browser.get(path)).status_code == 403
         path = "/console/operators/nodes/console-1/cordon"
         assert (await browser.post(path, headers=OWN_SITE)).status_code == 403
+
+
+async def test_the_planner_answers_what_if() -> None:
+    async with control_plane() as plane:  # a pool in which no other test has nodes or jobs
+        first, first_id = await submitted(plane)
+        second, second_id = await submitted(plane)
+        await plane.runtime.sender.send(POOL, "default", "", node("a", "a-1", 1))
+        for client, job_id in ((first, first_id), (second, second_id)):
+            await ask_pool(plane, client.headers["x-tenant"], job_id, memory_bytes=1)
+        shown = await plane.until(
+            plane.api, "/v1/queue", lambda each: len(each["leases"]) == len(each["waiting"]) == 1
+        )
+        waits, runs = shown["waiting"][0]["job_id"], shown["leases"][0]["job_id"]
+        path = "/console/operators/plan"
+        async with signed_in(console_of(plane), key_of(plane.api)) as browser:
+            assert path in (await browser.get("/console/operators")).text
+            empty = (await browser.get(path)).text
+            assert "Ask the planner" in empty
+            assert "What would be decided next" not in empty
+            more = (await browser.get(f"{path}?like=a&nodes=1")).text
+            assert f'start</span> <span class="mono">{waits}' in more
+            assert "a+0.1" in more
+            assert "POST /v1/queue/plan" in more
+            without = (await browser.get(f"{path}?remove=a")).text
+            assert runs in without
+            assert "No node of the pool is up." in without
+            gone = (await browser.get(f"{path}?job={runs}")).text
+            assert f'start</span> <span class="mono">{waits}' in gone
+            other = (await browser.get(f"{path}?job={waits}&slots=8&lane=free")).text
+            assert "No node of the pool has 8 slots" in other
+            for wrong in ("like=none", "like=a&nodes=many", f"job={runs}&slots=2"):
+                assert "notice bad" in (await browser.get(f"{path}?{wrong}")).text
+        async with signed_in(console_of(plane), key_of(first)) as browser:
+            assert (await browser.get(path)).status_code == 403
+        assert (await first.post("/v1/queue/plan", json={})).status_code == 403
+        same = (await plane.api.get("/v1/queue")).json()
+        assert [each["job_id"] for each in same["waiting"]] == [waits], "nothing is recorded"
