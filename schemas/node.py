@@ -32,6 +32,8 @@ class NodeDescription(Part):
     # it has a network that its operator trusts with the traffic of a training, so that one may be
     # on this node and on others
     fabric: bool = False
+    # quota of a cluster's queue: its slots change, and a lease may wait until the cluster admits it
+    elastic: bool = False
 
 
 class DeviceFault(Part):
@@ -135,6 +137,15 @@ class ReportDeviceFaults(Message):
     faults: tuple[DeviceFault, ...]  # one for each device that is faulty, by its number
 
 
+class ResizeNode(Message):
+    """The quota of an elastic node has changed."""
+
+    # node_id, incarnation: the node
+    node_id: str
+    incarnation: str
+    slots: int  # how many it has from now on
+
+
 class CordonNode(Message):
     """An operator takes a node out of service: what runs there continues, and nothing new comes."""
 
@@ -203,6 +214,13 @@ class DeviceFaultsChanged(Message):
     node_id: str
     # faults in this incarnation of the node; empty: all its devices work again
     faults: tuple[DeviceFault, ...]
+
+
+class NodeResized(Message):
+    """An elastic node has other slots. What it runs continues, also above them."""
+
+    node_id: str
+    slots: int
 
 
 class NodeCordoned(Message):
@@ -277,6 +295,7 @@ NodeEvent: TypeAlias = (
     | NodeNoticed
     | NodeWarned
     | DeviceFaultsChanged
+    | NodeResized
     | NodeCordoned
     | NodeUncordoned
     | NodeForgotten

@@ -19,6 +19,7 @@ from schemas.node import (
     NodeSeen,
     NoticeNode,
     ReportDeviceFaults,
+    ResizeNode,
     WarnNode,
     WithdrawNodeKeys,
 )
@@ -42,6 +43,8 @@ ROLES: Final[tuple[str, ...]] = get_args(Role)
 CloseMode: TypeAlias = Literal["drain", "kill"]
 # Who ended an attempt: `training` is its own process, `node` its machine or agent.
 EndAuthor: TypeAlias = Literal["tenant", "budget", "scheduler", "node", "platform", "training"]
+# What a lease lacks that its cluster has not admitted; `queue`: the cluster has not looked at it.
+AdmissionCause: TypeAlias = Literal["queue", "quota", "topology", "provisioning"]
 # Why a credit was given; the last two are of whole jobs.
 CreditCause: TypeAlias = Literal[
     "lost",
@@ -144,6 +147,13 @@ class AttemptEnd(Part):
         return self.node_ids if self.faulty_node is None else (self.faulty_node,)
 
 
+class ClusterWait(Part):
+    """Why a cluster has not admitted a lease."""
+
+    cause: AdmissionCause
+    condition: str = ""  # what the condition of the cluster's own object says
+
+
 class EndRequest(Part):
     """Asks for the end of one placement of a job."""
 
@@ -203,6 +213,14 @@ class ReportRendezvous(Message):
     token: Token  # token of the lease
     incarnation: str  # incarnation of the agent that reports
     rendezvous: Sealed  # how they reach it
+
+
+class ReportWait(Message):
+    """A lease of an elastic node waits until its cluster admits it, or does so no more."""
+
+    token: Token  # token of the lease
+    incarnation: str  # incarnation of the agent that reports
+    wait: ClusterWait | None = None  # None: it is admitted
 
 
 class ReportStarted(Message):
@@ -317,6 +335,20 @@ class RendezvousOpened(Message):
     rendezvous: Sealed  # how the agents of the others reach that of the first
 
 
+class LeaseWaits(Message):
+    """The cluster has not admitted the lease, which has no limit to its start meanwhile."""
+
+    lease: LeaseRef
+    since: Ms  # when it was first known to wait
+    reason: Reason
+
+
+class LeaseAdmitted(Message):
+    """The cluster has admitted a lease that waited: the time to its start counts from here."""
+
+    lease: LeaseRef
+
+
 class LeaseStarted(Message):
     """The process has begun to work: use counts from here."""
 
@@ -404,6 +436,7 @@ Command: TypeAlias = (
     | NoticeNode
     | WarnNode
     | ReportDeviceFaults
+    | ResizeNode
     | RetireNode
     | NodeOrder
     | WithdrawNodeKeys
@@ -415,6 +448,7 @@ Command: TypeAlias = (
     | RequestPlacement
     | ClosePlacement
     | ReportRendezvous
+    | ReportWait
     | ReportStarted
     | ReportCheckpoint
     | ReportExit
@@ -435,6 +469,8 @@ Event: TypeAlias = (
     | WaitExplained
     | LeaseGranted
     | RendezvousOpened
+    | LeaseWaits
+    | LeaseAdmitted
     | LeaseStarted
     | CheckpointAccepted
     | LeaseDraining

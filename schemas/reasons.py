@@ -18,6 +18,8 @@ WaitCode: TypeAlias = Literal[
     "inputs_not_ready",  # resumed before file, dataset or base model were ready
     "placement",  # the pool is asked for a place
     "paused",  # by its tenant
+    # cause, condition: its cluster has not admitted it, in the words of the cluster's queue
+    "cluster_admission",
     "node_preparation",  # a node fetches the inputs and starts a process
     "draining",  # asked to stop: finishes its step and writes a checkpoint
     "scoring",  # base model and adapter are being scored
@@ -59,6 +61,7 @@ EndCode: TypeAlias = Literal[
     "node_withdrawn",  # an operator withdrew the keys of its node
     "node_drained",  # an operator emptied its node
     "node_noticed",  # its machine is taken away by the cloud that it is rented from
+    "not_admitted",  # its cluster did not admit it in time
     "start_timeout",  # it did not start in time
     "keys_missing",  # its agent was not given the keys of its work in time
     "exit_unreported",  # it was killed, and its agent did not report the exit in time
@@ -239,6 +242,7 @@ RefusalCode: TypeAlias = Literal[
     "invitations_at_most",  # limit
     "invitation_out_of_range",  # limit_ms: of how long it is valid
     "public_key_malformed",
+    "node_not_elastic",  # node_id
     "slots_at_most",  # limit
     "lease_work_unknown",  # lease: its work was never described, or is forgotten
     "lease_not_open",  # lease

@@ -96,8 +96,9 @@ POOL: Final = (
     _permit(
         "trainer",
         *(pool.RegisterNode, node.JoinNode, node.LeaveNode, node.NoticeNode, node.WarnNode),
-        *(node.ReportDeviceFaults, pool.RetireNode, pool.ConfirmFreed, RequestLeaseKeys),
-        *(pool.ReportRendezvous, pool.ReportStarted, pool.ReportCheckpoint, pool.ReportExit),
+        *(node.ReportDeviceFaults, node.ResizeNode, pool.RetireNode, pool.ConfirmFreed),
+        *(RequestLeaseKeys, pool.ReportRendezvous, pool.ReportWait, pool.ReportStarted),
+        *(pool.ReportCheckpoint, pool.ReportExit),
     ),
 )
 MODEL: Final = (

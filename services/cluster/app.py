@@ -2,7 +2,9 @@
 
 import dataclasses
 import datetime
+import logging
 from collections.abc import Sequence
+from typing import Final
 
 from lightkube.core.exceptions import ConfigError
 
@@ -15,7 +17,7 @@ from services.cluster.adapters.signed_urls import S3UrlSigner
 from services.cluster.domain.manifests import PodTemplate
 from services.cluster.effect.lease import ClusterLease, LeaseTools
 from services.cluster.effect.sweeping import OrphanWatch, Sweeper
-from services.cluster.ports import ClusterRefused, ClusterUnavailable
+from services.cluster.ports import ClusterClient, ClusterRefused, ClusterUnavailable, QueueQuota
 from services.cluster.settings import ClusterSettings
 from services.trainer.adapters.notices import notices_of
 from services.trainer.domain.state import Grant
@@ -26,7 +28,12 @@ from services.trainer.settings import SLOTS_MAX, TrainerSettings, check_keys
 from tunery.platform.connections import s3_settings
 from tunery.platform.ports import Runtime
 from tunery.platform.settings import SettingsError, load
+from tunery.runtime.clock import Clock
 from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.telemetry.logs import log_event
+
+QUOTA_MS: Final = 20_000  # between two reads of the quota
+LOG: Final = logging.getLogger(__name__)
 
 
 class _NoFaults:
@@ -36,20 +43,41 @@ class _NoFaults:
         return ()
 
 
+class QuotaReader:
+    """Quota of the agent's queue, as it was read last."""
+
+    def __init__(self, cluster: ClusterClient, clock: Clock, known: QueueQuota) -> None:
+        self._cluster, self._clock, self.known = cluster, clock, known
+        self._read_ms = clock.monotonic_ms()
+
+    async def slots(self) -> int | None:
+        """Read it again, but not too often; None: nothing new is known."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._read_ms < QUOTA_MS:
+            return None
+        self._read_ms = now_ms
+        try:
+            self.known = await self._cluster.quota()
+        except (ClusterRefused, ClusterUnavailable) as error:
+            log_event(LOG, logging.WARNING, "cluster.quota_unknown", why=error)
+            return None
+        return min(self.known.slots, SLOTS_MAX)
+
+
 async def build(runtime: Runtime) -> Sequence[Host]:
     """The node agent of a flavor, and the server that its pods reach. Raises SettingsError."""
     settings, node = load(ClusterSettings), load(TrainerSettings)
     check_keys(node.id, runtime.keys.sender)
     cluster = _cluster(settings, node)
     try:
-        quota = await cluster.quota()
+        quota = QuotaReader(cluster, runtime.clock, await cluster.quota())
         await cluster.look()
     except (ClusterRefused, ClusterUnavailable) as error:
         raise SettingsError(
             f"LocalQueue {settings.queue} and the leases in the namespace {settings.namespace} "
             f"cannot be read: {error}"
         ) from None
-    if quota.slots < 1:
+    if quota.known.slots < 1:
         raise SettingsError(
             f"LocalQueue {settings.queue} has no quota of {settings.resource} in the flavor "
             f"{settings.flavor} for a single slot"
@@ -77,7 +105,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
             reports=reports,
             clock=runtime.clock,
             template=template,
-            flavor=quota.flavor,
+            flavor=quota.known.flavor,
             incarnation=incarnation,
             encrypts=runtime.settings.blob_encryption == "on",
             wait_ms_max=settings.wait_ms_max,
@@ -90,13 +118,15 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     hardware = Hardware(device, settings.device_memory_bytes)
     node = node.model_copy(
         update={
-            "slots": min(quota.slots, SLOTS_MAX),
+            "slots": min(quota.known.slots, SLOTS_MAX),
             "accelerator": node.accelerator or (settings.flavor if device == "cuda" else ""),
         }
     )
     notices = notices_of(None, "")
     sweeper = Sweeper(cluster, runtime.clock, settings.agent_url)
-    agent = NodeAgent(runtime, node, sweeper, hardware, start_lease, notices, _NoFaults())
+    agent = NodeAgent(
+        runtime, node, sweeper, hardware, start_lease, notices, _NoFaults(), quota.slots
+    )
     orphans = OrphanWatch(cluster, server, runtime.clock, settings.agent_url)
     # Stopped in this order: the server still answers pods that drain.
     return (agent, orphans, server)

@@ -309,6 +309,7 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     # pools
     "work_hash": "Work {work_id} of job {job_id} has another hash.",
     "incarnation_former": "Node {node_id} runs a newer incarnation already.",
+    "node_not_elastic": "Node {node_id} is a machine, and not the quota of a cluster.",
     "slots_at_most": "A node has at most {limit} slots.",
     "node_in_service": "Node {node_id} is in service. Drain it and stop its agent first.",
     "node_missing": "There is no node {node_id}.",

@@ -32,6 +32,7 @@ WAITS: Final[Mapping[WaitCode, str]] = {
     "inputs_not_ready": "The file, the dataset or the base model is not ready yet.",
     "placement": "Waiting for slots of the pool.",
     "paused": "Paused. Resume the job to go on.",
+    "cluster_admission": "The cluster has not admitted it yet: {condition}.",
     "node_preparation": "A node has the job: it fetches the inputs and starts the worker process.",
     "draining": "The job was told to stop: it finishes its step and writes a checkpoint.",
     "scoring": "The base model and the adapter are being scored.",
@@ -69,6 +70,9 @@ UNBLOCKS: Final[Mapping[WaitCode, str]] = {
     "inputs_not_ready": "The end of the preparation, which takes seconds to minutes.",
     "placement": "The pool's next decision.",
     "paused": "You: resume the job.",
+    "cluster_admission": (
+        "The cluster has room for it, or the time for that is over: then it is placed anew."
+    ),
     "node_preparation": (
         "The worker process has loaded its libraries, the base model and the data: seconds, or a "
         "minute on a busy machine."

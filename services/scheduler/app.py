@@ -44,7 +44,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=36,  # 36: when nodes are gone; 35: since when jobs wait
+    fold_version=37,  # 37: leases that wait for a cluster; 36: when nodes are gone
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

@@ -87,6 +87,7 @@ _ALL: Final = (
     Story(POOLS, pool.an_attempt_without_keys, pool.POOL),
     Story(POOLS, pool.more_notices_than_one_decision, pool.POOL),
     Story(POOLS, pool.work_that_teaches_how_long_it_takes, pool.POOL),
+    Story(POOLS, pool.a_cluster_that_makes_leases_wait, pool.POOL),
     Story(POOLS, gang.a_training_on_two_nodes, pool.POOL),
 )
 STORIES: Final = {story.name: story for story in _ALL}

@@ -16,9 +16,10 @@ def queue_fields(queue: Any, now: float) -> list[tuple[str, Any]]:
     """
     if not queue:
         return []
-    position = queue.get("position")
+    position, since = queue.get("position"), queue.get("since")
     return [
         ("waiting", queue.get("reason")),
+        ("since", since and _with_zone(_clock(since, now), now)),
         ("until", queue.get("unblocked_by")),
         ("position", position and f"{position} in the lane {queue.get('lane')}"),
         ("before it", queue.get("jobs_ahead")),

@@ -6,6 +6,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
+from schemas.pool import AdmissionCause
 from services.cluster.domain.manifests import AGENT
 
 
@@ -105,7 +106,6 @@ class LeaseObjects(Struct, frozen=True, kw_only=True):
 
 
 # --- stages
-WaitCause: TypeAlias = Literal["kueue", "quota", "topology", "provisioning"]
 EndCause: TypeAlias = Literal["exited", "oom", "evicted", "lost", "deleted"]
 
 # What a kubelet waits for that does not come by itself.
@@ -127,8 +127,8 @@ NO_POD: Final = (
 class Waits:
     """A lease that Kueue has not admitted."""
 
-    cause: WaitCause  # what it lacks; "kueue": Kueue has not looked at it yet
-    words: str = ""  # what Kueue says
+    cause: AdmissionCause  # what it lacks
+    words: str  # what Kueue says
 
 
 @dataclass(frozen=True)
@@ -220,12 +220,13 @@ def _stuck(pod: Pod) -> str:
 
 def _wait(workload: ManagedObject | None) -> Waits:
     if workload is None:
-        return Waits("kueue", "Kueue has made no Workload of it")
+        return Waits("queue", "Kueue has made no Workload of it")
     reserved = workload.condition("QuotaReserved")
     if reserved is None:
-        return Waits("kueue")
+        return Waits("queue", "Kueue has not looked at it")
     if reserved.status == "True":  # what is left are admission checks, as a ProvisioningRequest
         admitted = workload.condition("Admitted")
-        return Waits("provisioning", "" if admitted is None else admitted.message)
-    cause: WaitCause = "topology" if "topology" in reserved.message.lower() else "quota"
+        checks = "Kueue waits for its admission checks"
+        return Waits("provisioning", checks if admitted is None else admitted.message)
+    cause: AdmissionCause = "topology" if "topology" in reserved.message.lower() else "quota"
     return Waits(cause, reserved.message)

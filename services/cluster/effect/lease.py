@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from schemas.pool import ConfirmFreed, ReportExit, ReportStarted
+from schemas.pool import ClusterWait, ConfirmFreed, ReportExit, ReportStarted, ReportWait
 from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import Ms
@@ -59,6 +59,7 @@ from tunery.runtime.tasks import run_again
 from tunery.runtime.telemetry.logs import log_context, log_event
 
 SILENT_MS: Final[Ms] = 10_000  # a pod that lives has said something by then
+WAIT_MS: Final[Ms] = 10_000  # before a wait is reported, and between two reports of it
 ENDED_MS: Final[Ms] = 5_000  # for a pod that has ended to have said how
 FACT_MS: Final[Ms] = 100  # between two commands of one pod, which all tenants' leases wait for
 LOG: Final = logging.getLogger(__name__)
@@ -114,8 +115,10 @@ class ClusterLease:
         self._sending = asyncio.Lock()
         self._end: LeaseOutcome | None = None
         self._pulse, self._pulse_ms = Pulse(), 0
-        self._stage: Stage = Waits("kueue")
+        self._stage: Stage = Waits("queue", "")
         self._stage_since_ms = 0
+        self._wait: ClusterWait | None = None  # as it was reported
+        self._wait_said_ms = 0
 
     @property
     def stage(self) -> Stage:
@@ -215,7 +218,7 @@ class ClusterLease:
         files = self._tools.server.admit(self.name, self)
         manifest = jobset_of(self._request, self._tools.template, self._tools.flavor)
         secret = secret_of(self._request, files)
-        self._stage_since_ms = self._tools.clock.monotonic_ms()
+        self._stage_since_ms = self._wait_said_ms = self._tools.clock.monotonic_ms()
         has_created = False
         while True:
             if self._is_freed.is_set():
@@ -240,6 +243,7 @@ class ClusterLease:
                 # An API server that starts refuses what it allows a moment later.
             else:
                 self._note(stage_of(objects))
+                await self._report_wait()
                 if outcome := await self._outcome():
                     return outcome
             await self._pause()
@@ -265,6 +269,22 @@ class ClusterLease:
             self._stage_since_ms = self._tools.clock.monotonic_ms()
         self._stage = stage
         log_event(LOG, logging.INFO, "lease.stage", jobset=self.name, stage=stage)
+
+    async def _report_wait(self) -> None:
+        """Report why Kueue has not admitted the lease, once that lasts; and that it has."""
+        now_ms, wait = self._tools.clock.monotonic_ms(), None
+        if isinstance(self._stage, Ended):
+            return
+        if isinstance(self._stage, Waits):
+            wait = ClusterWait(cause=self._stage.cause, condition=self._stage.words)
+            if now_ms - self._wait_said_ms < WAIT_MS:
+                return
+        if wait == self._wait:
+            return
+        token, incarnation = self._grant.token, self._tools.incarnation
+        report = ReportWait(token=token, incarnation=incarnation, wait=wait)
+        await self._tools.reports.fact(report, self._grant.tenant)
+        self._wait, self._wait_said_ms = wait, now_ms
 
     async def _outcome(self) -> LeaseOutcome | None:
         """Return how the lease ends at its present stage; None: it continues."""

@@ -7,7 +7,7 @@ ended.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
@@ -23,6 +23,7 @@ from schemas.node import (
     NodeDescription,
     NoticeNode,
     ReportDeviceFaults,
+    ResizeNode,
     WarnNode,
 )
 from schemas.pool import Event, RegisterNode, RetireNode
@@ -112,6 +113,8 @@ class NodeAgent:
     """One per node; a new incarnation at each run.
 
     `start_lease` makes what runs under a lease, from the grant and the agent's incarnation.
+    `quota` returns the slots of an elastic node, None: not known now; without it the node is a
+    machine.
     """
 
     name = "agent"
@@ -125,10 +128,11 @@ class NodeAgent:
         start_lease: Callable[[Grant, str], RunningLease],
         notices: NoticeSource,
         health: SlotHealth,
+        quota: Callable[[], Awaitable[int | None]] | None = None,
     ) -> None:
         self._runtime, self._settings, self._sweeper = runtime, settings, sweeper
         self._hardware, self._start_lease = hardware, start_lease
-        self._notices, self._health = notices, health
+        self._notices, self._health, self._quota = notices, health, quota
         self._reports = Reports(runtime, settings.pool)
         self._partition = partition_of(settings.pool.encode())
         self._registered = asyncio.Event()
@@ -140,6 +144,7 @@ class NodeAgent:
         self._has_joined = self._is_leaving = False
         self._grants_ended = asyncio.Event()
         self._faults: tuple[DeviceFault, ...] = ()  # reported to the pool
+        self._slots = self._settings.slots  # likewise
         self._mildest: TargetState = "run"  # of all leases; harder once this agent leaves
         self._position = START
         self._leases: dict[int, RunningLease] = {}
@@ -189,6 +194,7 @@ class NodeAgent:
             beat("waiting")
             await self._runtime.clock.sleep(self._settings.health_poll_ms)
             await self._report_faults()
+            await self._report_slots()
 
     async def _report_faults(self) -> None:
         """Report the faults of the slots to the pool when they change."""
@@ -202,6 +208,18 @@ class NodeAgent:
         )
         await self._reports.fact(report)
         self._faults = faults
+
+    async def _report_slots(self) -> None:
+        """Report the slots of an elastic node when its quota changes."""
+        slots = None if self._quota is None else await self._quota()
+        if slots is None or slots == self._slots:
+            return
+        log_event(LOG, logging.INFO, "node.resized", slots=slots)
+        state = self._state
+        await self._reports.fact(
+            ResizeNode(node_id=state.node_id, incarnation=state.incarnation, slots=slots)
+        )
+        self._slots = slots
 
     async def _await_notice(self) -> None:
         """Report once that the machine is taken away. Leases end by the pool's order.
@@ -288,6 +306,7 @@ class NodeAgent:
             interconnect=self._hardware.interconnect,
             device_names=self._hardware.device_names,
             fabric=bool(self._settings.fabric),
+            elastic=self._quota is not None,
         )
         await self._reports.fact(RegisterNode(node=node, joins=True))
 

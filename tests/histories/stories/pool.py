@@ -21,6 +21,7 @@ from schemas.node import (
     NoticeNode,
     PlanningDeferred,
     ReportDeviceFaults,
+    ResizeNode,
     UncordonNode,
     WarnNode,
     WithdrawNodeKeys,
@@ -28,6 +29,7 @@ from schemas.node import (
 from schemas.pool import (
     CloseMode,
     ClosePlacement,
+    ClusterWait,
     ConfirmFreed,
     EndAuthor,
     EndRequest,
@@ -41,6 +43,7 @@ from schemas.pool import (
     ReportCheckpoint,
     ReportExit,
     ReportStarted,
+    ReportWait,
     RequestPlacement,
     RetireNode,
     Token,
@@ -478,6 +481,33 @@ def a_device_that_breaks(story: Recorder) -> None:
     story.when(freed(token, "a"))
     story.when(RequestPlacement(placement=replace(placed, attempt=2)))
     story.when(replace(faults, faults=(broken,)))
+
+
+def a_cluster_that_makes_leases_wait(story: Recorder) -> None:
+    """Of three leases one is admitted late, one never, and one ends when there is room for less.
+
+    The quota shrinks below what runs, and grows again.
+    """
+    story.when(RegisterNode(node=replace(node("a", 1, 3).node, elastic=True)))
+    tokens = []
+    for number in (1, 2, 3):
+        story.when(describe(number))
+        tokens.append(token_of(story.when(request(number))))
+    story.when(started(tokens[2], "a"))
+    for words in ("3 more needed", "1 more needed"):
+        wait = ClusterWait(cause="quota", condition=words)
+        for token in tokens:  # one of which runs
+            story.when(ReportWait(token=token, incarnation="a-1", wait=wait), after_ms=MINUTE_MS)
+    story.when(ReportWait(token=tokens[0], incarnation="a-1"), after_ms=20 * MINUTE_MS)
+    story.when(started(tokens[0], "a"), after_ms=15 * MINUTE_MS)
+    story.when(ResizeNode(node_id="a", incarnation="a-1", slots=1))
+    story.when(Tick(), after_ms=HOUR_MS)
+    story.when(freed(tokens[1], "a"))
+    story.when(started(tokens[1], "a"))  # too late
+    story.when(request(2, attempt=2))
+    exited(story, tokens[0], "a", "succeeded", 10 * MINUTE_MS)
+    story.when(freed(tokens[0], "a"))
+    story.when(ResizeNode(node_id="a", incarnation="a-1", slots=2), after_ms=MINUTE_MS)
 
 
 def spot_nodes_after_four_hours(story: Recorder) -> None:

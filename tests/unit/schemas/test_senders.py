@@ -27,7 +27,10 @@ SHARED: Final = {("engine", "CountAnswers"), ("trainer", "CountAnswers")}
 #: made for another stream
 ELSEWHERE: Final = {("gateway", "WithdrawNodeKeys")}
 #: the agent of a cluster is a node: it sends as one, and has no rights of its own
-AS_A_NODE: Final = {("cluster", "ReportExit"), ("cluster", "ConfirmFreed")}
+AS_A_NODE: Final = {
+    *(("cluster", "ReportExit"), ("cluster", "ConfirmFreed")),
+    *(("cluster", "ReportWait"), ("trainer", "ReportWait")),
+}
 #: sent by an earlier version alone
 OLD: Final = {("scheduler", "RecordWait")}
 

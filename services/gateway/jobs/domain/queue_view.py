@@ -112,6 +112,7 @@ class Outlook:
     # earliest, latest: bounds of its expected start; None: a person has to act first
     earliest: Ms | None = None
     latest: Ms | None = None
+    since: Ms | None = None  # since when the cluster of its lease has not admitted it
 
 
 @dataclass(frozen=True)
@@ -163,8 +164,10 @@ def look_out(row: JobRow, rows: QueueRows, view: QueueView, now: Ms) -> Outlook 
     if placement is not None and placement.granted_at is not None:
         if placement.started_at is not None:
             return None
-        latest = max(now, placement.granted_at + placement.start_ms_max)
-        return Outlook(earliest=now, latest=latest)
+        if placement.wait is not None:  # how long the cluster takes is not known here
+            return Outlook(reason=placement.wait, since=placement.waits_since)
+        since = placement.admitted_at or placement.granted_at
+        return Outlook(earliest=now, latest=max(now, since + placement.start_ms_max))
     explanation = view.explanation(row.id)
     if explanation is None:
         return _look_out_last(row, view, now) if row.phase in COMING else None

@@ -49,7 +49,8 @@ class JobErrorResponse(Response):
 class QueueResponse(Response):
     """Why a job waits. `position`: in its lane, from 1. `jobs_ahead`: in all lanes before it, for
     slots of its kind. `unblocked_by`: what lets it go on. `eta`, `eta_latest`: between them it is
-    expected to begin, in epoch seconds; null: a person has to do something first.
+    expected to begin, in epoch seconds; null: a person has to do something first, or its cluster
+    has to admit it, for which it waits since `since`.
     """
 
     position: int | None
@@ -60,6 +61,7 @@ class QueueResponse(Response):
     jobs_ahead: int | None = None
     unblocked_by: str | None = None
     eta_latest: int | None = None
+    since: int | None = None
 
 
 class CostSummaryResponse(Response):
@@ -341,6 +343,7 @@ def queue_response_of_new(outlook: Outlook) -> QueueResponse:
         jobs_ahead=outlook.ahead,
         unblocked_by=unblock_words(reason),
         eta_latest=seconds_up(outlook.latest),
+        since=seconds_or_none(outlook.since),
     )
 
 

@@ -27,7 +27,7 @@ from services.gateway.views.tables import (
 )
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 63  # 63: words of messages; 62: texts of jobs in their spec alone
+VERSION: Final = 64  # 64: leases that wait for a cluster; 63: words of messages
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

@@ -6,12 +6,14 @@ from schemas.envelope import Header
 from schemas.node import BackOffEnded, DomainGivenUp, SpotGivenUp, SpotReconsidered
 from schemas.pool import (
     CheckpointAccepted,
+    LeaseAdmitted,
     LeaseDraining,
     LeaseGranted,
     LeaseKilled,
     LeaseMember,
     LeaseRef,
     LeaseStarted,
+    LeaseWaits,
     MemberFreed,
     PlacementClosed,
     PlacementQueued,
@@ -35,6 +37,8 @@ PlacementEvent: TypeAlias = (
     | DomainGivenUp
     | PlacementQueued
     | LeaseGranted
+    | LeaseWaits
+    | LeaseAdmitted
     | LeaseStarted
     | CheckpointAccepted
     | LeaseDraining
@@ -57,6 +61,12 @@ def project_placement(header: Header, event: PlacementEvent) -> tuple[Change, ..
             seats = (_seat(header, event.lease, member) for member in event.members)
             nodes = (_node(header, event.lease, member) for member in event.members)
             return (granted, *seats, *nodes)
+        case LeaseWaits():
+            waits = {"wait": event.reason, "waits_since": event.since}
+            return (_set(header, event.lease.job_id, **waits),)
+        case LeaseAdmitted():
+            admitted = {"wait": None, "admitted_at": header.at}
+            return (_set(header, event.lease.job_id, **admitted),)
         case LeaseStarted():
             first_step = event.start.loaded_step
             began = _set_time(
@@ -119,6 +129,9 @@ def _queued(header: Header, event: PlacementQueued) -> Change:
         any_domain=False,
         bound=None,
         granted_at=None,
+        wait=None,
+        waits_since=None,
+        admitted_at=None,
         started_at=None,
         first_step=None,
         steps=None,

@@ -13,6 +13,7 @@ from schemas.node import (
     NodeKeysWithdrawn,
     NodeLeaving,
     NodeNoticed,
+    NodeResized,
     NodeUncordoned,
     NodeWarned,
     ObservationsDeferred,
@@ -63,6 +64,8 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
             return (NODES.update({"id": event.node_id}, warned=True),)
         case DeviceFaultsChanged():
             return (NODES.update({"id": event.node_id}, faults=event.faults),)
+        case NodeResized():
+            return (NODES.update({"id": event.node_id}, slots=event.slots),)
         case NodeCordoned():
             return (NODES.update({"id": event.node_id}, cordon=event.reason),)
         case NodeUncordoned():

@@ -220,6 +220,10 @@ class PlacementRow(TableRow):
     any_domain: bool | None = None  # it takes nodes of any domain now
     bound: tuple[Seat, ...] | None = None  # slots that others are freeing for it
     granted_at: Ms | None = None  # null while it waits
+    # wait, waits_since: why and since when its cluster has not admitted it; null: it does not wait
+    wait: Reason | None = None
+    waits_since: Ms | None = None
+    admitted_at: Ms | None = None  # when it waited for its cluster no more
     started_at: Ms | None = None
     # first_step, steps: step at which it began, and number of steps that remained then
     first_step: int | None = None
@@ -264,9 +268,12 @@ class SeatRow(TableRow):
 
     def slots_of(self, node: NodeRow | None) -> int:
         """Return how many slots of a lease on this node have no faulty device."""
-        if node is None or not self.devices:
+        if node is None or not node.faults:
             return self.slots
-        return len(node.devices.intersection(self.devices))
+        offered = range(node.slots)
+        return self.slots - sum(
+            number in offered and number not in node.devices for number in self.devices
+        )
 
 
 class AttemptNodeRow(TableRow):

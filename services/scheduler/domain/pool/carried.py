@@ -22,6 +22,7 @@ from schemas.node import (
     NodeJoined,
     NodeLeaving,
     NodeNoticed,
+    NodeResized,
     NodeUncordoned,
     NodeWarned,
     SpotGivenUp,
@@ -61,6 +62,7 @@ OneNodeEvent: TypeAlias = (
     | NodeLeaving
     | NodeNoticed
     | NodeWarned
+    | NodeResized
     | NodeRetired
     | NodeLost
     | NodeCordoned

@@ -126,6 +126,11 @@ def end_of_unstarted(at_fault: EndCode = "start_timeout") -> LeaseEnd:
     return LeaseEnd(0, "failed", "platform", ending(at_fault), "platform")
 
 
+def end_of_unadmitted() -> LeaseEnd:
+    """Its cluster has not admitted it in time: it goes back to the queue, and nobody failed."""
+    return LeaseEnd(0, "not_started", "platform", ending("not_admitted"))
+
+
 def end_of_unreported(lease: Lease, at: Ms) -> LeaseEnd:
     """A member was freed before any agent reported an exit."""
     if lease.killed_at is not None:
@@ -366,4 +371,6 @@ def _author(
         return AUTHORS.get(cause or "platform", "training"), ending("exited")
     if lease.ending is not None:
         return lease.ending.ended_by, lease.ending.reason
+    if lease.wait is not None and outcome == "not_started":
+        return "platform", ending("not_admitted")
     return "node", ending("node_left")

@@ -7,17 +7,19 @@ from schemas.envelope import Context
 from schemas.node import BackOffEnded, DomainGivenUp, SpotGivenUp, SpotReconsidered
 from schemas.pool import (
     Event,
+    LeaseAdmitted,
     LeaseDraining,
     LeaseGranted,
     LeaseKilled,
     LeaseStarted,
+    LeaseWaits,
     NodeLost,
     NodeRetired,
     PlacementClosed,
     PlacementQueued,
 )
 from schemas.reasons import ending
-from schemas.units import DAY_MS, Ms
+from schemas.units import DAY_MS, HOUR_MS, Ms
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.faults import end_back_offs, next_back_off_end
 from services.scheduler.domain.pool.locality import give_up_domains
@@ -29,6 +31,7 @@ from tunery.runtime.verbs import Deadlines, TimedPart
 DRAIN_MS: Final = 120_000  # from the notice to the kill: a step, a checkpoint, its upload
 RETIRED_KEPT_MS: Final = DAY_MS
 LOST_KEPT_MS: Final = 7 * DAY_MS  # a machine under repair keeps its slots, and its name
+WAIT_MS_MAX: Final = HOUR_MS  # that a cluster may take to admit a lease
 UNREPORTED_MS_MAX: Final = 600_000  # from the kill to the agent's report that it is done
 # A start that still fetches or reads is given more time: this long after its last progress, but
 # never more than this many times its limit. The watcher reports progress every two minutes.
@@ -44,6 +47,8 @@ def due_at(lease: Lease) -> Ms | None:
     """
     if lease.killed_at is not None:
         return lease.killed_at + UNREPORTED_MS_MAX
+    if lease.wait is not None and lease.waits_since is not None:
+        return lease.waits_since + WAIT_MS_MAX
     if lease.started_at is None:
         return _start_by(lease)
     if lease.ending is not None and lease.ending.deadline is not None:
@@ -125,7 +130,14 @@ def changed_parts(_: Pools, key: str, event: Event) -> Iterator[TimedPart]:
     """Parts to which an event may give an earlier deadline. Observations only postpone them."""
     yield TimedPart(key)
     match event:
-        case LeaseGranted() | LeaseStarted() | LeaseDraining() | LeaseKilled():
+        case (
+            LeaseGranted()
+            | LeaseWaits()
+            | LeaseAdmitted()
+            | LeaseStarted()
+            | LeaseDraining()
+            | LeaseKilled()
+        ):
             yield _part(key, LEASE, lease_key(event.lease.token.lease))
         case NodeLost() | NodeRetired():
             yield _part(key, NODE, event.node_id)
@@ -203,17 +215,19 @@ def _due(lease: Lease, ctx: Context) -> tuple[Event, ...]:
     if lease.killed_at is not None:
         return closing.close(lease, closing.end_of_killed(lease, ctx.at))
     if lease.started_at is None:
-        end = closing.end_of_unstarted()
+        waits = lease.wait is not None
+        end = closing.end_of_unadmitted() if waits else closing.end_of_unstarted()
         return (closing.kill(lease, end.ended_by, end.reason), *closing.close(lease, end))
     return (closing.kill(lease, "budget", ending("cap_reached")),)
 
 
 def _start_by(lease: Lease) -> Ms:
     """When a lease must have started: progress of its preparation extends the limit."""
-    limit = lease.granted_at + lease.start_ms_max
+    since = lease.granted_at if lease.admitted_at is None else lease.admitted_at
+    limit = since + lease.start_ms_max
     if lease.prepared_at is None:
         return limit
-    latest = lease.granted_at + PREPARING_FACTOR * lease.start_ms_max
+    latest = since + PREPARING_FACTOR * lease.start_ms_max
     return min(latest, max(limit, lease.prepared_at + PREPARING_MS_MAX))
 
 

@@ -1,8 +1,10 @@
 """Decider of `pool`: facts of nodes and attempts first, then grants and notices."""
 
+from functools import partial
 from typing import Final, assert_never
 
 from immutables import Map
+from msgspec.structs import replace
 
 from schemas import errors
 from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys
@@ -18,6 +20,7 @@ from schemas.node import (
     NoticeNode,
     PlanningDeferred,
     ReportDeviceFaults,
+    ResizeNode,
     Seat,
     UncordonNode,
     WarnNode,
@@ -42,6 +45,7 @@ from schemas.pool import (
     ReportExit,
     ReportRendezvous,
     ReportStarted,
+    ReportWait,
     RequestPlacement,
     RetireNode,
     Token,
@@ -49,7 +53,15 @@ from schemas.pool import (
 from schemas.reasons import ending, refusing
 from schemas.training import LeaseHardware, NodeConstraints, work_id_of
 from schemas.works import DescribeWork, WorkKept
-from services.scheduler.domain.pool import closing, deadlines, enrolment, lease_keys, nodes, reports
+from services.scheduler.domain.pool import (
+    admission,
+    closing,
+    deadlines,
+    enrolment,
+    lease_keys,
+    nodes,
+    reports,
+)
 from services.scheduler.domain.pool.carried import planned_pool
 from services.scheduler.domain.pool.experience import expected_time
 from services.scheduler.domain.pool.faults import cordon_failing
@@ -132,6 +144,8 @@ def _decide_fact(
             return nodes.decide_warned(pool, command)
         case ReportDeviceFaults():
             return nodes.decide_faults(pool, command, ctx)
+        case ResizeNode():
+            return nodes.decide_resized(pool, command)
         case RetireNode():
             return nodes.decide_retired(pool, command, ctx)
         case CordonNode() | UncordonNode() | DrainNode() | ForgetNode():
@@ -154,6 +168,9 @@ def _decide_fact(
             return _close(pool, command, ctx)
         case ReportRendezvous():
             return reports.decide_report(pool, command, ctx, reports.decide_rendezvous)
+        case ReportWait():
+            decide_wait = partial(admission.decide_wait, pool)
+            return reports.decide_report(pool, command, ctx, decide_wait)
         case ReportStarted():
             return reports.decide_report(pool, command, ctx, reports.decide_started)
         case ReportCheckpoint():
@@ -224,7 +241,10 @@ def _most_slots(pool: Pool, placement: Placement) -> int:
     """Slots that such nodes have for one lease, in service or not; 0: none has ever joined."""
     asked = placement.constraints or NodeConstraints()
     domain = asked.domain if asked.domain_wait_ms is None else ""
-    described = (node.description for node in pool.nodes.values())
+    described = (
+        replace(node.description, slots=max(node.description.slots, node.slots_max))
+        for node in pool.nodes.values()
+    )
     suited = (
         node
         for node in described

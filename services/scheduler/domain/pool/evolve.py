@@ -21,6 +21,7 @@ from schemas.node import (
     NodeKeysWithdrawn,
     NodeLeaving,
     NodeNoticed,
+    NodeResized,
     NodeSeen,
     NodeUncordoned,
     NodeWarned,
@@ -32,10 +33,12 @@ from schemas.node import (
 from schemas.pool import (
     CheckpointAccepted,
     Event,
+    LeaseAdmitted,
     LeaseDraining,
     LeaseGranted,
     LeaseKilled,
     LeaseStarted,
+    LeaseWaits,
     MemberFreed,
     NodeLost,
     NodeRegistered,
@@ -96,7 +99,14 @@ from services.scheduler.domain.pool.usage import charge, take_back, tokens_at
 
 V = TypeVar("V")
 LeaseEvent: TypeAlias = (
-    LeaseStarted | CheckpointAccepted | LeaseDraining | LeaseKilled | UsageSliced | UsageCredited
+    LeaseWaits
+    | LeaseAdmitted
+    | LeaseStarted
+    | CheckpointAccepted
+    | LeaseDraining
+    | LeaseKilled
+    | UsageSliced
+    | UsageCredited
 )
 # Looked up by exact type: an `isinstance` of a Struct that is false takes 100 ns.
 LEASE_EVENTS: Final = frozenset(get_args(LeaseEvent))
@@ -145,6 +155,8 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
             return _with_node_change(pool, event.node_id, warned=True)
         case DeviceFaultsChanged():
             return _with_node_change(pool, event.node_id, faults=event.faults)
+        case NodeResized():
+            return _with_slots(pool, event)
         case NodeRetired():
             pool = _with_node_change(pool, event.node_id, standing="retired", gone_at=ctx.at)
             return _without_deferred(pool, (event.node_id,))
@@ -213,6 +225,7 @@ def _with_node(pool: Pool, event: NodeRegistered, ctx: Context) -> Pool:
         last_seen=ctx.at,
         joining=event.joining,
         key_number=key_number_of(ctx.sender or ""),
+        slots_max=event.node.slots if event.node.elastic else 0,
     )
     if before is not None:
         former = (before.description.incarnation, *before.former)
@@ -221,6 +234,7 @@ def _with_node(pool: Pool, event: NodeRegistered, ctx: Context) -> Pool:
             former=former[:INCARNATIONS_REMEMBERED_MAX],
             cordon=before.cordon,
             failed_jobs=before.failed_jobs,
+            slots_max=max(node.slots_max, before.slots_max) if event.node.elastic else 0,
         )
     pool = replace(pool, nodes=pool.nodes.set(event.node.node_id, node))
     return _without_deferred(pool, (event.node.node_id,))
@@ -231,6 +245,15 @@ def _with_node_change(pool: Pool, node_id: str, **changes: object) -> Pool:
     if node is None:
         return pool
     return replace(pool, nodes=pool.nodes.set(node_id, replace(node, **changes)))
+
+
+def _with_slots(pool: Pool, event: NodeResized) -> Pool:
+    node = pool.nodes.get(event.node_id)
+    if node is None:
+        return pool
+    described = replace(node.description, slots=event.slots)
+    most = max(node.slots_max, event.slots)
+    return _with_node_change(pool, event.node_id, description=described, slots_max=most)
 
 
 def _with_cordon(pool: Pool, node_id: str, reason: Reason | None) -> Pool:
@@ -478,12 +501,17 @@ def _drop(pool: Pool, lease: Lease) -> Pool:
 
 def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
     match event:
+        case LeaseWaits():
+            return replace(lease, wait=event.reason, waits_since=event.since)
+        case LeaseAdmitted():
+            return replace(lease, wait=None, admitted_at=ctx.at)
         case LeaseStarted():
             steps = max(0, event.start.total_steps - event.start.loaded_step)
             tokens = tokens_at(lease.named, event.start.loaded)
             return replace(
                 lease,
                 started_at=ctx.at,
+                wait=None,
                 alive_at=ctx.at,
                 named=(),
                 first_step=event.start.loaded_step,

@@ -20,12 +20,14 @@ from schemas.node import (
     NodeKeysWithdrawn,
     NodeLeaving,
     NodeNoticed,
+    NodeResized,
     NodeSeen,
     NodeUncordoned,
     NodeWarned,
     NoticeNode,
     ObservationsDeferred,
     ReportDeviceFaults,
+    ResizeNode,
     UncordonNode,
     WarnNode,
     WithdrawNodeKeys,
@@ -73,9 +75,8 @@ def decide_registered(pool: Pool, command: RegisterNode, ctx: Context) -> tuple[
     if described.slots < 1:
         below = refusing("slots_below_one")
         return (Rejected(code=errors.MALFORMED, reason=below, param="slots"),)
-    if described.slots > NODE_SLOTS_MAX:
-        above = refusing("slots_at_most", limit=NODE_SLOTS_MAX)
-        return (Rejected(code=errors.MALFORMED, reason=above, param="slots"),)
+    if (above := _refuse_slots(described.slots)) is not None:
+        return (above,)
     ended = _end_leases(pool, described.node_id, ctx, "node_replaced")
     registered = NodeRegistered(node=described, joining=command.joins)
     if node is None or node.cordon is None:
@@ -146,6 +147,29 @@ def decide_faults(pool: Pool, command: ReportDeviceFaults, ctx: Context) -> tupl
             events.append(closing.kill(lease, end.ended_by, end.reason))
             events += closing.close(lease, end)
     return tuple(events)
+
+
+def decide_resized(pool: Pool, command: ResizeNode) -> tuple[Event, ...]:
+    """Other slots for what is granted from here on. What runs continues: its cluster evicts."""
+    node = pool.nodes.get(command.node_id)
+    if node is None or command.incarnation != node.description.incarnation:
+        return (_incarnation_unknown(command.node_id),)
+    if not node.description.elastic:
+        fixed = refusing("node_not_elastic", node_id=command.node_id)
+        return (Rejected(code=errors.ILLEGAL_STATE, reason=fixed),)
+    if (above := _refuse_slots(command.slots)) is not None:
+        return (above,)
+    slots = max(0, command.slots)
+    if slots == node.description.slots or node.standing == "retired":
+        return ()
+    return (NodeResized(node_id=command.node_id, slots=slots),)
+
+
+def _refuse_slots(slots: int) -> Rejected | None:
+    if slots <= NODE_SLOTS_MAX:
+        return None
+    above = refusing("slots_at_most", limit=NODE_SLOTS_MAX)
+    return Rejected(code=errors.MALFORMED, reason=above, param="slots")
 
 
 def decide_retired(pool: Pool, command: RetireNode, ctx: Context) -> tuple[Event, ...]:

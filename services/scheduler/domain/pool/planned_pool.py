@@ -1,6 +1,6 @@
 """A pool as the planner sees it."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from typing import Final, TypeAlias, assert_never
 
 from msgspec import Struct
@@ -207,16 +207,23 @@ def _request(queued: Queued) -> Request:
 
 
 def _seats(pool: Pool, lease: Lease) -> Seats:
-    """Slots that a lease holds, as far as their nodes still have them, and they work."""
+    """Slots that a lease holds, less those whose devices have a fault."""
     return tuple(
-        (member.node_id, sum(number in _devices(pool, member) for number in member.devices))
+        (member.node_id, member.slots - _faulty_held(pool, member))
         for member in held_members(lease)
     )
 
 
-def _devices(pool: Pool, member: LeaseMember) -> Container[int]:
+def _faulty_held(pool: Pool, member: LeaseMember) -> int:
+    """Faulty devices that a member holds, which its node does not offer either.
+
+    What an elastic node held before it shrank it still holds.
+    """
     node = pool.nodes.get(member.node_id)
-    return range(member.slots) if node is None else node.devices
+    if node is None or not node.faults:
+        return 0
+    offered = range(node.description.slots)
+    return sum(number in offered and number not in node.devices for number in member.devices)
 
 
 def _running(key: str, lease: Lease, seats: Seats) -> Running:

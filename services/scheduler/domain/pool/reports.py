@@ -18,6 +18,7 @@ from schemas.pool import (
     ReportExit,
     ReportRendezvous,
     ReportStarted,
+    ReportWait,
 )
 from schemas.reasons import refusing
 from schemas.training import BlobFile, files_of
@@ -25,7 +26,7 @@ from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.state import Lease, Pool, held_members, is_run_by, lease_key
 from services.scheduler.domain.pool.usage import cap_ms, clamp, skipped_gpu_ms, skipped_tokens
 
-R = TypeVar("R", ReportRendezvous, ReportStarted, ReportCheckpoint, ReportExit)
+R = TypeVar("R", ReportRendezvous, ReportWait, ReportStarted, ReportCheckpoint, ReportExit)
 
 
 def decide_report(

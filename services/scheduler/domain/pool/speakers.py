@@ -3,7 +3,14 @@
 from schemas import errors
 from schemas.envelope import Rejected
 from schemas.lease_keys import RequestLeaseKeys
-from schemas.node import JoinNode, LeaveNode, NoticeNode, ReportDeviceFaults, WarnNode
+from schemas.node import (
+    JoinNode,
+    LeaveNode,
+    NoticeNode,
+    ReportDeviceFaults,
+    ResizeNode,
+    WarnNode,
+)
 from schemas.pool import (
     Command,
     ConfirmFreed,
@@ -12,6 +19,7 @@ from schemas.pool import (
     ReportExit,
     ReportRendezvous,
     ReportStarted,
+    ReportWait,
     RetireNode,
 )
 from schemas.reasons import refusing
@@ -38,9 +46,11 @@ def _named_node(pool: Pool, command: Command) -> str | None:
             return command.node.node_id
         case JoinNode() | LeaveNode() | NoticeNode() | WarnNode() | ReportDeviceFaults():
             return command.node_id
-        case RetireNode() | ConfirmFreed():
+        case RetireNode() | ConfirmFreed() | ResizeNode():
             return command.node_id
-        case ReportRendezvous() | ReportStarted() | ReportCheckpoint() | ReportExit():
+        case (
+            ReportRendezvous() | ReportWait() | ReportStarted() | ReportCheckpoint() | ReportExit()
+        ):
             return _holder(pool, command.token.lease, command.incarnation)
         case RequestLeaseKeys():
             return _holder(pool, command.lease, command.incarnation)

@@ -42,6 +42,7 @@ class Node(Struct, frozen=True, kw_only=True):
     # faults of its devices, which get no new leases while they last
     faults: tuple[DeviceFault, ...] = ()
     key_number: int = 1  # number of the key by which it has proven its name
+    slots_max: int = 0  # most slots that it has had, if it is elastic
 
     @property
     def devices(self) -> frozenset[int]:
@@ -101,7 +102,11 @@ class Lease(Struct, frozen=True, kw_only=True):
     # granted_at, started_at: times of the pool's clock
     granted_at: Ms
     started_at: Ms | None = None
-    start_ms_max: Ms = 600_000  # longest time between the two
+    start_ms_max: Ms = 600_000  # longest time between the two, or from its admission on
+    # wait: why its cluster has not admitted it; None: it does not wait
+    wait: Reason | None = None
+    waits_since: Ms | None = None
+    admitted_at: Ms | None = None  # when it waited no more
     work_id: str = ""  # id of the described work
     prepared_bytes: int = 0  # bytes fetched and read for the start so far
     prepared_at: Ms | None = None  # last time at which these bytes were seen to grow; None: never

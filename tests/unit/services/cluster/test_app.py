@@ -1,13 +1,18 @@
 """What an agent says when it cannot begin."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 import yaml
 
-from services.cluster.app import build
+from services.cluster.app import QUOTA_MS, QuotaReader, build
+from services.cluster.ports import ClusterUnavailable
+from tests.unit.services.cluster.clusters import MemoryCluster
+from tests.virtual_time import on_virtual_time
 from tunery.platform.memory_servers import memory_servers
 from tunery.platform.settings import SettingsError
+from tunery.runtime.clock import SystemClock
 
 SETTINGS = {
     "QUEUE": "tunery",
@@ -47,3 +52,20 @@ async def test_outside_of_a_cluster_it_says_what_it_lacks(monkeypatch: pytest.Mo
     monkeypatch.delenv("TUNERY_CLUSTER_KUBECONFIG")
     with pytest.raises(SettingsError, match="there is no way to the cluster"):
         await build((await memory_servers()).runtime("trainer"))
+
+
+@on_virtual_time
+async def test_the_quota_is_read_again_but_not_at_each_look() -> None:
+    cluster = MemoryCluster(slots=4)
+    quota = QuotaReader(cluster, SystemClock(), await cluster.quota())
+    cluster.slots = 100
+    assert await quota.slots() is None
+    await asyncio.sleep(QUOTA_MS / 1_000)
+    assert await quota.slots() == 64, "a node has no more"
+    cluster.slots = 0
+    await asyncio.sleep(QUOTA_MS / 1_000)
+    cluster.failure = ClusterUnavailable("connection refused")
+    assert await quota.slots() is None, "silence is no quota of nothing"
+    cluster.failure = None
+    await asyncio.sleep(QUOTA_MS / 1_000)
+    assert await quota.slots() == 0

@@ -45,3 +45,8 @@ def test_a_refusal_says_how_much_more_of_a_budget_would_admit_the_job() -> None:
     assert refusal_line(refusal) == "Too dear. 1.50 more would admit it."
     refusal = {"message": "Too long.", "more_micro": None, "more_gpu_ms": 5_400_000}
     assert refusal_line(refusal) == "Too long. 1.50 GPU-hours more would admit it."
+
+
+def test_a_wait_for_a_cluster_says_since_when() -> None:
+    waits = {"reason": "The cluster has not admitted it yet.", "since": NOW - 3_600}
+    assert ("since", "14:00 UTC") in queue_fields(waits, NOW)

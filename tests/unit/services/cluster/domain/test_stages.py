@@ -55,8 +55,8 @@ def ended(code: int, reason: str, message: str = "") -> Json:
 @pytest.mark.parametrize(
     ("workload", "pods", "stage"),
     [
-        (None, (), Waits("kueue", "Kueue has made no Workload of it")),
-        (managed(), (), Waits("kueue")),
+        (None, (), Waits("queue", "Kueue has made no Workload of it")),
+        (managed(), (), Waits("queue", "Kueue has not looked at it")),
         (
             managed(condition("QuotaReserved", "False", "Pending", LACKS_GPUS)),
             (),
@@ -67,7 +67,7 @@ def ended(code: int, reason: str, message: str = "") -> Json:
             (),
             Waits("topology", NO_RACK),
         ),
-        (managed(RESERVED), (), Waits("provisioning")),
+        (managed(RESERVED), (), Waits("provisioning", "Kueue waits for its admission checks")),
         (managed(RESERVED, IN_CHECKS), (), Waits("provisioning", IN_CHECKS["message"])),
         (managed(*ADMITTED), (), Admitted(NO_POD)),
         (managed(*ADMITTED), (pod("Pending"),), Admitted()),

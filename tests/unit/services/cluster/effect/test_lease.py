@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.lease_keys import RequestLeaseKeys
-from schemas.pool import ConfirmFreed, ReportExit, ReportStarted
+from schemas.pool import ClusterWait, ConfirmFreed, ReportExit, ReportStarted, ReportWait
 from schemas.training import AttemptStart
 from services.cluster.domain.link import PodRefused, Pulse, UrlRequest
 from services.cluster.effect.lease import ClusterLease
@@ -127,6 +127,49 @@ async def test_a_lease_that_kueue_never_admits_is_given_back_unstarted() -> None
     await asyncio.sleep(50)
     assert not world.task.done()
     assert await world.ends() == ("not_started", None)
+
+
+def waits(wait: ClusterWait | None) -> ReportWait:
+    return ReportWait(token=GRANT.token, incarnation="a1", wait=wait)
+
+
+@on_virtual_time
+async def test_a_wait_is_reported_in_kueues_words_once_it_lasts_and_so_is_its_end() -> None:
+    world = World()
+    for words in ("no room", "2 more needed", "1 more needed"):
+        await world.becomes(managed(condition("QuotaReserved", "False", "Pending", words)))
+        await asyncio.sleep(4)
+    assert world.reports.facts == [waits(ClusterWait(cause="quota", condition="1 more needed"))], (
+        "what changes sooner is not worth a record of the log"
+    )
+    await asyncio.sleep(30)
+    assert len(world.reports.facts) == 1
+    await world.starts()
+    await asyncio.sleep(30)
+    assert world.reports.facts[1:] == [waits(None)]
+    world.task.cancel()
+
+
+@on_virtual_time
+async def test_a_lease_that_is_admitted_at_once_is_not_said_to_wait() -> None:
+    world = World()
+    await world.becomes(managed(condition("QuotaReserved", "False", "Pending", "no room")))
+    await asyncio.sleep(5)
+    await world.starts()
+    await asyncio.sleep(30)
+    assert world.reports.facts == []
+    world.task.cancel()
+
+
+@on_virtual_time
+async def test_a_lease_that_is_evicted_while_it_waits_is_not_said_to_be_admitted() -> None:
+    world = World()
+    pending = condition("QuotaReserved", "False", "Pending", "no room")
+    await world.becomes(managed(pending))
+    await asyncio.sleep(15)
+    await world.becomes(managed(pending, condition("Evicted", reason="Deactivated")))
+    assert await world.ends() == ("not_started", None)
+    assert waits(None) not in world.reports.facts
 
 
 @on_virtual_time

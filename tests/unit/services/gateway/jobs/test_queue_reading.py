@@ -12,6 +12,7 @@ from schemas.job import Phase
 from schemas.node import DeviceFault
 from schemas.reasons import device_fault, waiting
 from services.gateway.jobs.domain.queue_view import Outlook, QueueRows, request_of_new, view_queue
+from services.gateway.jobs.domain.responses import queue_response
 from services.gateway.jobs.queue_reading import KEPT_MS, Queues
 from services.gateway.views.ports import Cursor, Where
 from services.gateway.views.table import R, Table, TableRow
@@ -208,6 +209,22 @@ async def test_a_job_that_prepares_its_inputs_has_a_place_and_its_own_reason() -
 
 async def test_a_job_that_is_granted_starts_within_the_time_that_a_start_may_take() -> None:
     row = placement("j", granted_at=NOW - 1_000)
+    queues = Queues(Rows(nodes=[node()], placements=[row]), Still())
+    outlook = await queues.outlook_of(job("j", "provisioning"))
+    assert outlook == Outlook(earliest=NOW, latest=NOW + 599_000)
+
+
+async def test_a_job_whose_cluster_has_not_admitted_it_has_the_words_of_its_queue() -> None:
+    why = waiting("cluster_admission", cause="quota", condition="1 more needed")
+    row = placement("j", granted_at=NOW - HOUR, wait=why, waits_since=NOW - 60_000)
+    queues = Queues(Rows(nodes=[node()], placements=[row]), Still())
+    outlook = await queues.outlook_of(job("j", "provisioning"))
+    assert outlook == Outlook(reason=why, since=NOW - 60_000)
+    response = queue_response(job("j", "provisioning"), "queued", outlook)
+    assert response is not None
+    assert response.reason == "The cluster has not admitted it yet: 1 more needed."
+    assert (response.code, response.since) == ("cluster_admission", NOW // 1_000 - 60)
+    row = placement("j", granted_at=NOW - HOUR, admitted_at=NOW - 1_000)
     queues = Queues(Rows(nodes=[node()], placements=[row]), Still())
     outlook = await queues.outlook_of(job("j", "provisioning"))
     assert outlook == Outlook(earliest=NOW, latest=NOW + 599_000)

@@ -193,6 +193,7 @@ async def node(
     *,
     launcher: ProcessLauncher | None = None,
     gives_keys: bool = True,
+    quota: Callable[[], Awaitable[int | None]] | None = None,
 ) -> AsyncIterator[Node]:
     """A running agent, a running owner of the pool, and what gives leases their keys."""
     runtime = world.runtime("trainer")
@@ -212,7 +213,7 @@ async def node(
 
     agent = NodeAgent(
         *(runtime, chosen, launcher, hardware, attempt),
-        *(notices or NoNotices(), health or Reported()),
+        *(notices or NoNotices(), health or Reported(), quota),
     )
     owner_runtime = world.runtime("scheduler")
     owner = AggregateHost(owner_runtime, POOLS, limits=limits)

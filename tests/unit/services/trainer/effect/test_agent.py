@@ -26,6 +26,7 @@ from schemas.node import (
     NodeJoined,
     NodeLeaving,
     NodeNoticed,
+    NodeResized,
     NodeWarned,
 )
 from schemas.reasons import device_fault
@@ -569,3 +570,18 @@ async def test_devices_of_children_are_disjoint_also_after_their_agent_was_kille
     finally:
         kill(first)
         await ProcessGroups(str(tmp_path)).sweep()
+
+
+async def test_a_quota_that_changes_resizes_the_node(tmp_path: Path) -> None:
+    slots: list[int | None] = [40, None, 40, 0]
+
+    async def quota() -> int | None:
+        return slots.pop(0) if len(slots) > 1 else slots[0]
+
+    async with node(await memory_servers(), tmp_path, lambda _: Script(), quota=quota) as here:
+        events = await here.until(NodeResized, 2)
+        registered = only(events, pool.NodeRegistered)
+        assert isinstance(registered, pool.NodeRegistered)
+        assert registered.node.elastic
+        resized = [event.slots for event in events if isinstance(event, NodeResized)]
+        assert resized == [40, 0]
