@@ -41,12 +41,15 @@ def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return result
 
 
-def rendered(changes: Mapping[str, Any]) -> dict[str, str]:
-    """Texts by template, of the example with changes. Raises HelmError for wrong values."""
+def rendered(changes: Mapping[str, Any], release: str = RELEASE) -> dict[str, str]:
+    """Texts by template, of the example with changes. Raises HelmError for wrong values.
+
+    release: its name, and that of its namespace
+    """
     with Chart.load(CHART) as chart:
         values = merged(example(), changes)
         chart.validate_schema(values)
-        return chart.render(values, name=RELEASE, namespace=RELEASE)
+        return chart.render(values, name=release, namespace=release)
 
 
 def text_of(templates: Mapping[str, str]) -> str:

