@@ -10,35 +10,26 @@ from tunery.platform.answer_files import send_closed
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock
+from tunery.runtime.hosts.periodic import PeriodicHost
 from tunery.runtime.telemetry.logs import log_event
-from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.engine")
-EVERY_MS: Final[Ms] = 5_000
 
 
-class AnswerCounts:
-    """Implements `Host`."""
-
+class AnswerCounts(PeriodicHost):
     name = "answer counts"
+    every_ms: Ms = 5_000
 
     def __init__(self, meter: AnswerMeter, sender: Sender, clock: Clock) -> None:
-        self._meter, self._sender, self._clock = meter, sender, clock
-        self._ready = asyncio.Event()
+        super().__init__(clock)
+        self._meter, self._sender = meter, sender
 
-    async def ready(self) -> None:
-        await self._ready.wait()
-
-    async def run(self) -> None:
-        """Send until cancelled. Raises OSError."""
-        self._ready.set()
-        while True:
-            beat("waiting")
-            try:
-                await self.send()
-            except (Unavailable, AppendUnknown) as error:
-                log_event(LOG, logging.WARNING, "answers.not_sent", why=error)
-            await self._clock.sleep(EVERY_MS)
+    async def work(self) -> None:
+        """Send what is counted; while the log is away it is kept. Raises OSError."""
+        try:
+            await self.send()
+        except (Unavailable, AppendUnknown) as error:
+            log_event(LOG, logging.WARNING, "answers.not_sent", why=error)
 
     async def send(self) -> None:
         """Send all that is counted so far. Raises Unavailable, AppendUnknown; OSError."""

@@ -83,7 +83,7 @@ def _announced_twice(*arguments: Any) -> Iterator[Any]:
     for announcement in _announcements(*arguments):
         yield announcement
         later = replace(announcement.source, index=announcement.source.index + 1)
-        yield announcement._replace(command_id=str(uuid4()), source=later)
+        yield announcement._replace(source=later)
 
 
 def _wanted(*_: Any) -> bool:

@@ -201,10 +201,6 @@ class FaultyBlobs(MemoryBlobs):
         await self._reach()
         return await super().size(key)
 
-    async def exists(self, key: str) -> bool:
-        await self._reach()
-        return await super().exists(key)
-
     async def delete(self, key: str) -> None:
         await self._reach()
         await super().delete(key)

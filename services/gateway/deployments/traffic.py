@@ -14,16 +14,17 @@ from typing import Final, NamedTuple
 from msgspec.structs import asdict, replace
 
 from schemas.deployments import ArmRole, ArmTraffic, CountTraffic, Deployment, ServedStage
+from schemas.records import build_from
 from schemas.topics import MODEL
 from schemas.units import Ms
 from services.gateway.web.commands import CommandSender
 from services.gateway.web.domain.errors import ApiError
 from tunery.runtime.clock import Clock
+from tunery.runtime.hosts.periodic import PeriodicHost
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.gateway")
-EVERY_MS: Final[Ms] = 5_000
 COUNTED_MAX: Final = 1_000  # deployments between two records; what is above is not counted
 SHADOWS_MAX: Final = 8  # questions at once of which nobody sees the answer
 TENANT_SHADOWS_MAX: Final = 2  # they take places from the tenant's own questions
@@ -47,16 +48,17 @@ class PhaseCounts:
     buckets: set[int] = field(default_factory=set)  # buckets of the answered callers
 
 
-class TrafficCounts:
-    """Implements `Traffic` and `Host`."""
+class TrafficCounts(PeriodicHost):
+    """Implements `Traffic`."""
 
     name = "traffic counts"
+    every_ms: Ms = 5_000
 
     def __init__(self, commands: CommandSender, clock: Clock) -> None:
-        self._commands, self._clock = commands, clock
+        super().__init__(clock)
+        self._commands = commands
         self._counted: dict[DeploymentPhase, PhaseCounts] = {}
         self._shadows: dict[asyncio.Task[None], str] = {}
-        self._ready = asyncio.Event()
 
     def note(
         self, tenant: str, deployment: Deployment, answered: ArmTraffic, bucket: int | None
@@ -87,27 +89,14 @@ class TrafficCounts:
         """Wait for all questions that are asked aside."""
         await asyncio.gather(*self._shadows, return_exceptions=True)
 
-    async def ready(self) -> None:
-        await self._ready.wait()
-
-    async def run(self) -> None:
-        """Send until cancelled."""
-        self._ready.set()
-        while True:
-            beat("waiting")
-            await self.send()
-            await self._clock.sleep(EVERY_MS)
-
-    async def send(self) -> None:
+    async def work(self) -> None:
         """Send all that is counted so far."""
         counted, self._counted = self._counted, {}
         for phase, counts in counted.items():
             beat("working")
-            command = CountTraffic(
-                series=phase.series,
-                stage=phase.stage,
-                salt=phase.salt,
-                phase=phase.phase,
+            command = build_from(
+                CountTraffic,
+                phase,
                 arms=tuple(counts.arms.values()),
                 buckets=tuple(sorted(counts.buckets)),
             )

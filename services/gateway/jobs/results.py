@@ -6,13 +6,12 @@ import hashlib
 import io
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from schemas.dataset import FileContent, RegisterFile
 from schemas.job import JobEnded
 from schemas.storage import FileTerms
 from services.gateway.jobs.result_contents import ResultContent, event_file, offline_run
-from services.gateway.views.event_ids import finite
 from services.gateway.views.ports import Cursor, Views
 from services.gateway.views.tables.files import FILES
 from services.gateway.views.tables.jobs import JOBS, STEPS, JobRow, StepRow
@@ -108,13 +107,8 @@ def table(steps: Sequence[StepRow]) -> bytes:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
     for step in steps:
-        writer.writerow([_cell(step, column) for column in columns.values()])
+        writer.writerow([column and getattr(step, column) for column in columns.values()])
     return out.getvalue().encode()
-
-
-def _cell(step: StepRow, column: str | None) -> Any:
-    value = None if column is None else getattr(step, column)
-    return finite(value) if isinstance(value, float) else value
 
 
 async def _steps(views: Views, tenant: str, job_id: str) -> list[StepRow]:

@@ -10,10 +10,9 @@ from schemas import errors
 from schemas.benchmark import Benchmark, BenchmarkKind
 from schemas.gate import EVERY_BASE, AddBenchmark, RemoveBenchmark
 from schemas.reasons import refusing
-from schemas.streams import GLOBAL, PARTITIONS
 from schemas.topics import MODEL
 from services.gateway.views.tables.models import BENCHMARKS, POLICIES
-from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
+from services.gateway.web.deps import Admin, WithDeps
 from services.gateway.web.domain.errors import BODY_TOO_LARGE, ApiError, invalid, refused
 from services.gateway.web.domain.responses import Deleted, ListItem, Seconds
 from services.gateway.web.resources import Resource, each, shared_rows
@@ -87,7 +86,8 @@ async def add_benchmark(
     digest = sha256(content).hexdigest()
     key = f"benchmarks/{digest}.jsonl"
     await within(deps.blobs.put(key, content, sha256=digest), len(content))
-    await _announce(deps, admin, AddBenchmark(benchmark=benchmark_of(name, task, content, key)))
+    added = AddBenchmark(benchmark=benchmark_of(name, task, content, key))
+    await deps.decide_everywhere(admin, MODEL, added)
     return await BENCHMARK.retrieve(deps, {}, name)
 
 
@@ -104,7 +104,7 @@ async def remove_benchmark(name: Name, deps: WithDeps, admin: Admin) -> Deleted:
             base_id = "default" if policy.id == EVERY_BASE else policy.id
             used = refusing("benchmark_in_policy", name=name, base_id=base_id)
             raise refused(errors.ILLEGAL_STATE, refusal_words(used), "name")
-    await _announce(deps, admin, RemoveBenchmark(name=name))
+    await deps.decide_everywhere(admin, MODEL, RemoveBenchmark(name=name))
     return Deleted(id=name, object="gate.benchmark")
 
 
@@ -120,18 +120,6 @@ def benchmark_of(name: str, task: Task, content: bytes, key: str) -> Benchmark:
         items=len(task.items),
         shots=task.header.shots,
     )
-
-
-async def _announce(deps: Deps, admin: Principal, command: AddBenchmark | RemoveBenchmark) -> None:
-    """Write it to every partition. Raises ApiError."""
-    actor = deps.seal.seal(admin.tenant, admin.key_id, "actor")
-    decisions = (
-        deps.commands.decide(MODEL, GLOBAL, command, partition=partition, actor=actor)
-        for partition in range(PARTITIONS)
-    )
-    for result in await asyncio.gather(*decisions, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result
 
 
 async def _body(request: Request) -> bytes:

@@ -11,7 +11,6 @@ from schemas import errors
 from schemas.ids import MODEL as MODEL_PREFIX
 from schemas.lifetime import RestoreVersion
 from schemas.model import AddBase, Base, DeleteVersion, Promote, RecordBaseBytes, RollBack
-from schemas.streams import GLOBAL, PARTITIONS
 from schemas.topics import MODEL
 from services.gateway.models.domain.bodies import (
     AliasRequest,
@@ -198,14 +197,7 @@ async def decide_for_base(
     deps: Deps, caller: Principal, base_id: str, command: AddBase | RecordBaseBytes
 ) -> BaseModelResponse:
     """Send a command about a base model to every partition; the base model as it then is."""
-    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
-    decisions = (
-        deps.commands.decide(MODEL, GLOBAL, command, partition=partition, actor=actor)
-        for partition in range(PARTITIONS)
-    )
-    for result in await asyncio.gather(*decisions, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result
+    await deps.decide_everywhere(caller, MODEL, command)
     row = await deps.views.first(BASES, {"id": base_id})
     if row is None:
         raise unknown_base(base_id)

@@ -4,7 +4,6 @@ Messages are in the order that scripts for OpenAI's API expect: created, validat
 validated, started, steps, new model created, completed.
 """
 
-import math
 import re
 from typing import Final
 
@@ -60,8 +59,3 @@ def line_id(at: Ms, partition: int, offset: int) -> str:
 def usage_id(header: Header, name: str) -> str:
     """Id of a line of use; sorts like the journal. `name`: which of the lines of its record."""
     return f"{header.incarnation:012d}-{header.partition}-{header.offset:012d}/{name}"
-
-
-def finite(value: float | None) -> float | None:
-    """The value, or None for NaN and infinity, which JSON does not have."""
-    return value if value is not None and math.isfinite(value) else None

@@ -7,7 +7,7 @@ import msgspec
 
 from schemas.telemetry import LogLine, Progress, Step, Telemetry
 from schemas.topics import TELEMETRY
-from services.gateway.views.event_ids import finite, line_id, step_event_id
+from services.gateway.views.event_ids import line_id, step_event_id
 from services.gateway.views.ports import Views
 from services.gateway.views.tables.jobs import LINES, STEPS, LogLineRow, StepRow
 from services.gateway.views.telemetry_senders import TelemetrySenders
@@ -73,17 +73,6 @@ def _step(record: Record, step: Step) -> Upsert:
             step,
             id=step_event_id(record.timestamp, step.attempt, step.step),
             at=record.timestamp,
-            loss=finite(step.loss),
-            accuracy=finite(step.accuracy),
-            valid_loss=finite(step.valid_loss),
-            valid_accuracy=finite(step.valid_accuracy),
-            learning_rate=finite(step.learning_rate),
-            tokens_per_s=finite(step.tokens_per_s),
-            reward_accuracy=finite(step.reward_accuracy),
-            reward_margin=finite(step.reward_margin),
-            reward=finite(step.reward),
-            reward_std=finite(step.reward_std),
-            valid_reward_accuracy=finite(step.valid_reward_accuracy),
         )
     )
 

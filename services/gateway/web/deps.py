@@ -1,5 +1,6 @@
 """Dependencies of all routes, and the caller of a request."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from fastapi import Depends, Request
 from schemas.account import ADMIN_SCOPE
 from schemas.envelope import Idempotency, Message
 from schemas.sealed import Sealed, SealedField
-from schemas.streams import Stream
+from schemas.streams import GLOBAL, PARTITIONS, Stream
 from schemas.submission import KeyCap
 from services.gateway.ports import AuditNotes, BaseFolders, ChatEngine, Prices, Rates, Traffic
 from services.gateway.settings import GatewaySettings
@@ -79,6 +80,19 @@ class Deps:
             idempotency=idempotency,
             actor=self.seal.seal(tenant, caller.key_id, "actor"),
         )
+
+    async def decide_everywhere(
+        self, caller: "Principal", stream: Stream, command: Message
+    ) -> None:
+        """Send a command about the installation to every partition of a stream. Raises ApiError."""
+        actor = self.seal.seal(caller.tenant, caller.key_id, "actor")
+        decisions = (
+            self.commands.decide(stream, GLOBAL, command, partition=partition, actor=actor)
+            for partition in range(PARTITIONS)
+        )
+        for result in await asyncio.gather(*decisions, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
 
 @dataclass(frozen=True)

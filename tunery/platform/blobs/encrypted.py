@@ -33,7 +33,7 @@ from tunery.runtime.blobs.abstract import (
     Stored,
     check_key,
 )
-from tunery.runtime.blobs.writing import read_chunks, write_file
+from tunery.runtime.blobs.writing import StreamedBlobs
 
 SUFFIX: Final = ".sealed"
 CLEAR_KINDS: Final = frozenset(("exports",))  # books outlive the key of their tenant
@@ -100,7 +100,7 @@ class EncryptedUpload:
         await self.abort()
 
 
-class EncryptedBlobs:
+class EncryptedBlobs(StreamedBlobs):
     """Implements `Blobs`, above another one. It closes that one.
 
     encrypts: whether new blobs are encrypted; those that are can be read in any case.
@@ -162,13 +162,7 @@ class EncryptedBlobs:
     async def put_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
         if self._owner(key) is None:
             return await self._inner.put_file(key, path, sha256=sha256)
-        return await self.put(key, read_chunks(path), sha256=sha256)
-
-    async def get(self, key: str, *, sha256: str | None = None) -> bytes:
-        return b"".join([chunk async for chunk in self.stream(key, sha256=sha256)])
-
-    async def get_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
-        return await write_file(key, path, self.stream(key), sha256)
+        return await super().put_file(key, path, sha256=sha256)
 
     async def stream(self, key: str, *, sha256: str | None = None) -> AsyncIterator[bytes]:
         """Raises BlobMissing, BlobsUnavailable; BlobCorrupt, at the latest after the last chunk.
@@ -245,9 +239,6 @@ class EncryptedBlobs:
                 except FrameBroken as error:
                     raise BlobChanged(key) from error
         return await self._inner.size(key)
-
-    async def exists(self, key: str) -> bool:
-        return await self.size(key) is not None
 
     async def delete(self, key: str) -> None:
         if owner_of(key) is not None:

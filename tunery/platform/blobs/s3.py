@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import boto3
@@ -26,7 +25,7 @@ from tunery.runtime.blobs.abstract import (
     Stored,
     check_key,
 )
-from tunery.runtime.blobs.writing import read_chunks, write_file
+from tunery.runtime.blobs.writing import StreamedBlobs
 from tunery.runtime.telemetry.metrics import BLOB_BYTES
 from tunery.runtime.telemetry.traces import traced
 from tunery.runtime.telemetry.trail import current_trail
@@ -94,7 +93,7 @@ def named_errors(key: str) -> Iterator[None]:
         raise BlobsUnavailable(f"S3 cannot be used for {key}: {error}") from error
 
 
-class S3Blobs:
+class S3Blobs(StreamedBlobs):
     """Implements `Blobs`."""
 
     def __init__(self, settings: S3Settings) -> None:
@@ -163,15 +162,6 @@ class S3Blobs:
         BLOB_BYTES.labels("put").inc(len(data))
         return Stored(key, got, len(data))
 
-    async def put_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
-        return await self.put(key, read_chunks(path), sha256=sha256)
-
-    async def get(self, key: str, *, sha256: str | None = None) -> bytes:
-        return b"".join([chunk async for chunk in self.stream(key, sha256=sha256)])
-
-    async def get_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
-        return await write_file(key, path, self.stream(key), sha256)
-
     async def stream(self, key: str, *, sha256: str | None = None) -> AsyncIterator[bytes]:
         """Raises BlobMissing, BlobsUnavailable; BlobCorrupt after the last chunk."""
         check_key(key)
@@ -202,9 +192,6 @@ class S3Blobs:
         except BlobMissing:
             return None
         return int(answer["ContentLength"])
-
-    async def exists(self, key: str) -> bool:
-        return await self.size(key) is not None
 
     async def delete(self, key: str) -> None:
         check_key(key)

@@ -15,7 +15,7 @@ from tunery.runtime.blobs.abstract import (
     Stored,
     check_key,
 )
-from tunery.runtime.blobs.writing import write_file
+from tunery.runtime.blobs.writing import StreamedBlobs
 
 
 class MemoryUpload:
@@ -44,7 +44,7 @@ class MemoryUpload:
         await self.abort()
 
 
-class MemoryBlobs:
+class MemoryBlobs(StreamedBlobs):
     """Implements `Blobs`. `bodies` is open to tests that damage something."""
 
     def __init__(self) -> None:
@@ -76,12 +76,6 @@ class MemoryBlobs:
     async def put_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
         return await self.put(key, await asyncio.to_thread(path.read_bytes), sha256=sha256)
 
-    async def get(self, key: str, *, sha256: str | None = None) -> bytes:
-        return b"".join([chunk async for chunk in self.stream(key, sha256=sha256)])
-
-    async def get_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
-        return await write_file(key, path, self.stream(key), sha256)
-
     async def stream(self, key: str, *, sha256: str | None = None) -> AsyncIterator[bytes]:
         """Raises BlobMissing; BlobCorrupt after the last chunk."""
         if key not in self.bodies:
@@ -95,9 +89,6 @@ class MemoryBlobs:
 
     async def size(self, key: str) -> int | None:
         return len(self.bodies[key]) if key in self.bodies else None
-
-    async def exists(self, key: str) -> bool:
-        return key in self.bodies
 
     async def delete(self, key: str) -> None:
         self.bodies.pop(key, None)

@@ -5,9 +5,9 @@ import hashlib
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
-from tunery.runtime.blobs.abstract import CHUNK_BYTES, BlobCorrupt, Stored
+from tunery.runtime.blobs.abstract import CHUNK_BYTES, BlobCorrupt, Blobs, Stored
 
 
 async def read_chunks(path: Path) -> AsyncIterator[bytes]:
@@ -47,3 +47,19 @@ def _take(file: BinaryIO, digest: Any, chunk: bytes) -> None:
 def _sync(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
+
+
+class StreamedBlobs(Blobs, Protocol):
+    """Base of storage whose files and whole blobs are streams, and whose blobs have a size."""
+
+    async def put_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
+        return await self.put(key, read_chunks(path), sha256=sha256)
+
+    async def get(self, key: str, *, sha256: str | None = None) -> bytes:
+        return b"".join([chunk async for chunk in self.stream(key, sha256=sha256)])
+
+    async def get_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
+        return await write_file(key, path, self.stream(key), sha256)
+
+    async def exists(self, key: str) -> bool:
+        return await self.size(key) is not None

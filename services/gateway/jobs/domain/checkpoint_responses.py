@@ -10,7 +10,6 @@ from services.gateway.models.domain.responses import (
     download_files,
     format_of,
 )
-from services.gateway.views.event_ids import finite
 from services.gateway.views.tables.jobs import CheckpointRow, StepRow
 from services.gateway.web.domain.responses import ListItem, Response, Seconds
 
@@ -48,11 +47,11 @@ def checkpoint_response(
     """A checkpoint. `step`: telemetry of its step; None when that is not kept any more."""
     metrics: dict[str, int | float | None] = {"step": row.step}
     if step is not None:
-        metrics["train_loss"] = finite(step.loss)
-        metrics["train_mean_token_accuracy"] = finite(step.accuracy)
-        if (valid := finite(step.valid_loss)) is not None:
+        metrics["train_loss"] = step.loss
+        metrics["train_mean_token_accuracy"] = step.accuracy
+        if (valid := step.valid_loss) is not None:
             metrics["valid_loss"] = valid
-            metrics["valid_mean_token_accuracy"] = finite(step.valid_accuracy)
+            metrics["valid_mean_token_accuracy"] = step.valid_accuracy
     return CheckpointResponse.of(
         row,
         fine_tuned_model_checkpoint=checkpoint_name(model_id, row.step),

@@ -2,7 +2,6 @@
 
 from typing import Any, Literal
 
-from services.gateway.views.event_ids import finite
 from services.gateway.views.tables.jobs import JobEventRow, LogLineRow, StepRow
 from services.gateway.web.domain.responses import ListItem, Seconds, Unseal
 from tunery.work.learning import EQUAL_REWARDS
@@ -79,27 +78,26 @@ def message_response(row: JobEventRow, unseal: Unseal) -> JobEventResponse:
 
 def step_response(row: StepRow) -> JobEventResponse:
     """A step as a metrics event."""
-    loss, valid = finite(row.loss), finite(row.valid_loss)
-    data = {
+    data: dict[str, Any] = {
         "step": row.step,
         "total_steps": row.total_steps,
-        "train_loss": loss,
-        "train_mean_token_accuracy": finite(row.accuracy),
+        "train_loss": row.loss,
+        "train_mean_token_accuracy": row.accuracy,
     }
     if row.reward_margin is not None:
-        data["train_reward_accuracy"] = finite(row.reward_accuracy)
-        data["train_reward_margin"] = finite(row.reward_margin)
+        data["train_reward_accuracy"] = row.reward_accuracy
+        data["train_reward_margin"] = row.reward_margin
     if row.reward is not None:
-        data["train_reward_mean"] = finite(row.reward)
-        data["train_reward_std"] = finite(row.reward_std)
+        data["train_reward_mean"] = row.reward
+        data["train_reward_std"] = row.reward_std
     if row.variant is not None:
         data["variant"] = row.variant
-    shown = f"training loss={_figure(loss)}" if row.reward is None else _reward_words(row)
+    shown = f"training loss={_figure(row.loss)}" if row.reward is None else _reward_words(row)
     text = f"Step {row.step}/{row.total_steps}{_of_variant(row)}: {shown}"
-    if valid is not None:
-        data["valid_loss"] = valid
-        data["valid_mean_token_accuracy"] = finite(row.valid_accuracy)
-        text += f", validation loss={_figure(valid)}"
+    if row.valid_loss is not None:
+        data["valid_loss"] = row.valid_loss
+        data["valid_mean_token_accuracy"] = row.valid_accuracy
+        text += f", validation loss={_figure(row.valid_loss)}"
     return JobEventResponse(
         id=row.id,
         created_at=row.at,
@@ -112,9 +110,8 @@ def step_response(row: StepRow) -> JobEventResponse:
 
 def _reward_words(row: StepRow) -> str:
     """The mean reward of a step; its loss is around 0 and says little."""
-    reward, deviation = finite(row.reward), finite(row.reward_std)
-    equal = deviation is not None and deviation < EQUAL_REWARDS
-    return f"reward {_figure(reward)}{' (all equal: nothing learnt)' if equal else ''}"
+    equal = row.reward_std is not None and row.reward_std < EQUAL_REWARDS
+    return f"reward {_figure(row.reward)}{' (all equal: nothing learnt)' if equal else ''}"
 
 
 def metrics_response(row: StepRow) -> MetricsResponse:
@@ -122,18 +119,15 @@ def metrics_response(row: StepRow) -> MetricsResponse:
     return MetricsResponse.of(
         row,
         created_at=row.at,
-        train_loss=finite(row.loss),
-        train_mean_token_accuracy=finite(row.accuracy),
-        valid_loss=finite(row.valid_loss),
-        valid_mean_token_accuracy=finite(row.valid_accuracy),
-        learning_rate=finite(row.learning_rate),
-        tokens_per_second=finite(row.tokens_per_s),
+        train_loss=row.loss,
+        train_mean_token_accuracy=row.accuracy,
+        valid_mean_token_accuracy=row.valid_accuracy,
+        tokens_per_second=row.tokens_per_s,
         peak_memory_bytes=row.memory_bytes,
-        train_reward_accuracy=finite(row.reward_accuracy),
-        train_reward_margin=finite(row.reward_margin),
-        train_reward_mean=finite(row.reward),
-        train_reward_std=finite(row.reward_std),
-        valid_reward_accuracy=finite(row.valid_reward_accuracy),
+        train_reward_accuracy=row.reward_accuracy,
+        train_reward_margin=row.reward_margin,
+        train_reward_mean=row.reward,
+        train_reward_std=row.reward_std,
     )
 
 
@@ -146,7 +140,7 @@ def step_line_response(row: StepRow) -> LogLineResponse:
         ("validation loss", row.valid_loss, ".4f"),
         ("learning rate", row.learning_rate, ".3g"),
     )
-    known = [f"{name} {value:{form}}" for name, value, form in figures if finite(value) is not None]
+    known = [f"{name} {value:{form}}" for name, value, form in figures if value is not None]
     at = [f"{row.tokens:,} tokens", f"{row.elapsed_ms / 1_000:.1f} s"]
     return LogLineResponse.of(
         row,

@@ -6,7 +6,6 @@ Both count: a job has not ended before its adapter was compared with the base mo
 from typing import Final
 
 from schemas.units import Ms
-from services.gateway.views.event_ids import finite
 from services.gateway.views.tables.jobs import JobRow, StepRow
 from services.gateway.web.domain.responses import Response
 from tunery.plan.estimate import EVAL_SLOTS
@@ -53,7 +52,7 @@ def progress_of(
         resumed_from_step=row.loaded_step,
         total_steps=total,
         percent=_percent(row, done / total if total else 1.0, train_ms, eval_ms, at),
-        train_loss=None if step is None else finite(step.loss),
+        train_loss=None if step is None else step.loss,
         seconds_remaining=None if left_ms is None else left_ms // 1_000,
     )
 

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from schemas.units import Ms
-from services.engine.reconciling import EVERY_MS, EngineReconciliation
+from services.engine.reconciling import EngineReconciliation
 from tests.unit.services.engine.memory_engine import MemoryEngine
 from tunery.runtime.clock import SystemClock
 
@@ -38,6 +38,6 @@ async def test_a_round_every_few_seconds_beside_the_loop() -> None:
     running = asyncio.create_task(host.run())
     await host.ready()
     await asyncio.wait((running,))
-    assert clock.slept == [EVERY_MS] * 3
+    assert clock.slept == [EngineReconciliation.every_ms] * 3
     assert len(engine.rounds) == 3
     assert threading.main_thread() not in engine.rounds

@@ -78,7 +78,7 @@ async def test_callers_are_counted_and_a_version_that_breaks_is_told(
     name = (await deploy(client, first, traffic={first: 50, second: 50}))["id"]
     users = [f"user-{number}" for number in range(CALLERS)]
     before = {user: await answering(client, name, user) for user in users}
-    await traffic_of(api).send()
+    await traffic_of(api).work()
     shown = (await client.get(f"/v1/deployments/{name}")).json()
     assert [arm["health"]["state"] for arm in shown["versions"]] == ["ready", "ready"]
     assert sum(arm["answers"] for arm in shown["versions"]) == CALLERS
@@ -94,7 +94,7 @@ async def test_callers_are_counted_and_a_version_that_breaks_is_told(
         body = {"model": name, "messages": HI, "user": user}
         asked = await client.post(URL, json=body)
         assert asked.status_code == (503 if user in broken else 200)
-    await traffic_of(api).send()
+    await traffic_of(api).work()
     (shown,) = (await client.get("/v1/deployments")).json()["data"]
     assert [arm["failures"] for arm in shown["versions"]] == [0, len(broken)]
     assert shown["sample_ratio"]["second"] == 0
@@ -110,7 +110,7 @@ async def test_a_shadow_is_asked_and_nobody_sees_its_answer(
     for _ in range(3):
         assert await answering(client, name, None) == first
         await traffic_of(api).settle()
-    await traffic_of(api).send()
+    await traffic_of(api).work()
     asked = [question.asker.model for question in engine.asked if question.asker is not None]
     assert sorted(asked) == sorted([first, shadow] * 3)
     (listed,) = (await client.get("/v1/deployments")).json()["data"]

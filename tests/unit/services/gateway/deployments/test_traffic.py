@@ -25,8 +25,8 @@ async def test_answers_are_sent_once_as_their_sum(api: ControlPlane) -> None:
     )
     counts = TrafficCounts(api.deps.commands, api.deps.clock)
     counts.note(client.headers["x-tenant"], known, answered(first, 5), 9_000)
-    await counts.send()  # of another salt: dropped
-    await counts.send()
+    await counts.work()  # of another salt: dropped
+    await counts.work()
     (listed,) = (await client.get("/v1/deployments")).json()["data"]
     assert [arm["answers"] for arm in listed["versions"]] == [0, 0]
 

@@ -76,7 +76,7 @@ async def run(runtime: Runtime) -> RegisterFile | None:
 
 
 async def test_repeated_steps_are_one_line_of_the_result_file() -> None:
-    again = step(1, id="ftevent-9", loss=float("nan"))  # by a resumed attempt, later
+    again = step(1, id="ftevent-9", loss=None)  # by a resumed attempt, later
     runtime = await read_models(step(0), again, step(2, valid_loss=1.25, valid_accuracy=0.75))
     file = await run(runtime)
     assert file is not None
