@@ -6,6 +6,7 @@ data, benchmarks, grader         checks of training files and of graders, withou
 file, job, sweep, model, base    over the API: training
 gate, deploy, serving            over the API: what the gate allows, what answers in a stage
 chat                             over the API: ask models
+import                           an account of OpenAI: its files and jobs, and recipes for them
 console                          opens the web console, signed in
 tenant, key, webhook, mlflow     over the API: accounts
 audit                            who did what; the log of it, exported and verified
@@ -22,6 +23,7 @@ _gate_benchmarks                 what the gate asks: import, list
 _adapter_folder, _model_exports  the folder of a downloaded adapter, and other formats of it
 _mlflow                          an MLflow server: a downloaded model in its registry
 _job_mirror, _job_copying        a job in TensorBoard, MLflow and W&B
+_job_report                      a job as one HTML file
 _node_accounts                   accounts that a new node gets with its token
 _names                           completion of names that the API knows
 _billing_terms                   billing terms as names and values

@@ -13,6 +13,7 @@ import click
 from tunery.cli import _api, _options, _recipes
 from tunery.cli._job_lists import COMMANDS
 from tunery.cli._job_mirror import mirror
+from tunery.cli._job_report import report
 from tunery.cli._job_view import earlier_job, estimate_fields, job_fields
 from tunery.cli._plan_view import show_plan
 from tunery.cli._queue_view import queue_fields, start_columns
@@ -58,6 +59,7 @@ Examples:
   tunery job answers ftjob-91… --prompt "Who keeps the lamp?"
   tunery job compare ftjob-91… ftjob-a4…
   tunery job compare --sweep sweep-91…
+  tunery job report ftjob-91… --output job.html   all of it, in one file
   tunery job checkpoints ftjob-91…
   tunery job cost ftjob-91…
   tunery job statement ftjob-91…       each slice and credit with its event in the log
@@ -74,7 +76,7 @@ def command() -> None:
     """Submit, follow and stop fine-tuning jobs."""
 
 
-for _listing in (*COMMANDS, mirror):
+for _listing in (*COMMANDS, mirror, report):
     command.add_command(_listing)
 
 

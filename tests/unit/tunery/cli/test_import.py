@@ -1,0 +1,347 @@
+"""`tunery import openai` against a stand-in of that account."""
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.openai_account import KEY, AccountStub, account_stub, rows
+from tests.unit.tunery.cli.scripted_api import ScriptedApi
+from tunery.cli.main import main
+
+ROOT: Final = Path(__file__).parents[4]
+PAGE: Final = ROOT / "docs/how-to/from-openai.md"
+WAIT_S_MAX: Final = 120.0
+MIB: Final = 1024 * 1024
+
+
+@pytest.fixture
+def stub() -> Iterator[AccountStub]:
+    with account_stub() as account:
+        yield account
+
+
+def environment(tmp_path: Path, key: str = KEY) -> dict[str, str | None]:
+    """Without a stack, and without the variables of whoever runs the tests."""
+    return {
+        "OPENAI_EXPORT_KEY": key,
+        "TUNERY_DATA_DIR": str(tmp_path / "no-stack"),
+        **dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_ORG_ID")),
+        "OPENAI_PROJECT_ID": None,
+        "COLUMNS": "300",
+    }
+
+
+def run(stub: AccountStub, tmp_path: Path, *words: str, key: str = KEY) -> Result:
+    command = ["import", "openai", "--to", str(tmp_path / "acme"), "--base-url", stub.url, *words]
+    return CliRunner().invoke(main, command, env=environment(tmp_path, key))
+
+
+def read(stub: AccountStub, tmp_path: Path, *words: str) -> dict[str, Any]:
+    result = run(stub, tmp_path, "--json", *words)
+    assert result.exit_code == 0, result.output
+    answer: dict[str, Any] = json.loads(result.stdout)
+    return answer
+
+
+def test_exit_kit_reads_files_and_jobs_and_writes_a_recipe_for_each(
+    stub: AccountStub, tmp_path: Path
+) -> None:
+    stub.add_file("file-a", rows())
+    stub.add_file("file-v", rows(11))
+    stub.add_job("ftjob-1", "file-a", validation_file="file-v")
+    stub.add_job("ftjob-2", "file-a", status="failed", fine_tuned_model=None)
+    result = read(stub, tmp_path)
+    folder = tmp_path / "acme"
+    assert {item["id"]: item["sha256"] for item in result["files"]} == {
+        "file-a": hashlib.sha256(rows()).hexdigest(),
+        "file-v": hashlib.sha256(rows(11)).hexdigest(),
+    }
+    assert (folder / "files/file-a.jsonl").read_bytes() == rows()
+    job = json.loads((folder / "jobs/ftjob-1.json").read_text())
+    assert job["events"][0]["message"] == "The job has successfully completed"
+    assert job["checkpoints"][0]["metrics"]["train_loss"] == 0.5
+    failed, done = result["plan"]
+    assert failed["recipe_path"] is None
+    assert failed["reasons"] == ["it is failed there, and has no model to replace"]
+    assert done["recipe"] == {
+        "version": 1,
+        "model": "qwen2.5-7b-instruct",
+        "training_file": "../files/file-a.jsonl",
+        "validation_file": "../files/file-v.jsonl",
+        "training": {"n_epochs": 3},
+        "seed": 7,
+        "suffix": "faq",
+        "metadata": {"team": "search", "openai_job": "ftjob-1"},
+    }
+    assert done["problems"] == []
+    text = Path(done["recipe_path"]).read_text()
+    assert "# batch_size 1: there it counts rows, here packed rows of a step" in text
+    assert "`tunery base add Qwen/Qwen2.5-7B-Instruct`" in text
+    printed = CliRunner().invoke(
+        main, ["job", "submit", "--recipe", done["recipe_path"], "--print-recipe"]
+    )
+    assert printed.exit_code == 0, printed.output
+    assert KEY not in "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_exit_kit_a_second_run_asks_for_nothing_that_is_there(
+    stub: AccountStub, tmp_path: Path
+) -> None:
+    stub.add_file("file-a", rows())
+    stub.add_job("ftjob-1", "file-a")
+    first = read(stub, tmp_path)
+    Path(first["plan"][0]["recipe_path"]).write_text("version: 1\n")
+    stub.asked.clear()
+    again = read(stub, tmp_path)
+    assert stub.asked == ["/files", "/fine_tuning/jobs"]
+    assert again["files"] == first["files"]
+    assert Path(first["plan"][0]["recipe_path"]).read_text() == "version: 1\n"  # edited, so kept
+
+
+def test_exit_kit_a_dry_run_writes_nothing_and_downloads_nothing(
+    stub: AccountStub, tmp_path: Path
+) -> None:
+    stub.add_file("file-a", rows())
+    stub.add_job("ftjob-1", "file-a")
+    result = run(stub, tmp_path, "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "qwen2.5-7b-instruct" in result.output
+    assert "1 files" in result.output
+    assert not (tmp_path / "acme").exists()
+    assert stub.asked == ["/files", "/fine_tuning/jobs"]
+
+
+def test_exit_kit_waits_where_requests_are_limited(stub: AccountStub, tmp_path: Path) -> None:
+    stub.add_file("file-a", rows())
+    stub.add_job("ftjob-1", "file-a")
+    stub.limited = 5
+    assert len(read(stub, tmp_path)["files"]) == 1
+    assert stub.limited == 0
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_exit_kit_a_cut_connection_is_continued_or_begun_again(
+    stub: AccountStub, tmp_path: Path, ranges: bool
+) -> None:
+    content = rows(200)
+    stub.add_file("file-a", content)
+    stub.ranges, stub.cut = ranges, [1_000, 2_000, 0]
+    assert read(stub, tmp_path)["files"][0]["sha256"] == hashlib.sha256(content).hexdigest()
+    assert stub.sent_bytes["file-a"] == len(content) + (0 if ranges else 3_000)
+
+
+def test_exit_kit_what_cannot_be_had_is_listed_with_its_reason(
+    stub: AccountStub, tmp_path: Path
+) -> None:
+    stub.add_file("file-a", rows())
+    stub.add_file("file-expired", rows())
+    stub.add_file("file-short", rows(), bytes=10_000)
+    stub.files["../../etc"] = {**stub.files["file-a"], "id": "../../etc"}
+    stub.gone["file-expired"] = (404, "No such File object: file-expired")
+    stub.add_job("ftjob-1", "file-deleted")
+    stub.add_job("ftjob-2", "file-expired")
+    result = read(stub, tmp_path)
+    missing = {item["id"]: item["reason"] for item in result["missing"]}
+    assert missing == {
+        "../../etc": "its id cannot be the name of a file",
+        "file-deleted": "404: No such object: /files/file-deleted",
+        "file-expired": "404: No such File object: file-expired",
+        "file-short": f"{len(rows()):,} bytes came, and the account says 10,000",
+    }
+    assert [item["id"] for item in result["files"]] == ["file-a"]
+    reasons = [item["reasons"][0] for item in result["plan"]]
+    assert reasons == [
+        "its training file file-expired could not be had",
+        "its training file file-deleted could not be had",
+    ]
+    assert "could not be had: file file-expired" in run(stub, tmp_path).output
+
+
+def test_exit_kit_reads_a_thousand_jobs_page_by_page(stub: AccountStub, tmp_path: Path) -> None:
+    stub.add_file("file-a", rows())
+    for number in range(1_000):
+        stub.add_job(f"ftjob-{number:04}", "file-a")
+    result = run(stub, tmp_path, "--dry-run", "--json")
+    assert len({job["id"] for job in json.loads(result.stdout)["jobs"]}) == 1_000
+    assert stub.asked.count("/fine_tuning/jobs") == 10
+
+
+def test_exit_kit_goes_on_after_kill_9_at_any_request(stub: AccountStub, tmp_path: Path) -> None:
+    """It is killed while a request waits for its answer: of a content, and of a job's details."""
+    contents = {f"file-{name}": rows(count) for name, count in (("a", 40), ("b", 50))}
+    for file_id, content in contents.items():
+        stub.add_file(file_id, content)
+        stub.add_job(f"ftjob-{file_id}", file_id)
+    kept = {name: value for name, value in os.environ.items() if "OPENAI" not in name}
+    env = kept | {name: value for name, value in environment(tmp_path).items() if value is not None}
+    words = ("import", "openai", "--to", str(tmp_path / "acme"), "--base-url", stub.url, "--json")
+    command = [sys.executable, "-m", "tunery.cli.main", *words]
+
+    deaths = 0
+    for path in ("/fine_tuning/jobs/ftjob-file-a/checkpoints", "/files/file-a/content"):
+        process: list[subprocess.Popen[bytes]] = []
+
+        def kill(asked: str, fatal: str = path, victims: Any = process) -> None:
+            if asked == fatal:
+                victims[0].kill()
+
+        stub.before = kill
+        process.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL))
+        assert process[0].wait(WAIT_S_MAX) == -signal.SIGKILL
+        deaths += 1
+    stub.before = lambda _path: None
+    result = read(stub, tmp_path)
+    assert deaths == 2
+    assert {item["id"]: item["sha256"] for item in result["files"]} == {
+        file_id: hashlib.sha256(content).hexdigest() for file_id, content in contents.items()
+    }
+    assert [*(tmp_path / "acme").rglob("*.part")] == []
+
+
+def test_exit_kit_a_partial_download_is_continued(stub: AccountStub, tmp_path: Path) -> None:
+    content = rows(100)
+    stub.add_file("file-a", content)
+    files = tmp_path / "acme/files"
+    files.mkdir(parents=True)
+    (files / "file-a.part").write_bytes(content[:500])
+    assert read(stub, tmp_path)["files"][0]["sha256"] == hashlib.sha256(content).hexdigest()
+    assert stub.sent_bytes["file-a"] == len(content) - 500
+
+
+def test_exit_kit_a_full_disk_is_an_error_before_the_download(
+    stub: AccountStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub.add_file("file-a", rows(), bytes=2_000_000_000)
+    usage = shutil.disk_usage(tmp_path)._replace(free=100 * MIB)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
+    result = run(stub, tmp_path)
+    assert result.exit_code == 1
+    assert "has 105 MB free, and the files need 2,000" in result.output
+    assert "fix: free its disk, or name a folder on another one with --to" in result.output
+    assert not stub.sent_bytes
+
+
+def test_exit_kit_a_revoked_key_an_account_without_fine_tuning_and_no_key(
+    stub: AccountStub, tmp_path: Path
+) -> None:
+    revoked = run(stub, tmp_path, key="sk-other")
+    assert (revoked.exit_code, "sk-other" in revoked.output) == (1, False)
+    assert "refuses the key" in revoked.output
+    assert "fix: create a key" in revoked.output
+    stub.refusal = (403, "Fine-tuning is not available to this organization.")
+    refused = run(stub, tmp_path)
+    assert "Fine-tuning is not available to this organization." in refused.output
+    assert "fix: use a key of a project with fine-tuning" in refused.output
+    keyless = run(stub, tmp_path, key="")
+    assert "fix: set OPENAI_EXPORT_KEY" in keyless.output
+    clear = run(stub, tmp_path, "--base-url", "http://api.example.com/v1")
+    assert "would send the key in the clear" in clear.output
+
+
+def test_exit_kit_bad_rows_are_left_out_and_listed(stub: AccountStub, tmp_path: Path) -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    seen = {
+        "messages": [{"role": "user", "content": [image]}, {"role": "assistant", "content": "A"}]
+    }
+    stub.add_file("file-a", rows(12) + json.dumps(seen).encode() + b"\n{broken\n")
+    stub.add_file("file-b", json.dumps(seen).encode() * 1 + b"\n")
+    stub.add_job("ftjob-1", "file-a")
+    stub.add_job("ftjob-2", "file-b")
+    few, mended = read(stub, tmp_path)["plan"]
+    assert few["recipe"] is None
+    assert few["reasons"][0].startswith("too few rows can be trained on: ")
+    assert (mended["rows"], mended["left_out"]) == (12, 2)
+    assert mended["recipe"]["training_file"] == "../data/file-a.jsonl"
+    data = tmp_path / "acme/data"
+    assert (data / "file-a.jsonl").read_bytes() == rows(12)
+    left_out = (data / "file-a.left-out.jsonl").read_text().splitlines()
+    assert {json.loads(line)["row"] for line in left_out} == {13, 14}
+
+
+def test_exit_kit_go_submits_every_recipe_once(
+    stub: AccountStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub.add_file("file-a", rows())
+    stub.add_job("ftjob-1", "file-a")
+    read(stub, tmp_path)
+    file = {"id": "file-new", "status": "processed", "sha256": "", "validation": {}}
+    api = ScriptedApi(
+        monkeypatch,
+        {
+            "GET /bases": {"data": []},
+            "POST /fine_tuning/jobs/estimate": ESTIMATE,
+            "GET /files": {"data": [], "has_more": False, "last_id": None},
+            "POST /files": file,
+            "GET /files/file-new": file,
+            "POST /fine_tuning/jobs": {"id": "ftjob-new"},
+        },
+    )
+    words = ("import", "openai", "--to", str(tmp_path / "acme"), "--go")
+    refused = api.run(*words, typed="n\n")
+    assert "Train 1 models?" in refused.output
+    assert "POST /fine_tuning/jobs" not in api.asked
+    done = api.run(*words, "--yes")
+    assert done.exit_code == 0, done.output
+    assert "ftjob-1 → ftjob-new" in done.output
+    assert "0.0800 EUR, at most 1.6000 EUR" in done.output
+    sent = next(item for item in api.requests if item.url.path == "/v1/fine_tuning/jobs")
+    assert sent.headers["idempotency-key"] == "import-openai-ftjob-1"
+    assert json.loads(sent.content)["training_file"] == "file-new"
+    again = json.loads(api.run(*words, "--yes", "--json").stdout)
+    assert again["submitted"] == [{"job_id": "ftjob-1", "id": "ftjob-new", "new": False}]
+    assert api.asked.count("POST /fine_tuning/jobs") == 1
+
+
+ESTIMATE: Final[dict[str, Any]] = {
+    "estimation_available": True,
+    "refusal": None,
+    "expected_duration_seconds": 120,
+    "currency": "EUR",
+    "amount_micro": 80_000,
+    "amount_max_micro": 1_600_000,
+}
+
+
+def test_exit_kit_the_commands_of_the_page_run_as_they_are_written(
+    stub: AccountStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub.add_file("file-a", rows())
+    stub.add_job("ftjob-91", "file-a")
+    monkeypatch.chdir(tmp_path)
+    Path("bases.toml").write_text(
+        PAGE.read_text("utf-8").partition("```toml\n")[2].partition("```")[0]
+    )
+    commands = [
+        line.removeprefix("$ ").partition("  #")[0].strip()
+        for line in PAGE.read_text("utf-8").splitlines()
+        if line.startswith("$ tunery import openai")
+    ]
+    assert len(commands) == 4
+    submitted: list[Any] = []
+
+    def submit(*words: object) -> list[Any]:
+        submitted.append(words)
+        return []
+
+    monkeypatch.setattr("tunery.exit_kit.account.OFFICIAL", stub.url)
+    module = sys.modules["tunery.cli.import"]
+    monkeypatch.setattr(module, "_submit", submit)
+    monkeypatch.setattr(module, "_bases_here", lambda *_, **__: {})
+    for command in commands:
+        words = shlex.split(command)[1:]
+        done = CliRunner().invoke(main, words, env=environment(tmp_path))
+        assert done.exit_code == 0, done.output
+    assert len(submitted) == 1
+    assert Path("acme/recipes/ftjob-91.yaml").exists()

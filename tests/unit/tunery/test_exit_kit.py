@@ -1,0 +1,32 @@
+"""Which base and which settings a job of an OpenAI account gets here."""
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from tests.openai_account import BASE
+from tunery.cli.main import main
+from tunery.exit_kit.plan import base_for, replacements, translated
+
+
+def test_exit_kit_settings_are_translated_with_their_reasons() -> None:
+    reasons: list[str] = []
+    hyper = {"n_epochs": 80, "beta": 0.2, "batch_size": "auto", "learning_rate_multiplier": 2}
+    assert translated(hyper, reasons) == {"n_epochs": 50, "beta": 0.2}
+    assert reasons[0] == "n_epochs 80: 50 is the most here"
+    assert reasons[1].startswith("learning_rate_multiplier 2: there it multiplies a rate")
+
+
+def test_exit_kit_a_table_of_ones_own_comes_first(tmp_path: Path) -> None:
+    own = tmp_path / "bases.toml"
+    own.write_text('[[replacement]]\nold = ["gpt-4o-mini*"]\nnew = ["mine", "yours"]\n')
+    table = replacements(own)
+    chosen = base_for(BASE, table, {"yours": "yours"})
+    assert chosen is not None
+    assert (chosen.id, chosen.is_here) == ("yours", True)
+    named = base_for(BASE, table, {BASE: "smollm2", "yours": "yours"})
+    assert named is not None
+    assert named.id == "smollm2"  # the operator has given it that name
+    own.write_text("[[replacement]]\nold = 3\n")
+    result = CliRunner().invoke(main, ["import", "openai", "--bases", str(own)])
+    assert "is no table of base models" in result.output

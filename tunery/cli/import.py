@@ -1,0 +1,299 @@
+"""`tunery import`: moves here from other services."""  # noqa: N999  # the name of the command
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+
+from tunery.cli import _api, _options, _recipes
+from tunery.local.errors import LocalError
+from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.exit_kit.account import OpenAIAccount
+    from tunery.exit_kit.folder import ExportFolder
+    from tunery.exit_kit.plan import PlannedJob
+
+KEY: Final = "OPENAI_EXPORT_KEY"
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+NO_KEY: Final = f"set {KEY}, or send the key: `tunery import openai < key.txt`"
+EPILOG: Final = """\
+\b
+Examples:
+  tunery import openai --dry-run                 what is there, and what would replace it
+  tunery import openai --to acme                 files and jobs, and a recipe for each job
+  tunery import openai --to acme --bases bases.toml
+  tunery import openai --to acme --go            upload and train all of them
+  tunery job submit --recipe acme/recipes/ftjob-91….yaml
+"""
+
+
+@click.group("import", cls=_options.ExampleGroup, epilog=EPILOG)
+def command() -> None:
+    """Move here from another service."""
+
+
+@command.command("openai")
+@click.option("--dry-run", is_flag=True, help="List what is there; write and submit nothing.")
+@click.option(
+    "--to",
+    "root",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("openai-export"),
+    show_default=True,
+    help="The folder for files, jobs and recipes.",
+)
+@click.option("--base-url", metavar="URL", help="Where the account is. [OpenAI's address]")
+@click.option(
+    "--bases",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A TOML file with which base model replaces which; it comes before the bundled job.",
+)
+@click.option("--go", is_flag=True, help="Upload the rows here, and submit every recipe once.")
+@click.option("--yes", is_flag=True, help="With --go: do not ask whether the price is right.")
+@_options.data_dir
+@_options.as_json
+def from_openai(
+    dry_run: bool,
+    root: Path,
+    base_url: str | None,
+    bases: Path | None,
+    go: bool,
+    yes: bool,
+    folders: DataDir,
+    as_json: bool,
+) -> None:
+    """Read an OpenAI account into a folder, and plan how to train its models here.
+
+    The key comes from OPENAI_EXPORT_KEY or standard input, and is not kept. Nothing in the account
+    is changed. The same command again goes on where it ended; without a key it plans what is in
+    the folder, and so does --go where OPENAI_EXPORT_KEY is not set.
+    """
+    from tunery.exit_kit.folder import ExportFolder
+    from tunery.exit_kit.plan import plan_account, replacements
+
+    if dry_run and go:
+        raise click.UsageError("--dry-run submits nothing: leave out --go.")
+    if go and as_json and not yes:
+        raise click.UsageError("--json cannot ask: add --yes.")
+    table, folder = replacements(bases), ExportFolder(root)
+    key = _key(
+        needed=dry_run or not folder.has_manifest(), typed=not (go and folder.has_manifest())
+    )
+    here = _bases_here(folders, needed=go)
+    if dry_run:
+        with _account(key or "", base_url) as account:
+            _show_contents(account, table, here, as_json)
+        return
+    with folder.locked():
+        if key is not None:
+            from tunery.exit_kit.reading import read_account
+
+            with _account(key, base_url) as account:
+                read_account(account, folder, lambda text: click.echo(text, err=True))
+        planned = plan_account(folder, table, here)
+        written = _write_recipes(folder, planned)
+        result = {
+            **json.loads((folder.root / "manifest.json").read_text(encoding="utf-8")),
+            "plan": [{**msgspec.to_builtins(job), **written[job.job_id]} for job in planned],
+        }
+        if go:
+            result["submitted"] = _submit(folder, planned, written, folders, as_json, yes)
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        _show(result)
+    if go and any(job.get("error") for job in result["submitted"]):
+        raise SystemExit(1)
+
+
+def _key(*, needed: bool, typed: bool) -> str | None:
+    """The key of the account; None: none was given. Raises LocalError where one is needed.
+
+    typed: it may come from standard input
+    """
+    key = os.environ.get(KEY, "").strip()
+    if not key and typed and not sys.stdin.isatty():
+        key = sys.stdin.readline().strip()
+    if not key and needed and sys.stdin.isatty():
+        key = click.prompt("key of the OpenAI account", hide_input=True, err=True).strip()
+    if not key and needed:
+        raise LocalError("there is no key of the OpenAI account", NO_KEY)
+    return key or None
+
+
+def _account(key: str, base_url: str | None) -> "OpenAIAccount":
+    from tunery.exit_kit.account import OFFICIAL, OpenAIAccount
+
+    url = urlsplit(base_url or OFFICIAL)
+    if url.scheme != "https" and url.hostname not in LOOPBACK:
+        raise click.BadParameter(
+            f"{base_url} would send the key in the clear: use https", param_hint="--base-url"
+        )
+    return OpenAIAccount(key, base_url or OFFICIAL)
+
+
+def _bases_here(folders: DataDir, *, needed: bool) -> dict[str, str]:
+    """Names of the stack's base models, and their aliases, to their ids; none without a stack."""
+    try:
+        with _api.connect(folders) as api:
+            known = api.bases()
+    except (LocalError, click.ClickException):
+        if needed:
+            raise
+        return {}
+    return {name: base["id"] for base in known for name in (*base["aliases"], base["id"])}
+
+
+def _show_contents(
+    account: "OpenAIAccount", table: Sequence[Any], here: Mapping[str, str], as_json: bool
+) -> None:
+    from tunery.exit_kit.plan import base_for, base_of_tuned
+    from tunery.exit_kit.reading import list_account
+
+    contents = list_account(account, lambda text: click.echo(text, err=True))
+    jobs = []
+    for job in contents.jobs:
+        base = base_for(base_of_tuned(job["model"])[0], table, here)
+        jobs.append(
+            {
+                **{name: job[name] for name in ("id", "status", "model", "training_file")},
+                "base": None if base is None else base.id,
+            }
+        )
+    if as_json:
+        files = [*contents.files.values()]
+        result = {"files": files, "jobs": jobs, "missing": contents.missing}
+        click.echo(json.dumps({**result, "bytes": contents.bytes}))
+        return
+    shown = {"job": "id", "status": "status", "there": "model", "here": "base"}
+    _api.show(jobs, False, {**shown, "file": "training_file"})
+    size = _api.size(contents.bytes)
+    click.echo(f"{len(contents.files):,} files, {size}; {len(jobs):,} jobs. Nothing was written.")
+    _show_missing(contents.missing)
+
+
+def _write_recipes(
+    folder: "ExportFolder", planned: Sequence["PlannedJob"]
+) -> dict[str, dict[str, Any]]:
+    """Write a recipe for each job that is trained again; one that is there already is kept.
+
+    Returns, by job, the path of its recipe and the problems that keep it from being submitted.
+    """
+    from services.gateway.jobs.recipes import recipe_problems
+    from tunery.exit_kit.folder import write_text
+
+    written: dict[str, dict[str, Any]] = {}
+    for job in planned:
+        written[job.job_id] = {"recipe_path": None, "problems": []}
+        if job.recipe is None:
+            continue
+        problems = [f"{at.param}: {at.message}" for at in recipe_problems(job.recipe)]
+        path = folder.recipes / f"{job.job_id}.yaml"
+        if not path.exists():
+            notes = [f"{job.job_id}: {job.old_model} there", *job.reasons, *problems]
+            comments = "".join(f"# {' '.join(note.split())}\n" for note in notes)
+            write_text(path, comments + _recipes.as_text(job.recipe))
+        written[job.job_id] = {"recipe_path": str(path), "problems": problems}
+    return written
+
+
+def _submit(
+    folder: "ExportFolder",
+    planned: Sequence["PlannedJob"],
+    written: Mapping[str, Mapping[str, Any]],
+    folders: DataDir,
+    as_json: bool,
+    yes: bool,
+) -> list[dict[str, Any]]:
+    """Upload and submit the recipes that were not submitted yet, oldest job first.
+
+    What cannot be submitted has an `error`; the others go on.
+    """
+    from tunery.cli.job import uploaded_files
+    from tunery.client import ApiRefusal
+    from tunery.exit_kit.folder import read, write
+
+    path = folder.root / "submitted.json"
+    done: dict[str, str] = read(path, {})
+    jobs = [job.job_id for job in reversed(planned) if job.recipe is not None]
+    results: list[dict[str, Any]] = []
+    with _api.connect(folders) as api:
+        bodies: dict[str, dict[str, Any]] = {}
+        for job_id in jobs:
+            if job_id in done:
+                results.append({"job_id": job_id, "id": done[job_id], "new": False})
+                continue
+            try:
+                recipe_path = Path(written[job_id]["recipe_path"])
+                document = _recipes.read_recipe(recipe_path)
+                _recipes.check_recipe(document.value, recipe_path, document)
+                recipe = {n: v for n, v in document.value.items() if n != "version"}
+                bodies[job_id] = uploaded_files(api, recipe, quiet=as_json)
+                forecast = api.estimate(bodies[job_id])
+            except (ApiRefusal, click.ClickException) as error:
+                bodies.pop(job_id, None)
+                results.append({"job_id": job_id, "error": _text(error)})
+                continue
+            if not as_json:
+                click.echo(f"{job_id}: {_price(forecast)}")
+        if bodies and not yes:
+            click.confirm(f"Train {len(bodies):,} models?", abort=True)
+        for job_id, body in bodies.items():
+            try:
+                # the key makes it one job, also where this process is killed before the next line
+                new = api.submit(body, f"import-openai-{job_id}")
+            except ApiRefusal as error:
+                results.append({"job_id": job_id, "error": _text(error)})
+                continue
+            done[job_id] = new["id"]
+            write(path, done)
+            results.append({"job_id": job_id, "id": new["id"], "new": True})
+    return results
+
+
+def _text(error: Exception) -> str:
+    return error.format_message() if isinstance(error, click.ClickException) else str(error)
+
+
+def _price(forecast: Any) -> str:
+    if not forecast["estimation_available"]:
+        return str(forecast["unavailable_reason"])
+    from tunery.cli._job_view import duration
+
+    currency = forecast["currency"]
+    took = duration(forecast["expected_duration_seconds"])
+    most = _api.money(forecast["amount_max_micro"], currency)
+    refused = f"; refused: {forecast['refusal']}" if forecast["refusal"] else ""
+    return (
+        f"about {took}, {_api.money(forecast['amount_micro'], currency)}, at most {most}{refused}"
+    )
+
+
+def _show(result: Mapping[str, Any]) -> None:
+    columns: dict[str, Any] = {
+        "job": "job_id",
+        "there": "old_model",
+        "here": lambda job: job["base"] and job["base"]["id"],
+        "rows": "rows",
+        "recipe": "recipe_path",
+        "reasons": lambda job: "; ".join([*job["problems"], *job["reasons"]]),
+    }
+    _api.show(result["plan"], False, columns)
+    total = sum(file["bytes"] for file in result["files"])
+    click.echo(f"{len(result['files']):,} files, {_api.size(total)}; {len(result['jobs']):,} jobs")
+    _show_missing(result["missing"])
+    for job in result.get("submitted", ()):
+        click.echo(f"{job['job_id']} → {job.get('id') or job['error']}")
+
+
+def _show_missing(missing: Sequence[Mapping[str, str]]) -> None:
+    for item in missing:
+        click.echo(f"could not be had: {item['kind']} {item['id']}: {item['reason']}")

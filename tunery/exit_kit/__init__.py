@@ -1,0 +1,8 @@
+"""The way out of an OpenAI account: read it into a folder, and plan how to train again.
+
+account     the account, through the official SDK
+folder      what was read, in files that a killed run leaves whole
+reading     reads the one into the other, and goes on where it ended
+plan        a base model, settings and rows for each job, as recipes
+rows        rows that can be trained on, apart from those that cannot
+"""

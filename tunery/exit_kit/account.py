@@ -1,0 +1,144 @@
+"""An account of OpenAI's fine-tuning API, through the official SDK."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tunery.local.errors import LocalError
+
+if TYPE_CHECKING:
+    import openai
+
+OFFICIAL: Final = "https://api.openai.com/v1"
+RETRIES_MAX: Final = 8  # of a request, by the SDK, which waits as long as `retry-after` says
+BREAKS_MAX: Final = 5  # of a download, without a new byte between two
+PAGE: Final = 100
+AGAIN: Final = "the same command goes on where this one ended"
+
+
+class NotToBeHad(Exception):
+    """Something that the account names and does not hand out; the text is the reason."""
+
+
+class OpenAIAccount:
+    """An account, as its key sees it. Its methods raise LocalError where nothing can be read."""
+
+    def __init__(self, key: str, url: str = OFFICIAL) -> None:
+        try:
+            import openai
+        except ModuleNotFoundError:
+            fix = "install tunery's extra `openai`, or `pip install openai` beside tunery"
+            raise LocalError("the `openai` package is not installed", fix) from None
+        self.url = url.rstrip("/")
+        self._client = openai.OpenAI(api_key=key, base_url=self.url, max_retries=RETRIES_MAX)
+
+    def __enter__(self) -> "OpenAIAccount":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def files(self) -> Iterator[dict[str, Any]]:
+        """Yield the files that were uploaded for fine-tuning."""
+        with self._explained("files"):
+            for file in self._client.files.list(purpose="fine-tune"):
+                yield file.model_dump(mode="json")
+
+    def jobs(self) -> Iterator[dict[str, Any]]:
+        """Yield all fine-tuning jobs, newest first."""
+        with self._explained("fine-tuning jobs"):
+            for job in self._client.fine_tuning.jobs.list(limit=PAGE):
+                yield job.model_dump(mode="json")
+
+    def file(self, file_id: str) -> dict[str, Any]:
+        """Return the fields of a file. Raises NotToBeHad."""
+        with self._explained(file_id, is_item=True):
+            return self._client.files.retrieve(file_id).model_dump(mode="json")
+
+    def events(self, job_id: str) -> list[dict[str, Any]]:
+        """Return the events of a job, newest first. Raises NotToBeHad."""
+        with self._explained(job_id, is_item=True):
+            pages = self._client.fine_tuning.jobs.list_events(job_id, limit=PAGE)
+            return [event.model_dump(mode="json") for event in pages]
+
+    def checkpoints(self, job_id: str) -> list[dict[str, Any]]:
+        """Return the checkpoints of a job, newest first. Raises NotToBeHad."""
+        with self._explained(job_id, is_item=True):
+            pages = self._client.fine_tuning.jobs.checkpoints.list(job_id, limit=PAGE)
+            return [checkpoint.model_dump(mode="json") for checkpoint in pages]
+
+    def download(self, file_id: str, part: Path, progress: Callable[[int], None]) -> None:
+        """Write the content of a file to `part`, after what is there already.
+
+        A connection that breaks off is continued. Raises NotToBeHad, OSError.
+        """
+        from httpx2 import HTTPError
+
+        breaks = 0
+        while True:
+            before = part.stat().st_size if part.exists() else 0
+            try:
+                with self._explained(file_id, is_item=True):
+                    return self._continue(file_id, part, progress)
+            except HTTPError as error:
+                grown = part.exists() and part.stat().st_size > before
+                breaks = 1 if grown else breaks + 1
+                if breaks >= BREAKS_MAX:
+                    raise LocalError(
+                        f"{self.url} breaks off in {file_id}: {error}", AGAIN
+                    ) from None
+
+    def _continue(self, file_id: str, part: Path, progress: Callable[[int], None]) -> None:
+        begun = part.stat().st_size if part.exists() else 0
+        # a range counts bytes as they are sent, so they are asked for unpacked
+        headers = {"accept-encoding": "identity"}
+        if begun:
+            headers["range"] = f"bytes={begun}-"
+        content = self._client.files.with_streaming_response.content
+        with content(file_id, extra_headers=headers) as answer:
+            continues = answer.headers.get("content-range", "").startswith(f"bytes {begun}-")
+            goes_on = bool(begun) and answer.status_code == 206 and continues
+            with part.open("ab" if goes_on else "wb") as target:
+                for chunk in answer.iter_bytes():  # as they come: what is buffered would be lost
+                    target.write(chunk)
+                    progress(len(chunk))
+
+    @contextmanager
+    def _explained(self, what: str, *, is_item: bool = False) -> Iterator[None]:
+        """Say what an error of the SDK means. is_item: a refusal concerns it alone."""
+        import openai
+
+        try:
+            yield
+        except openai.AuthenticationError:
+            fix = "create a key in the account's settings, and set OPENAI_EXPORT_KEY to it"
+            text = f"{self.url} refuses the key: it is revoked, mistyped or of another account"
+            raise LocalError(text, fix) from None
+        except openai.RateLimitError as error:
+            text = f"{self.url} limits requests, and waiting did not help: {said(error)}"
+            raise LocalError(text, f"wait some minutes; {AGAIN}") from None
+        except openai.APIStatusError as error:
+            if is_item and error.status_code < 500:
+                raise NotToBeHad(f"{error.status_code}: {said(error)}") from None
+            if error.status_code < 500:
+                fix = (
+                    "use a key of a project with fine-tuning that may read files and fine-tuning "
+                    "jobs, and check --base-url"
+                )
+                raise LocalError(f"the account hands out no {what}: {said(error)}", fix) from None
+            raise LocalError(f"{self.url} fails: {said(error)}", f"wait; {AGAIN}") from None
+        except openai.APIConnectionError as error:
+            text = f"{self.url} does not answer: {error.__cause__ or error}"
+            raise LocalError(text, f"check the network and --base-url; {AGAIN}") from None
+        except openai.OpenAIError as error:
+            raise LocalError(
+                f"{self.url} gives no answer that can be read: {error}", AGAIN
+            ) from None
+
+
+def said(error: "openai.APIStatusError") -> str:
+    """Return the message in the body of an error, on one line."""
+    body = error.body
+    message = body.get("message") if isinstance(body, dict) else None
+    return " ".join(str(message or error.message).split())

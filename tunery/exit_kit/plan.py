@@ -1,0 +1,247 @@
+"""Plans how a job of the account is trained here: base model, settings with reasons, rows."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tunery.exit_kit.folder import ExportFolder, is_name
+from tunery.exit_kit.rows import CheckedRows, checked_rows
+from tunery.local.errors import LocalError
+from tunery.plan.knobs import KNOBS
+
+TABLE: Final = Path(__file__).with_name("bases.toml")
+EPOCHS_MAX: Final = 50
+METADATA_MAX: Final = 16
+BATCH: Final = "batch_size {}: there it counts rows, here packed rows of a step; chosen by the data"
+RATE: Final = (
+    "learning_rate_multiplier {}: there it multiplies a rate that was never published; here the "
+    "rate that suits the base is taken (multiplier 1)"
+)
+
+
+class Replacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """ReplacingBase models there that some of here replace, best first. `old` may have * in it."""
+
+    old: list[str]
+    new: list[str]
+    why: str = ""
+
+
+class _Replacements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    replacement: list[Replacement] = []
+
+
+class ReplacingBase(msgspec.Struct, frozen=True):
+    """A base model for a job. source: what `tunery base add` takes where it is not here yet."""
+
+    id: str
+    is_here: bool
+    source: str
+    why: str
+
+
+class PlannedJob(msgspec.Struct, frozen=True):
+    """What becomes of a job. recipe: None where it is not trained again; `reasons` say why."""
+
+    job_id: str
+    old_model: str
+    status: str
+    base: ReplacingBase | None
+    rows: int | None
+    left_out: int
+    reasons: list[str]
+    recipe: dict[str, Any] | None
+
+
+def replacements(own: Path | None) -> list[Replacement]:
+    """Return the rows of the table, the operator's own first. Raises LocalError."""
+    rows: list[Replacement] = []
+    for path in (own, TABLE):
+        if path is None:
+            continue
+        try:
+            rows += msgspec.convert(
+                tomllib.loads(path.read_text(encoding="utf-8")), _Replacements
+            ).replacement
+        except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+            fix = 'write [[replacement]] with old = ["gpt-4o-mini*"] and new = ["my-base"]'
+            raise LocalError(f"{path} is no table of base models: {error}", fix) from None
+    return rows
+
+
+def base_for(
+    old: str, table: Sequence[Replacement], here: Mapping[str, str]
+) -> ReplacingBase | None:
+    """Choose the base model that replaces another one; None: the table has none.
+
+    here: name of each base model of the stack, and each alias, to its id
+    """
+    if old in here:
+        return ReplacingBase(
+            here[old], True, here[old], f"the operator has made {old} another name of it"
+        )
+    for row in table:
+        if not row.new or not any(fnmatchcase(old, pattern) for pattern in row.old):
+            continue
+        for new in row.new:
+            if (known := here.get(new) or here.get(name_of(new))) is not None:
+                return ReplacingBase(known, True, new, row.why)
+        return ReplacingBase(name_of(row.new[0]), False, row.new[0], row.why)
+    return None
+
+
+def name_of(source: str) -> str:
+    """Return the id that `tunery base add` gives a model of the hub."""
+    return source.rpartition("/")[2].lower()
+
+
+def base_of_tuned(model: str) -> tuple[str, str | None]:
+    """Return the base of `ft:BASE:ORGANIZATION:SUFFIX:ID`, and its suffix; of others themselves."""
+    parts = model.split(":")
+    if parts[0] != "ft" or len(parts) < 2:
+        return model, None
+    return parts[1], (parts[3] or None) if len(parts) > 3 else None
+
+
+def plan_job(
+    job: Mapping[str, Any],
+    table: Sequence[Replacement],
+    here: Mapping[str, str],
+    rows: Mapping[str, CheckedRows],
+    paths: Mapping[str, str],
+) -> PlannedJob:
+    """Plan a job. rows: of each file that is here; paths: of these, as recipes name them."""
+    old, _ = base_of_tuned(job["model"])
+    base = base_for(old, table, here)
+    data = rows.get(job["training_file"])
+    reasons: list[str] = []
+    if job["status"] != "succeeded":
+        reasons.append(f"it is {job['status']} there, and has no model to replace")
+    if base is None:
+        reasons.append(f"no base is named for {old}: add it to a file for --bases")
+    if data is None:
+        reasons.append(f"its training file {job['training_file']} could not be had")
+    elif data.path is None:
+        reasons.append(f"too few rows can be trained on: {_counts(data.reasons)}")
+    if reasons or base is None or data is None:
+        return _planned(job, base, data, reasons, None)
+    if not base.is_here:
+        reasons.append(f"{base.id} is not here yet: `tunery base add {base.source}`")
+    if job["model"].startswith("ft:"):
+        reasons.append(f"it continued {job['model']}, whose weights stay there: from its base here")
+    if data.left_out:
+        reasons.append(f"{data.left_out:,} rows are left out: {_counts(data.reasons)}")
+    recipe = _recipe(job, base, paths, rows, reasons)
+    return _planned(job, base, data, reasons, recipe)
+
+
+def _planned(
+    job: Mapping[str, Any],
+    base: ReplacingBase | None,
+    data: CheckedRows | None,
+    reasons: list[str],
+    recipe: dict[str, Any] | None,
+) -> PlannedJob:
+    return PlannedJob(
+        job_id=job["id"],
+        old_model=job["model"],
+        status=job["status"],
+        base=base,
+        rows=None if data is None else data.rows,
+        left_out=0 if data is None else data.left_out,
+        reasons=reasons,
+        recipe=recipe,
+    )
+
+
+def _recipe(
+    job: Mapping[str, Any],
+    base: ReplacingBase,
+    paths: Mapping[str, str],
+    rows: Mapping[str, CheckedRows],
+    reasons: list[str],
+) -> dict[str, Any]:
+    """The recipe of a job; `reasons` gets what is otherwise than there."""
+    recipe: dict[str, Any] = {
+        "version": 1,
+        "model": base.id,
+        "training_file": paths[job["training_file"]],
+    }
+    if (validation := job.get("validation_file")) is not None:
+        checked = rows.get(validation)
+        if checked is not None and checked.path is not None:
+            recipe["validation_file"] = paths[validation]
+        else:
+            why = "could not be had" if checked is None else _counts(checked.reasons)
+            reasons.append(f"validation file {validation} is left out: {why}")
+    method = job.get("method") or {}
+    kind = method.get("type") or "supervised"
+    details = method.get(kind) or {}
+    if kind != "supervised":
+        recipe["method"] = {"type": kind}
+    if kind == "reinforcement" and details.get("grader") is not None:
+        recipe["method"]["reinforcement"] = {"grader": details["grader"]}
+    hyper = {**(job.get("hyperparameters") or {}), **(details.get("hyperparameters") or {})}
+    recipe |= {"training": training} if (training := translated(hyper, reasons)) else {}
+    if isinstance(job.get("seed"), int):
+        recipe["seed"] = job["seed"]
+    suffix = job.get("user_provided_suffix") or base_of_tuned(job.get("fine_tuned_model") or "")[1]
+    if suffix:
+        recipe["suffix"] = suffix
+    metadata = dict(job.get("metadata") or {})
+    if len(metadata) < METADATA_MAX:
+        metadata["openai_job"] = job["id"]
+    recipe["metadata"] = metadata
+    return recipe
+
+
+def translated(hyper: Mapping[str, Any], reasons: list[str]) -> dict[str, Any]:
+    """Hyper-parameters as they are said here; `reasons` gets what is left out and why."""
+    training: dict[str, Any] = {}
+    for name, value in hyper.items():
+        if value in (None, "auto"):
+            continue
+        match name:
+            case "n_epochs":
+                training[name] = min(int(value), EPOCHS_MAX)
+                if value > EPOCHS_MAX:
+                    reasons.append(f"n_epochs {value}: {EPOCHS_MAX} is the most here")
+            case "beta":
+                training[name] = value
+            case "batch_size":
+                reasons.append(BATCH.format(value))
+            case "learning_rate_multiplier":
+                reasons.append(RATE.format(value))
+            case _:
+                known = "has another meaning here" if name in KNOBS else "is not known here"
+                reasons.append(f"{name} {value}: {known}")
+    return training
+
+
+def _counts(reasons: Mapping[str, int]) -> str:
+    return ", ".join(f"{code} × {count:,}" for code, count in reasons.items()) or "no rows"
+
+
+def plan_account(
+    folder: ExportFolder, table: Sequence[Replacement], here: Mapping[str, str]
+) -> list[PlannedJob]:
+    """Check the rows of every job in a folder, and plan each job, newest first. Raises OSError."""
+    jobs = folder.all_jobs()
+    named: set[Any] = {
+        job.get(name) for job in jobs for name in ("training_file", "validation_file")
+    }
+    rows = {
+        file_id: checked_rows(folder.content(file_id), folder.data)
+        for file_id in sorted(filter(is_name, named))
+        if folder.file(file_id) is not None
+    }
+    paths = {
+        file_id: f"../{checked.path.relative_to(folder.root)}"
+        for file_id, checked in rows.items()
+        if checked.path is not None
+    }
+    return [plan_job(job, table, here, rows, paths) for job in jobs]

@@ -1,0 +1,147 @@
+"""Reads an account into a folder. What is there already is not asked for again."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tunery.exit_kit.account import NotToBeHad, OpenAIAccount
+from tunery.exit_kit.folder import ExportFolder, is_name, write
+from tunery.local.errors import LocalError
+
+ENDED: Final = ("succeeded", "failed", "cancelled")
+FREE_BYTES_MIN: Final = 64 * 1024 * 1024  # that stay free beside the files
+JOBS_SAID: Final = 100  # between two lines of progress
+Say = Callable[[str], None]
+
+
+@dataclass
+class Contents:
+    """What an account lists. missing: what it names and does not hand out, with the reason."""
+
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    missing: list[dict[str, str]] = field(default_factory=list)
+
+    def miss(self, kind: str, name: str, reason: str) -> None:
+        self.missing.append({"kind": kind, "id": name, "reason": reason})
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.get("bytes") or 0 for file in self.files.values())
+
+
+def list_account(account: OpenAIAccount, say: Say) -> Contents:
+    """List files and jobs; also files that only jobs name. Raises LocalError."""
+    contents = Contents()
+    for file in account.files():
+        _named(contents, "file", file, lambda file: contents.files.update({file["id"]: file}))
+    for job in account.jobs():
+        _named(contents, "job", job, contents.jobs.append)
+        if len(contents.jobs) % JOBS_SAID == 0:
+            say(f"{len(contents.jobs):,} jobs listed")
+    for file_id in dict.fromkeys(_files_of(contents.jobs)):
+        if file_id in contents.files:
+            continue
+        try:
+            if not is_name(file_id):
+                raise NotToBeHad("its id cannot be the name of a file")
+            contents.files[file_id] = account.file(file_id)
+        except NotToBeHad as error:
+            contents.miss("file", file_id, str(error))
+    return contents
+
+
+def _named(
+    contents: Contents, kind: str, item: dict[str, Any], add: Callable[[dict[str, Any]], None]
+) -> None:
+    if is_name(item.get("id")):
+        add(item)
+    else:
+        contents.miss(kind, str(item.get("id"))[:200], "its id cannot be the name of a file")
+
+
+def _files_of(jobs: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    for job in jobs:
+        yield from (job[name] for name in ("training_file", "validation_file") if job.get(name))
+
+
+def read_account(account: OpenAIAccount, folder: ExportFolder, say: Say) -> dict[str, Any]:
+    """Read everything that is not in the folder yet, and return the manifest.
+
+    Raises LocalError: the same call again goes on where this one ended.
+    """
+    folder.of(account.url)
+    contents = list_account(account, say)
+    wanted = [file for name, file in contents.files.items() if folder.file(name) is None]
+    _check_space(folder, wanted)
+    try:
+        _read_jobs(account, folder, contents, say)
+        for number, file in enumerate(wanted, 1):
+            say(f"file {number:,} of {len(wanted):,}: {file.get('filename') or file['id']}")
+            try:
+                _read_file(account, folder, file, say)
+            except NotToBeHad as error:
+                contents.miss("file", file["id"], str(error))
+    except OSError as error:
+        text = f"{error.filename or folder.root} cannot be written: {error.strerror}"
+        fix = "free its disk; the same command goes on where this one ended"
+        raise LocalError(text, fix) from None
+    return folder.write_manifest(contents.missing)
+
+
+def _check_space(folder: ExportFolder, wanted: list[dict[str, Any]]) -> None:
+    """Raises LocalError where the files do not fit on the disk."""
+    parts = sum(path.stat().st_size for path in folder.files.glob("*.part"))
+    needed = sum(file.get("bytes") or 0 for file in wanted) - parts
+    free = shutil.disk_usage(folder.root).free
+    if needed > 0 and needed + FREE_BYTES_MIN > free:
+        text = (
+            f"{folder.root} has {free / 1e6:,.0f} MB free, and the files need {needed / 1e6:,.0f}"
+        )
+        raise LocalError(text, "free its disk, or name a folder on another one with --to")
+
+
+def _read_jobs(account: OpenAIAccount, folder: ExportFolder, contents: Contents, say: Say) -> None:
+    for number, job in enumerate(contents.jobs, 1):
+        known = folder.job(job["id"])
+        if known is None or known["status"] not in ENDED:  # one that has ended stays as it is
+            details: dict[str, Any] = {}
+            for name, fetch in (("events", account.events), ("checkpoints", account.checkpoints)):
+                try:
+                    details[name] = fetch(job["id"])
+                except NotToBeHad as error:
+                    contents.miss(name, job["id"], str(error))
+            write(folder.jobs / f"{job['id']}.json", {**job, **details})
+        if number % JOBS_SAID == 0:
+            say(f"{number:,} of {len(contents.jobs):,} jobs read")
+
+
+def _read_file(
+    account: OpenAIAccount, folder: ExportFolder, file: dict[str, Any], say: Say
+) -> None:
+    """Read the content of a file. Raises NotToBeHad, OSError."""
+    path = folder.content(file["id"])
+    part = path.with_suffix(".part")
+    size = file.get("bytes") or 0
+    if not path.exists():  # a run may have been killed after the content and before its fields
+        done, said_at = part.stat().st_size if part.exists() else 0, 0
+
+        def progress(count: int) -> None:
+            nonlocal done, said_at
+            done += count
+            if size and 10 * done // size > said_at and size > FREE_BYTES_MIN:
+                said_at = 10 * done // size
+                say(f"  {100 * done // size} % of {size / 1e6:,.0f} MB")
+
+        if not size or done != size:
+            account.download(file["id"], part, progress)
+        came = part.stat().st_size
+        if size and came != size:
+            part.unlink()
+            raise NotToBeHad(f"{came:,} bytes came, and the account says {size:,}")
+        with part.open("rb") as content:
+            os.fsync(content.fileno())
+        part.replace(path)
+    folder.keep(file)
