@@ -213,6 +213,10 @@ async def look(page: Page, url: str, name: str, path: str) -> None:
         await page.get_by_role("button", name="Neither is better").click()
         await page.get_by_text("Votes in this tab: equal: 1").wait_for()
         await page.get_by_role("heading", name="tiny-llama", exact=True).wait_for()
+        await page.get_by_text("Save as evaluation item").first.click()
+        await page.get_by_label("The answer that the question should get").first.fill("I do.")
+        await page.get_by_role("button", name="Save", exact=True).first.click()
+        await page.get_by_text("as row 1 of evaluation@1").wait_for()
     for theme, width in SCREENS:
         await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # a literal
         await page.set_viewport_size({"width": width, "height": 900})

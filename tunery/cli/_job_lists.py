@@ -68,6 +68,7 @@ COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
 )
 @click.option("--status", type=click.Choice(STATUSES), help="Only jobs with this status.")
 @click.option("--suffix", help="Only jobs with this suffix.")
+@click.option("--search", help="Words in the id, models, suffix, tags or metadata of a job.")
 @click.option("--tag", "tags", multiple=True, help="Only jobs with this tag; repeatable.")
 @click.option(
     "--metadata",
@@ -84,6 +85,7 @@ def list_jobs(
     limit: int,
     status: str | None,
     suffix: str | None,
+    search: str | None,
     tags: tuple[str, ...],
     pairs: tuple[str, ...],
     tenant: str | None,
@@ -92,7 +94,10 @@ def list_jobs(
     as_json: bool,
 ) -> None:
     """List your jobs, newest first."""
-    query = {**_query(status=status, suffix=suffix, tags=tags, tenant=tenant), **_metadata(pairs)}
+    query = {
+        **_query(status=status, suffix=suffix, search=search, tags=tags, tenant=tenant),
+        **_metadata(pairs),
+    }
     with _api.connect(folders) as api:
         jobs = _newest(api, query, limit + 1) if all_tenants else api.jobs(limit + 1, query)
         listed = list(jobs)

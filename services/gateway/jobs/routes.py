@@ -50,6 +50,14 @@ from services.gateway.web.storage import within
 Moment = Annotated[
     int | None, Query(ge=0, le=SECONDS_MAX, description="the job as it was then (epoch seconds)")
 ]
+SEARCH_MAX: Final = 200
+Search = Annotated[
+    str,
+    Query(
+        max_length=SEARCH_MAX,
+        description="words, each in the id, a model, the suffix, tags or metadata of a job",
+    ),
+]
 # any key, so FastAPI has no parameter for it
 METADATA: Final = {
     "name": "metadata",
@@ -80,12 +88,13 @@ async def list_jobs(
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
     status: JobStatus | None = None,
     suffix: str | None = None,
+    search: Search = "",
 ) -> Page[JobResponse]:
     """List jobs, newest first. Filters: `metadata[key]=value`, `metadata=null` (no metadata)."""
     where = {"tenant": tenant}
     query = request.query_params
     words = {name: query.getlist(name) for name in FILTERS if name in query}
-    wanted = JobFilter(_metadata_filter(request), status, suffix, words)
+    wanted = JobFilter(_metadata_filter(request), status, suffix, words, search)
     if wanted.is_empty:
         rows, more = await page(deps.views, JOBS, where, limit=limit, after=after)
     else:

@@ -35,12 +35,13 @@ async def cancel(visit: Visit) -> Response:
 
 async def _listed(visit: Visit, refused: list[CallRefused] | None = None) -> Response:
     query = visit.request.query_params
-    status, suffix, after = (query.get(name, "") for name in ("status", "suffix", "after"))
-    if status not in STATUSES:
-        status = ""
-    metadata = query.get("metadata", "")
-    name, _, value = metadata.partition("=")
-    filters: dict[str, str] = {"status": status, "suffix": suffix, "after": after}
+    named = {
+        name: query.get(name, "") for name in ("status", "search", "suffix", "metadata", "after")
+    }
+    if named["status"] not in STATUSES:
+        named["status"] = ""
+    filters = {name: value for name, value in named.items() if name != "metadata"}
+    name, _, value = named["metadata"].partition("=")
     if name.strip() and value:
         filters[f"metadata[{name.strip()}]"] = value.strip()
     listed = await visit.api.get(JOBS, limit=LIMIT, **filters)
@@ -48,7 +49,7 @@ async def _listed(visit: Visit, refused: list[CallRefused] | None = None) -> Res
         "jobs": listed["data"],
         "has_more": listed["has_more"],
         "statuses": STATUSES,
-        "filters": {"status": status, "suffix": suffix, "after": after, "metadata": metadata},
+        "filters": named,
         "refused": refused or [],
     }
     return visit.page("jobs/table.html" if visit.is_part else "jobs/jobs.html", **values)

@@ -27,7 +27,7 @@ FIELDS: Final = {"job": "job_id", "model": "model", "key": "api_key_id", "suffix
 async def show(visit: Visit) -> Response:
     """Show this month: GPU time by day, tokens of answers, budgets, credit, invoices."""
     lists = await visit.api.get_all(
-        days=f"/v1/usage?{DAYS}",
+        days=f"/v1/usage?group_by=model,key&{DAYS}",
         answers=f"/v1/usage/completions?group_by=model,key&{DAYS}",
         invoices=INVOICES,
         prepaid="/v1/billing/prepaid",
@@ -37,6 +37,7 @@ async def show(visit: Visit) -> Response:
     values = {
         **lists,
         "days": daily(lists["days"] or ()),
+        "trainings": summed(lists["days"] or (), "net_gpu_ms"),
         "answers": summed(lists["answers"] or ()),
     }
     return visit.page("money/money.html", key_names=names(lists["keys"]), **values)
@@ -118,14 +119,14 @@ def daily(buckets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**day, "height": round(100 * day["gpu_ms"] / most, 1)} for day in days]
 
 
-def summed(buckets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the use of each model by each key, of all days; the most written first."""
+def summed(buckets: Sequence[Mapping[str, Any]], by: str = "output_tokens") -> list[dict[str, Any]]:
+    """Return the use of each model by each key, of all days; the most of `by` first."""
     counts: dict[tuple[Any, Any], Counter[str]] = {}
     for result in (result for bucket in buckets for result in bucket["results"]):
         counted = counts.setdefault((result["model"], result["api_key_id"]), Counter())
         counted.update({n: v for n, v in result.items() if isinstance(v, int)})
     rows = [{"model": model, "key": key, **sums} for (model, key), sums in counts.items()]
-    return sorted(rows, key=lambda row: -row["output_tokens"])
+    return sorted(rows, key=lambda row: -row[by])
 
 
 def names(keys: Sequence[Mapping[str, Any]] | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Ask two models the same question, and vote blind. Nothing is stored."""
+"""Ask two models the same question, vote blind, and keep what is a good evaluation item."""
 
 import asyncio
 import json
@@ -10,7 +10,8 @@ from httpx_sse import EventSource
 from starlette.responses import Response
 from starlette.routing import Route
 
-from services.gateway.console.calls import refusal_of
+from services.gateway.console.calls import CallRefused, refusal_of
+from services.gateway.console.playground.items import save
 from services.gateway.console.visits import Visit, form_of, route
 from services.gateway.console.words import number
 from services.gateway.web.streams import event_frame, stream_response
@@ -49,6 +50,21 @@ async def ask(visit: Visit) -> Response:
         "stream": True,
     }
     return stream_response(_frames(visit, models, body, is_blind="blind" in texts))
+
+
+@route("/playground/items", "POST")
+async def keep(visit: Visit) -> Response:
+    """Save a question with the answer that it should get as an evaluation item."""
+    form = await visit.form()
+    try:
+        messages = json.loads(form.get("messages", ""))
+    except ValueError as error:
+        raise CallRefused(400, "invalid_request", "The messages are no JSON.") from error
+    answer = {"role": "assistant", "content": form.get("answer", "")}
+    if not isinstance(messages, list) or not answer["content"]:
+        raise CallRefused(400, "invalid_request", "Write the answer that the question should get.")
+    saved = await save(visit.api, {"messages": [*messages, answer]})
+    return visit.page("playground/saved.html", **saved)
 
 
 async def _frames(
@@ -104,4 +120,4 @@ async def _fill(visit: Visit, answer: dict[str, str], body: Mapping[str, Any]) -
                 answer["text"] += choice["delta"].get("content") or ""
 
 
-ROUTES: Final[tuple[Route, ...]] = (show, ask)
+ROUTES: Final[tuple[Route, ...]] = (show, ask, keep)

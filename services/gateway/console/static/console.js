@@ -96,6 +96,12 @@ function redraw() {
   compare();
 }
 
+// One tick marks all rows of a table.
+document.addEventListener("change", (event) => {
+  if (!event.target.matches("[data-mark-all]")) return;
+  for (const tick of event.target.closest("table").querySelectorAll("tbody .tick input")) tick.checked = event.target.checked;
+});
+
 // A blind vote: names are shown when one has voted; the count stays in this tab.
 document.addEventListener("click", (event) => {
   const vote = event.target.closest("[data-vote]");

@@ -1,4 +1,4 @@
-"""The filter of a list of jobs: status, suffix, metadata, tags. All but the first are sealed."""
+"""The filter of a list of jobs: status, suffix, metadata, tags, a search. Texts are sealed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ class JobFilter:
     suffix: str | None = None
     # values that its other texts must have, by the names of the texts
     words: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    search: str = ""  # words of which each occurs in its id, models, suffix, tags or metadata
 
     @property
     def is_empty(self) -> bool:
@@ -33,9 +34,20 @@ class JobFilter:
             return False
         if not has_all(row.spec, self.words, unseal):
             return False
+        if self.search.split() and not self._is_found(row, unseal):
+            return False
         if self.metadata == {}:
             return True
         if self.metadata is None:
             return row.spec.metadata is None
         pairs = text_of(row.spec, "metadata", unseal) or {}
         return self.metadata.items() <= pairs.items()
+
+    def _is_found(self, row: JobRow, unseal: Unseal) -> bool:
+        texts = [row.id, row.spec.base.base_id, row.spec.model_id]
+        texts.append(text_of(row.spec, "suffix", unseal) or "")
+        texts += text_of(row.spec, "tags", unseal) or ()
+        for name, value in (text_of(row.spec, "metadata", unseal) or {}).items():
+            texts += (name, str(value))
+        text = "\n".join(texts).casefold()
+        return all(word in text for word in self.search.casefold().split())

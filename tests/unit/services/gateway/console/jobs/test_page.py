@@ -9,11 +9,11 @@ async def test_jobs_are_filtered_and_those_that_are_marked_cancelled(api: Contro
     client, file_id = await ready(api)
     first, second = [(await submit(client, file_id, suffix=s)).json()["id"] for s in ("a1", "b2")]
     async with signed_in(console_of(api), key_of(client)) as browser:
-        filtered = await browser.get("/console?suffix=a1", headers={"hx-request": "true"})
+        filtered = await browser.get("/console?search=A1+tiny", headers={"hx-request": "true"})
         assert first in filtered.text
         assert second not in filtered.text
         assert "<html" not in filtered.text
-        assert "No job matches" in (await browser.get("/console?suffix=none")).text
+        assert "No job matches" in (await browser.get("/console?search=none")).text
         form = {"job": [first, "ftjob-none"]}
         answer = await browser.post("/console/cancel", data=form, headers=OWN_SITE)
         assert "Could not find" in answer.text

@@ -18,6 +18,8 @@ async def test_an_invoice_leads_to_the_events_of_its_lines(api: ControlPlane) ->
     async with signed_in(console_of(api), key_of(client)) as browser:
         month = await browser.get("/console/money")
         assert f"/console/money/invoices/{MONTH}-EUR" in month.text
+        assert "Trainings by model and key" in month.text
+        assert "<td><bdi>tiny-llama</bdi></td>" in month.text
         invoice = await browser.get(f"/console/money/invoices/{MONTH}-EUR")
         assert f"/console/money/jobs/{job_id}#{hour * 3_600}" in invoice.text
         assert "€2.40" in invoice.text

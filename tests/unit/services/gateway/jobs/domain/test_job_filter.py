@@ -46,6 +46,11 @@ def unseal(value: Sealed | None, _field: str) -> str | None:
         (NIGHT, True),
         (JobFilter({}, words={"tags": ["night", "v2"]}), True),
         (JobFilter({}, words={"tags": ["night", "v3"]}), False),
+        (JobFilter({}, search=" "), True),
+        (JobFilter({}, search="DEM"), True),
+        (JobFilter({}, search="nigh team Sear"), True),
+        (JobFilter({}, search=f"{ROW.id[-6:]} {ROW.spec.base.base_id}"), True),
+        (JobFilter({}, search="demo none"), False),
     ],
 )
 def test_first_hour_every_part_of_a_filter_counts(wanted: JobFilter, matches: bool) -> None:
