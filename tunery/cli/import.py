@@ -92,20 +92,25 @@ def from_openai(
         with _account(key or "", base_url) as account:
             _show_contents(account, table, here, as_json)
         return
-    with folder.locked():
-        if key is not None:
-            from tunery.exit_kit.reading import read_account
+    try:
+        with folder.locked():
+            if key is not None:
+                from tunery.exit_kit.reading import read_account
 
-            with _account(key, base_url) as account:
-                read_account(account, folder, lambda text: click.echo(text, err=True))
-        planned = plan_account(folder, table, here)
-        written = _write_recipes(folder, planned)
-        result = {
-            **json.loads((folder.root / "manifest.json").read_text(encoding="utf-8")),
-            "plan": [{**msgspec.to_builtins(job), **written[job.job_id]} for job in planned],
-        }
-        if go:
-            result["submitted"] = _submit(folder, planned, written, folders, as_json, yes)
+                with _account(key, base_url) as account:
+                    read_account(account, folder, lambda text: click.echo(text, err=True))
+            planned = plan_account(folder, table, here)
+            written = _write_recipes(folder, planned)
+            result = {
+                **json.loads((folder.root / "manifest.json").read_text(encoding="utf-8")),
+                "plan": [{**msgspec.to_builtins(job), **written[job.job_id]} for job in planned],
+            }
+            if go:
+                result["submitted"] = _submit(folder, planned, written, folders, as_json, yes)
+    except OSError as error:
+        what = f"{error.filename or root} cannot be used: {error.strerror}"
+        fix = "free its disk, or mend its rights; the same command goes on where this one ended"
+        raise LocalError(what, fix) from None
     if as_json:
         click.echo(json.dumps(result))
     else:

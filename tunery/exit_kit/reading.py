@@ -70,24 +70,19 @@ def _files_of(jobs: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 def read_account(account: OpenAIAccount, folder: ExportFolder, say: Say) -> dict[str, Any]:
     """Read everything that is not in the folder yet, and return the manifest.
 
-    Raises LocalError: the same call again goes on where this one ended.
+    Raises LocalError, OSError: the same call again goes on where this one ended.
     """
     folder.of(account.url)
     contents = list_account(account, say)
     wanted = [file for name, file in contents.files.items() if folder.file(name) is None]
     _check_space(folder, wanted)
-    try:
-        _read_jobs(account, folder, contents, say)
-        for number, file in enumerate(wanted, 1):
-            say(f"file {number:,} of {len(wanted):,}: {file.get('filename') or file['id']}")
-            try:
-                _read_file(account, folder, file, say)
-            except NotToBeHad as error:
-                contents.miss("file", file["id"], str(error))
-    except OSError as error:
-        text = f"{error.filename or folder.root} cannot be written: {error.strerror}"
-        fix = "free its disk; the same command goes on where this one ended"
-        raise LocalError(text, fix) from None
+    _read_jobs(account, folder, contents, say)
+    for number, file in enumerate(wanted, 1):
+        say(f"file {number:,} of {len(wanted):,}: {file.get('filename') or file['id']}")
+        try:
+            _read_file(account, folder, file, say)
+        except NotToBeHad as error:
+            contents.miss("file", file["id"], str(error))
     return folder.write_manifest(contents.missing)
 
 
@@ -127,6 +122,9 @@ def _read_file(
     size = file.get("bytes") or 0
     if not path.exists():  # a run may have been killed after the content and before its fields
         done, said_at = part.stat().st_size if part.exists() else 0, 0
+        if not 0 < done <= size:  # nothing that could be continued
+            part.unlink(missing_ok=True)
+            done = 0
 
         def progress(count: int) -> None:
             nonlocal done, said_at

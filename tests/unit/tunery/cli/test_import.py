@@ -1,5 +1,6 @@
 """`tunery import openai` against a stand-in of that account."""
 
+import errno
 import hashlib
 import json
 import os
@@ -220,6 +221,15 @@ def test_exit_kit_a_partial_download_is_continued(stub: AccountStub, tmp_path: P
     assert stub.sent_bytes["file-a"] == len(content) - 500
 
 
+def test_exit_kit_a_part_that_is_longer_than_its_file_is_begun_again(
+    stub: AccountStub, tmp_path: Path
+) -> None:
+    stub.add_file("file-a", rows())
+    (tmp_path / "acme/files").mkdir(parents=True)
+    (tmp_path / "acme/files/file-a.part").write_bytes(b"x" * 10_000)
+    assert read(stub, tmp_path)["files"][0]["sha256"] == hashlib.sha256(rows()).hexdigest()
+
+
 def test_exit_kit_a_full_disk_is_an_error_before_the_download(
     stub: AccountStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +241,24 @@ def test_exit_kit_a_full_disk_is_an_error_before_the_download(
     assert "has 105 MB free, and the files need 2,000" in result.output
     assert "fix: free its disk, or name a folder on another one with --to" in result.output
     assert not stub.sent_bytes
+
+
+def test_exit_kit_a_disk_that_becomes_full_is_an_error_with_a_fix(
+    stub: AccountStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub.add_file("file-a", rows())
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "acme/files/file-a.part")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tunery.exit_kit.folder.ExportFolder.keep", full)
+        result = run(stub, tmp_path)
+    assert result.exit_code == 1
+    assert "acme/files/file-a.part cannot be used: No space left on device" in result.output
+    assert "fix: free its disk" in result.output
+    assert len(read(stub, tmp_path)["files"]) == 1
+    assert stub.sent_bytes["file-a"] == len(rows())  # it was complete, and does not come again
 
 
 def test_exit_kit_a_revoked_key_an_account_without_fine_tuning_and_no_key(
