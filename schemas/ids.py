@@ -3,8 +3,6 @@
 from typing import Final
 from uuid import UUID, uuid5
 
-from msgspec.structs import astuple
-
 from schemas.envelope import Source
 
 NAMESPACE: Final = UUID("6f1f0c6e-5a0e-4b6e-9a3c-7d6d2f0f7a11")
@@ -48,7 +46,8 @@ def event_id(command_id: str, index: int) -> str:
 
 def reaction_id(source: Source) -> str:
     """Id of a command that a reaction sends: the same source always gives the same id."""
-    return str(uuid5(NAMESPACE, "/".join(map(str, astuple(source)))))
+    place = f"{source.stream}/{source.partition}/{source.incarnation}/{source.offset}"
+    return str(uuid5(NAMESPACE, f"{place}/{source.index}"))
 
 
 def derived_id(*parts: str) -> str:

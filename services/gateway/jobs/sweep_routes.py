@@ -7,6 +7,7 @@ from fastapi import Depends, Request, Response
 from schemas import errors, ids
 from schemas.ids import JOB as JOB_PREFIX
 from schemas.ids import derived_id
+from schemas.records import build_from
 from schemas.sweep import CancelSweep, SubmitSweep, SweepRun, SweepTerms
 from schemas.topics import JOB
 from services.gateway.jobs.deps import WithJobDeps
@@ -108,7 +109,7 @@ def sweep_terms(caller: Principal, body: SweepRequest, facts: Facts) -> SweepTer
             whole = values if steps is None else {**values, "max_steps": steps}
             resolved = _resolved(body, whole, facts, job_id)
             every.append(resolved)
-            runs.append(_run(job_id, resolved))
+            runs.append(build_from(SweepRun, resolved.spec, job_id=job_id))
         trials.append(tuple(runs))
     first = every[0]
     if first.tokens is None:
@@ -143,14 +144,3 @@ def _resolved(body: SweepRequest, values: Values, facts: Facts, job_id: str) -> 
         named = ", ".join(f"{name} {value}" for name, value in values.items())
         message = f"With {named}: {error.message}"
         raise ApiError(error.status, error.code, message, error.param, error.headers) from error
-
-
-def _run(job_id: str, resolved: Resolved) -> SweepRun:
-    spec = resolved.spec
-    return SweepRun(
-        job_id=job_id,
-        model_id=spec.model_id,
-        hyper=spec.hyper,
-        auto=spec.auto,
-        configuration=spec.configuration,
-    )

@@ -10,6 +10,7 @@ from schemas import errors
 from schemas.benchmark import Benchmark, BenchmarkKind
 from schemas.gate import EVERY_BASE, AddBenchmark, RemoveBenchmark
 from schemas.reasons import refusing
+from schemas.records import build_from
 from schemas.topics import MODEL
 from services.gateway.views.tables.models import BENCHMARKS, POLICIES
 from services.gateway.web.deps import Admin, WithDeps
@@ -110,15 +111,14 @@ async def remove_benchmark(name: Name, deps: WithDeps, admin: Admin) -> Deleted:
 
 def benchmark_of(name: str, task: Task, content: bytes, key: str) -> Benchmark:
     """A benchmark as it is written on the log. key: of its blob."""
-    return Benchmark(
+    return build_from(
+        Benchmark,
+        task.header,
         name=name,
-        task=task.header.task,
-        kind=task.header.kind,
         sha256=sha256(content).hexdigest(),
         blob=key,
         bytes=len(content),
         items=len(task.items),
-        shots=task.header.shots,
     )
 
 

@@ -222,8 +222,8 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
     at = moment.at or (0 if moment.step is None else moment.step.at)
     progress = progress_of(row, moment.step, at, moment.eval_ms)
     left_s = None if progress is None else progress.seconds_remaining
-    return JobResponse(
-        id=row.id,
+    return JobResponse.of(
+        row,
         created_at=seconds(row.created_at),
         error=_error(row, unseal),
         estimated_finish=None if left_s is None else seconds(at) + left_s,
@@ -248,10 +248,6 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
             MixtureFileResponse(file=file.file_id, weight=file.weight_ppm / PPM)
             for file in spec.mixture
         ],
-        phase=row.phase,
-        wanted=row.wanted,
-        lane=row.lane,
-        attempt=row.attempt,
         node=row.node_ids[0] if row.node_ids else None,
         queue=queue_response(row, status, moment.outlook),
         progress=progress,

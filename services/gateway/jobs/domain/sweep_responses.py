@@ -95,17 +95,14 @@ def sweep_response(
     budget = terms.budget
     hours = None if budget is None else budget.max_gpu_ms
     has_rungs = bool(terms.survivors)
-    return SweepResponse(
-        id=row.id,
+    return SweepResponse.of(
+        row,
+        terms,
         created_at=seconds(row.created_at),
         ended_at=seconds_or_none(row.ended_at),
-        status=row.status,
         reason=None if row.reason is None else refusal_words(row.reason),
-        method=terms.method,
         model=terms.spec.base.base_id,
         training_file=terms.spec.training_file,
-        at_once=terms.at_once,
-        colocate=terms.colocate,
         rung=row.rung or 0,
         rungs=[run.hyper.max_steps for run in terms.trials[0]] if has_rungs else [],
         max_gpu_hours=None if hours is None else hours / HOUR_MS,
