@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -49,6 +48,7 @@ from services.billing.effect import close
 from services.gateway.views.host import VIEWS_PROJECTION as VIEWS
 from services.scheduler.app import POOLS
 from simulator.control_plane.samples import describe, node, request
+from tests.hosts import running
 from tunery.billing.invoice import Invoice
 from tunery.billing.lines import bill_lines, select_usage
 from tunery.billing.periods import CLOSE_AFTER_MS, BillShare, Cut, Period, period, period_of
@@ -65,7 +65,6 @@ from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projection, Projector
@@ -165,20 +164,6 @@ async def world(servers: Stack, tmp_path: Path) -> AsyncIterator[World]:
     await store.close()
     await admin.execute(f'DROP DATABASE "{database}" WITH (FORCE)')
     await admin.close()
-
-
-@asynccontextmanager
-async def running(*hosts: Host) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(host.run()) for host in hosts]
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            for host in hosts:
-                await host.ready()
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 ATTEMPT_START = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=10)

@@ -1,12 +1,12 @@
 """The hosts of the composition root on a log in memory: a month closes by itself."""
 
 import asyncio
-from contextlib import suppress
 
 from schemas.streams import PARTITIONS
 from schemas.topics import ACCOUNT
 from services.billing.app import ACCOUNTS, TENANTS
 from services.billing.effect import close
+from tests.hosts import running
 from tests.unit.services.billing.domain.test_decide import create_tenant
 from tests.unit.services.billing.domain.test_statements import goodwill
 from tests.unit.services.billing.test_effect import FakeBooks
@@ -46,23 +46,14 @@ async def test_a_month_that_is_over_is_closed_once_and_the_next_one_follows() ->
         Projector(runtime, TENANTS),
         EffectHost(runtime, (close(here.log, books),)),
     )
-    tasks = [asyncio.create_task(host.run()) for host in hosts]
-    try:
-        async with asyncio.timeout(WAIT_S):
-            for host in hosts:
-                await host.ready()
-            await runtime.sender.send(ACCOUNT, "acme", "acme", create_tenant())
-            for number, month in enumerate(("first", "second"), start=1):
-                clock.ahead_ms += 32 * 24 * 3_600_000 if number == 2 else _to_the_end(clock)
-                said = goodwill(reference=month)  # a command brings the time of day
-                await runtime.sender.send(ACCOUNT, "acme", "acme", said)
-                while len(await closed(runtime)) < number:  # noqa: ASYNC110  # other tasks write it
-                    await asyncio.sleep(0.01)
-    finally:
-        for task in tasks:
-            task.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(*tasks)
+    async with running(*hosts), asyncio.timeout(WAIT_S):
+        await runtime.sender.send(ACCOUNT, "acme", "acme", create_tenant())
+        for number, month in enumerate(("first", "second"), start=1):
+            clock.ahead_ms += 32 * 24 * 3_600_000 if number == 2 else _to_the_end(clock)
+            said = goodwill(reference=month)  # a command brings the time of day
+            await runtime.sender.send(ACCOUNT, "acme", "acme", said)
+            while len(await closed(runtime)) < number:  # noqa: ASYNC110  # other tasks write it
+                await asyncio.sleep(0.01)
     first, second = sorted(await closed(runtime))
     assert period_of(clock.now_ms()).name > second > first
     assert books.asked is not None

@@ -31,9 +31,10 @@ from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.app import build
 from services.ingest.project import BASES
 from services.registry.app import MODELS
+from tests.hosts import running
 from tests.unit.services.ingest.base import make_base, rows
 from tests.unit.services.ingest.test_effect import SEALED
-from tests.unit.tunery.runtime.hosts.toy_service import running, until
+from tests.unit.tunery.runtime.hosts.toy_service import until
 from tunery.platform.memory_servers import memory_servers
 from tunery.platform.ports import Runtime
 from tunery.platform.settings import SettingsError

@@ -1,7 +1,6 @@
 """The hosts of the composition root: the owner of `model`, and what follows from its journal."""
 
 import asyncio
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from schemas.streams import GLOBAL
 from schemas.topics import MODEL
 from services.registry.app import MODELS, build
 from simulator.control_plane.samples import BASE
+from tests.hosts import running
 from tunery.platform.memory_servers import memory_servers
 from tunery.platform.settings import SettingsError
 from tunery.runtime.hosts.aggregate import AggregateHost
@@ -35,22 +35,13 @@ async def test_the_owner_decides_and_the_others_follow_its_journal() -> None:
         Projector,
         EffectHost,
     ]
-    tasks = [asyncio.create_task(host.run()) for host in hosts]
-    try:
-        async with asyncio.timeout(WAIT_S):
-            for host in hosts:
-                await host.ready()
-            await runtime.sender.send(MODEL, GLOBAL, GLOBAL, AddBase(base=BASE), partition=0)
-            events: list[object] = []
-            while not events:
-                await asyncio.sleep(0.01)
-                read = [entry async for entry in read_history(there.log, MODEL, (0,))]
-                events = [event for entry in read for event in entry.events]
-    finally:
-        for task in tasks:
-            task.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(*tasks)
+    async with running(*hosts), asyncio.timeout(WAIT_S):
+        await runtime.sender.send(MODEL, GLOBAL, GLOBAL, AddBase(base=BASE), partition=0)
+        events: list[object] = []
+        while not events:
+            await asyncio.sleep(0.01)
+            read = [entry async for entry in read_history(there.log, MODEL, (0,))]
+            events = [event for entry in read for event in entry.events]
     (added,) = events
     assert isinstance(added, BaseAdded)
     assert added.base.base_id == BASE.base_id

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from examples.first_stream import SEATS_AGGREGATE, HoldSeats, ReleaseSeats
 from schemas.streams import PARTITIONS, Stream
 from schemas.topics import SNAPSHOTS
 from simulator.event_core.streams import STREAMS, TALLY_AGGREGATE, react_seats
+from tests.hosts import running
 from tunery.local.stack import Stack
 from tunery.platform.bus.kafka import KafkaLog, KafkaSettings
 from tunery.runtime.blobs.abstract import Blobs
@@ -98,20 +98,6 @@ async def world(
     yield world
     for log in world.logs:
         await log.close()
-
-
-@asynccontextmanager
-async def running(*hosts: Any) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(host.run()) for host in hosts]
-    try:
-        async with asyncio.timeout(WAIT_S):
-            for host in hosts:
-                await host.ready()
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def until(condition: Callable[[tuple[int, int, int]], bool], world: World) -> None:

@@ -22,7 +22,8 @@ from schemas import errors
 from schemas.envelope import Entry, Rejected
 from schemas.streams import PARTITIONS, Stream
 from schemas.topics import SNAPSHOTS
-from tests.unit.tunery.runtime.journal.memory_fixture import envelope, running
+from tests.hosts import running
+from tests.unit.tunery.runtime.journal.memory_fixture import envelope
 from tunery.local.stack import Stack
 from tunery.platform.bus.kafka import KafkaLog
 from tunery.runtime.blobs.abstract import Blobs

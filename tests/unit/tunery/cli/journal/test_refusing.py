@@ -11,8 +11,9 @@ from schemas import errors
 from schemas.envelope import Claim, Entry, Rejected, Source
 from schemas.topics import STREAMS
 from simulator.event_core.streams import CountSeats
+from tests.hosts import running
 from tests.unit.tunery.cli.journal.journals import OWNERS, Front, filled, records
-from tests.unit.tunery.runtime.journal.memory_fixture import World, envelope, running, until
+from tests.unit.tunery.runtime.journal.memory_fixture import World, envelope, until
 from tunery.cli.journal import refusing
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir

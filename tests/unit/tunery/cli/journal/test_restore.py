@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from tests.histories.recorder import TENANT, Recorder
 from tests.histories.replaying import AGGREGATES
 from tests.histories.stories import dataset, job, model
 from tests.histories.stories.account import LIMITS
+from tests.hosts import running as running_hosts
 from tests.unit.tunery.cli.journal.journals import OWNERS, filled, records
 from tunery.cli.journal import scan
 from tunery.cli.journal.restore import restore
@@ -53,15 +54,8 @@ async def owned(log: MemoryLog) -> AsyncIterator[AggregateHost[object]]:
     """The production owner of `account` over this log."""
     world = MemoryServers(log, MemoryBlobs(), MemoryKeyStore(), SystemClock())
     host: AggregateHost[object] = AggregateHost(world.runtime("billing"), OWNERS.aggregate)
-    task = asyncio.create_task(host.run())
-    try:
-        async with asyncio.timeout(WAIT_S):
-            await host.ready()
+    async with running_hosts(host):
         yield host
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def decided(log: MemoryLog, count: int) -> list[Entry]:

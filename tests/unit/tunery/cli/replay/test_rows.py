@@ -4,7 +4,8 @@ from typing import Any
 
 from examples.first_stream import SEATS, HoldSeats, SeatsHeld
 from schemas.envelope import Header
-from tests.unit.tunery.runtime.journal.memory_fixture import World, running
+from tests.hosts import running
+from tests.unit.tunery.runtime.journal.memory_fixture import World
 from tunery.cli.replay import rows
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.projector import Projection

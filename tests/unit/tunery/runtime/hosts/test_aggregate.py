@@ -16,7 +16,8 @@ from examples.first_stream import (
 from schemas import errors
 from schemas.envelope import Claim, Entry, Idempotency, Reason, Rejected, Repeated, Source, Tick
 from simulator.event_core.streams import CountSeats
-from tests.unit.tunery.runtime.journal.memory_fixture import WAIT_S, World, envelope, running, until
+from tests.hosts import running
+from tests.unit.tunery.runtime.journal.memory_fixture import WAIT_S, World, envelope, until
 from tests.virtual_time import on_virtual_time
 from tunery.runtime.bus.abstract import Appended
 from tunery.runtime.bus.memory import MemoryLog, MemoryWriter

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from examples.first_stream import SEATS, SEATS_AGGREGATE, HoldSeats, Seats
-from tests.unit.tunery.runtime.hosts.toy_service import running, toy_runtime, until
+from tests.hosts import running
+from tests.unit.tunery.runtime.hosts.toy_service import toy_runtime, until
 from tests.virtual_time import on_virtual_time
 from tunery.platform.memory_servers import memory_servers
 from tunery.platform.ports import Runtime

@@ -8,8 +8,9 @@ import pytest
 from prometheus_client import REGISTRY
 
 from examples.first_stream import SEATS, HoldSeats, ReleaseSeats, SeatsHeld
+from tests.hosts import running
 from tests.log_lines import Lines, logged
-from tests.unit.tunery.runtime.hosts.toy_service import HELD, Toy, give_back, running, toy, until
+from tests.unit.tunery.runtime.hosts.toy_service import HELD, Toy, give_back, toy, until
 from tests.virtual_time import on_virtual_time
 from tunery.platform.seal.abstract import KeyAbsent, RootUnavailable
 from tunery.runtime.blobs.abstract import BlobsUnavailable

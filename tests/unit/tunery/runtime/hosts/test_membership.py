@@ -7,7 +7,8 @@ import pytest_asyncio
 
 from examples.first_stream import SEATS
 from schemas.streams import PARTITIONS
-from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, running, until
+from tests.hosts import running
+from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, until
 from tests.unit.tunery.runtime.strays import cancel_by_mistake, tasks_called
 from tests.virtual_time import on_virtual_time
 from tunery.runtime import tasks

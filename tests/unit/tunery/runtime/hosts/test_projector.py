@@ -8,15 +8,8 @@ import pytest
 from examples.first_stream import SEATS, HoldSeats, ReleaseSeats
 from schemas.envelope import Header, Reason
 from schemas.streams import PARTITIONS
-from tests.unit.tunery.runtime.hosts.toy_service import (
-    HELD,
-    Toy,
-    await_result,
-    project,
-    running,
-    toy,
-    until,
-)
+from tests.hosts import running
+from tests.unit.tunery.runtime.hosts.toy_service import HELD, Toy, await_result, project, toy, until
 from tests.virtual_time import on_virtual_time
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts import projector

@@ -4,7 +4,8 @@ from examples.first_stream import SEATS, HoldSeats, SeatsEvent
 from schemas.envelope import Header, Source
 from schemas.ids import reaction_id
 from simulator.event_core.streams import STREAMS, TALLY, TALLY_AGGREGATE, SeatsCounted, react_seats
-from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, running, until
+from tests.hosts import running
+from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, until
 from tunery.runtime.bus.abstract import Appended, AppendUnknown
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of

@@ -9,12 +9,12 @@ from typing import Any
 from examples.first_stream import SEATS, SEATS_AGGREGATE, ReleaseSeats, SeatsHeld, SeatsReleased
 from schemas.envelope import Header
 from simulator.event_core.streams import STREAMS
+from tests.hosts import running
 from tunery.platform.memory_servers import MemoryServers, memory_servers
 from tunery.platform.ports import Runtime
 from tunery.runtime.backoff import Backoff
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.store.abstract import CommandResult, Store
@@ -93,20 +93,6 @@ async def toy() -> AsyncIterator[Toy]:
     owner = AggregateHost(service.runtime, SEATS_AGGREGATE)
     async with running(owner):
         yield service
-
-
-@asynccontextmanager
-async def running(*hosts: Host) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(host.run()) for host in hosts]
-    try:
-        async with asyncio.timeout(WAIT_S):
-            for host in hosts:
-                await host.ready()
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
 
 
 async def until(condition: Callable[[], Awaitable[Any]], wait_s: float = WAIT_S) -> None:

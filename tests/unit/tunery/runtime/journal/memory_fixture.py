@@ -1,8 +1,7 @@
 """A small world for the hosts: the memory log, the toy streams, and a way to run them a while."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,19 +70,6 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
         while not condition():  # noqa: ASYNC110  # conditions look at many things
             await asyncio.sleep(0.005)
-
-
-@asynccontextmanager
-async def running(*hosts: Any) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(host.run()) for host in hosts]
-    try:
-        for host in hosts:
-            await host.ready()
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def envelope(key: str, body: Any, command_id: str, **rest: Any) -> bytes:

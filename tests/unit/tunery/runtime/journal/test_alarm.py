@@ -11,8 +11,9 @@ from prometheus_client import REGISTRY
 from examples.first_stream import SEATS, HoldSeats
 from schemas.envelope import Source
 from simulator.event_core.streams import STREAMS, CountSeats, react_seats
+from tests.hosts import running
 from tests.unit.tunery.runtime.hosts import toy_service
-from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, envelope, running, until
+from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, envelope, until
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.hosts.reactor import Reactor
@@ -109,11 +110,11 @@ async def test_reactions_stop_at_an_undecodable_record(world: World) -> None:
 async def test_projections_stop_at_an_undecodable_record() -> None:
     async with toy_service.toy() as service:
         sent = await service.send(KEY, HoldSeats(seats=1))
-        async with toy_service.running(Projector(service.runtime, toy_service.HELD)):
+        async with running(Projector(service.runtime, toy_service.HELD)):
             await toy_service.await_result(service.runtime.store, sent)
         spoil(service.world, b"SeatsHeld.v1", b"SeatsHeld.v9")
         fresh = service.again(MemoryStore(service.runtime.clock))
         projector = Projector(fresh.runtime, toy_service.HELD)
-        async with toy_service.running(projector):
+        async with running(projector):
             await until(lambda: metric(projector.name) == 1)
             assert metric(projector.name, partition_of(OTHER.encode())) == 0

@@ -8,7 +8,8 @@ from immutables import Map
 
 from schemas.envelope import Context, Message, Rejected, Repeated
 from schemas.streams import PARTITIONS, Stream
-from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, running, until
+from tests.hosts import running
+from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, until
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.hosts.aggregate import AggregateHost

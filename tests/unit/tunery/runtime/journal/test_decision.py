@@ -15,7 +15,8 @@ from schemas import errors
 from schemas.envelope import Envelope, Rejected, Repeated
 from schemas.streams import MESSAGE_BYTES_MAX
 from simulator.event_core.streams import CountSeats
-from tests.unit.tunery.runtime.journal.memory_fixture import World, envelope, running
+from tests.hosts import running
+from tests.unit.tunery.runtime.journal.memory_fixture import World, envelope
 from tunery.runtime.bus.abstract import Record, TooLarge
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Poison

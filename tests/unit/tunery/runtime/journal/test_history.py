@@ -1,7 +1,8 @@
 """What is read is what the journal has when it is opened."""
 
 from examples.first_stream import SEATS, HoldSeats
-from tests.unit.tunery.runtime.journal.memory_fixture import World, running
+from tests.hosts import running
+from tests.unit.tunery.runtime.journal.memory_fixture import World
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.history import read_history
 

@@ -5,7 +5,8 @@ import pytest_asyncio
 
 from examples.first_stream import SEATS, HoldSeats, SeatsHeld
 from schemas.streams import PARTITIONS
-from tests.unit.tunery.runtime.journal.memory_fixture import World, running
+from tests.hosts import running
+from tests.unit.tunery.runtime.journal.memory_fixture import World
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Divergence, Unreadable

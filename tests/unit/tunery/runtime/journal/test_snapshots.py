@@ -16,7 +16,8 @@ from examples.first_stream import (
 )
 from schemas.topics import SNAPSHOTS
 from schemas.units import Ms
-from tests.unit.tunery.runtime.journal.memory_fixture import GARBAGE, QUICK, World, running, until
+from tests.hosts import running
+from tests.unit.tunery.runtime.journal.memory_fixture import GARBAGE, QUICK, World, until
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import canonical

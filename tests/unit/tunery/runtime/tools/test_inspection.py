@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from examples.first_stream import SEATS, HoldSeats
 from schemas.envelope import GENESIS, Claim, Entry
 from schemas.sealed import Sealed
-from tests.unit.tunery.runtime.journal.memory_fixture import World, running
+from tests.hosts import running
+from tests.unit.tunery.runtime.journal.memory_fixture import World
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import record_hash

@@ -2,7 +2,8 @@ import pytest
 
 from examples.first_stream import SEATS, SEATS_AGGREGATE, HoldSeats
 from schemas.streams import PARTITIONS
-from tests.unit.tunery.runtime.journal.memory_fixture import World, running
+from tests.hosts import running
+from tests.unit.tunery.runtime.journal.memory_fixture import World
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Divergence
 from tunery.runtime.tools.verify import read_all, replay, replay_stream
