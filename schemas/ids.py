@@ -46,8 +46,8 @@ def event_id(command_id: str, index: int) -> str:
 
 def reaction_id(source: Source) -> str:
     """Id of a command that a reaction sends: the same source always gives the same id."""
-    place = f"{source.stream}/{source.partition}/{source.incarnation}/{source.offset}"
-    return str(uuid5(NAMESPACE, f"{place}/{source.index}"))
+    record = f"{source.stream}/{source.partition}/{source.incarnation}/{source.offset}"
+    return str(uuid5(NAMESPACE, f"{record}/{source.index}"))
 
 
 def derived_id(*parts: str) -> str:
