@@ -80,8 +80,12 @@ class AttemptTask:
             self.context.broker.tally.add("exit noticed late")
             await agent.port.sleep(self.rng.randint(1_000, 20_000))
         await agent.fact(attempt.exit(ended_ms, outcome, cause, keyless=not has_keys))
+        await self._say_more()
         await agent.fact(attempt.free())
         attempt.is_over = True
+
+    async def _say_more(self) -> None:
+        """Nothing: it has ended."""
 
     async def _outcome(self, *, has_keys: bool) -> tuple[AttemptOutcome, FailureCause | None]:
         """Work, if it is still to and can; how that ended."""

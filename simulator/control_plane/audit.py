@@ -16,6 +16,7 @@ from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, STREAMS
 from schemas.units import HOUR_MS, PPM, month_of
 from simulator.control_plane.account_books import AccountBooks
+from simulator.control_plane.admission_books import AdmissionBooks
 from simulator.control_plane.bills import LATER_BOOKS, books_on_log, compare_bills
 from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.control_plane_sim import ControlPlaneRun
@@ -53,7 +54,7 @@ def audit_run(run: ControlPlaneRun) -> Audit:
     for decision, _, command in run.context.commands("account"):
         accounts.enter(decision.header.key, command, decision.events, decision.header.at)
     sweeps, served = SweepBooks(books.quota), ServingBooks(books.quota)
-    nodes, placements = NodeBooks(), PlacementBooks()
+    nodes, placements, admissions = NodeBooks(), PlacementBooks(), AdmissionBooks()
     for decision, _, command in run.context.commands("job"):
         key, at = decision.header.key, decision.header.at
         books.enter_job(key, command, decision.events, at)
@@ -63,6 +64,7 @@ def audit_run(run: ControlPlaneRun) -> Audit:
         books.enter_pool(command, decision.events, decision.header.at)
         nodes.enter(envelope.sender, command, decision.events, decision.header.at)
         placements.enter(command, decision.events, decision.header.at)
+        admissions.enter(command, decision.events, decision.header.at)
     violations = [f"false stop: {stop}" for stop in run.cluster.named]
     violations += [f"died: {death}" for death in run.cluster.died]
     violations += [*run.context.violations, *accounts.violations, *books.violations]
@@ -71,6 +73,7 @@ def audit_run(run: ControlPlaneRun) -> Audit:
         *served.violations,
         *nodes.violations,
         *placements.violations,
+        *admissions.violations,
     ]
     violations += _ledger(run, books) + _deliveries(run) + _prices_of_answers(run)
     if run.finished:

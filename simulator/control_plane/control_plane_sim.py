@@ -15,6 +15,7 @@ from schemas.topics import ACCOUNT, JOB, POOL, STREAMS, TOPICS
 from schemas.units import HOUR_MS
 from simulator.control_plane.bills import SimBill, books_on_log, make_bills
 from simulator.control_plane.closing_stub import SimBooks
+from simulator.control_plane.elastic import ELASTIC, QUOTA_MAX, resize
 from simulator.control_plane.errands import ERRANDS, SimWorld, adjust, correct_bills, pay_in_advance
 from simulator.control_plane.exports import SimExporter
 from simulator.control_plane.hosts import hosts
@@ -36,6 +37,7 @@ from tunery.billing.periods import CLOSE_AFTER_MS, period_of
 
 SLOTS_MAX: Final = 3
 ALIKE: Final = ("g0", "g1")  # machines that together have the slots of a gang
+RESIZED: Final = 5  # times
 FRESH: Final = ("fresh", "fresh2")
 NEW_MONTH_MS: Final = 1_701_388_800_000  # 2023-12-01T00:00Z, a fortnight after the epoch of runs
 LATE_S: Final = 15  # records in flight when faults stop
@@ -90,6 +92,8 @@ class ControlPlaneSim:
         if context.plan.gangs > 1:
             for machine in self.machines[size.nodes :]:
                 machine.accelerator = "h1"
+        if context.plan.elastic:
+            self.machines.append(SimMachine(context, ELASTIC, QUOTA_MAX))
         self.tenants = [
             SimTenant(context, name, urls.get(name, NO_TEXT)) for name in tenants(size.tenants)
         ]
@@ -156,6 +160,11 @@ class ControlPlaneSim:
         for number in range(plan.answers):
             answer = partial(SimTenant.answer, chance.choice(self.tenants), number)
             acts.append((chance.uniform(3, faulty_s - 3), answer))
+        chance = self.context.chance("quota")
+        for machine in self.machines:
+            for _ in range(RESIZED if machine.is_elastic else 0):
+                act = partial(resize, machine, chance.randint(0, QUOTA_MAX))
+                acts.append((chance.uniform(3, faulty_s - 3), act))
         world = SimWorld(self.context, self.tenants, self.machines)
         for name in plan.errands:
             chance = self.context.chance(f"errand {name}")

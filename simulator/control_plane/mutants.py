@@ -49,6 +49,7 @@ from services.scheduler.domain.pool.closing import LeaseEnd
 from services.scheduler.domain.pool.state import Lease, Node, Pool, lease_key, open_leases
 from services.scheduler.domain.pool.usage import ChargedHour, Slice, newest_hours, slices
 from simulator.control_plane.account_mutants import ACCOUNT_MUTANTS
+from simulator.control_plane.elastic_mutants import ELASTIC_MUTANTS
 from simulator.control_plane.export_mutants import EXPORT_MUTANTS
 from simulator.control_plane.node_mutants import NODE_MUTANTS
 from simulator.control_plane.work_mutants import WORK_MUTANTS
@@ -441,5 +442,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
     *ACCOUNT_MUTANTS,
     *WORK_MUTANTS,
     *NODE_MUTANTS,
+    *ELASTIC_MUTANTS,
     *EXPORT_MUTANTS,
 )

@@ -17,6 +17,7 @@ from schemas.topics import HEARTBEATS, POOL
 from schemas.units import Ms
 from simulator.control_plane.agent import LeaseDiaries, SimAgent
 from simulator.control_plane.attempts import AttemptTask, GangTask
+from simulator.control_plane.elastic import ELASTIC, QUOTA_MAX, ElasticTask
 from simulator.control_plane.samples import POOL as POOL_NAME
 from simulator.control_plane.samples import SLOT_BYTES
 from simulator.control_plane.sim_context import POOL_PARTITION, SimContext
@@ -50,6 +51,7 @@ class SimMachine:
         self.agent: AgentTasks | None = None
         self.is_broken = False
         self.accelerator, self.is_spot = HARDWARE.get(node_id, ("", False))
+        self.is_elastic = node_id == ELASTIC
         self.key_number = 1  # of the keys that its next agent signs with
 
     def boot(self) -> None:
@@ -63,7 +65,7 @@ class SimMachine:
     def start(self, name: str, slots: int) -> None:
         self.running[name] = slots
         used = sum(self.running.values())
-        if used > self.slots:
+        if used > self.slots and not self.is_elastic:  # what shrank lets its leases run on
             self.context.violations.append(
                 f"slots: {self.node_id} runs {', '.join(self.running)}: {used} of {self.slots}"
             )
@@ -180,13 +182,14 @@ class AgentTasks:
         node = NodeDescription(
             node_id=machine.node_id,
             incarnation=incarnation,
-            slots=machine.slots,
+            slots=max(1, machine.slots),
             device="cpu",
-            memory_bytes=SLOT_BYTES * machine.slots,
+            memory_bytes=SLOT_BYTES * (QUOTA_MAX if machine.is_elastic else machine.slots),
             accelerator=machine.accelerator,
             spot=machine.is_spot,
             domain=DOMAINS.get(machine.node_id, ""),
-            fabric=True,
+            fabric=not machine.is_elastic,
+            elastic=machine.is_elastic,
         )
         self.agent = SimAgent(node, machine.diaries)
         self._attempts: dict[int, AttemptTask] = {}
@@ -271,5 +274,6 @@ class AgentTasks:
             lease = attempt.grant.token.lease
             if lease not in self._attempts:
                 several = len(attempt.grant.members) > 1
-                self._attempts[lease] = (GangTask if several else AttemptTask)(self, attempt)
+                alone = ElasticTask if self.machine.is_elastic else AttemptTask
+                self._attempts[lease] = (GangTask if several else alone)(self, attempt)
             self._attempts[lease].set_target(self.agent.target_of(attempt))

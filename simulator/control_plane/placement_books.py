@@ -19,6 +19,7 @@ from schemas.node import (
     NodeJoined,
     NodeLeaving,
     NodeNoticed,
+    NodeResized,
     NodeUncordoned,
     NodeWarned,
     SpotGivenUp,
@@ -113,6 +114,9 @@ class PlacementBooks:
         match event:
             case NodeRegistered() | NodeForgotten():
                 self._come_or_go(event, at)
+            case NodeResized():
+                sheet = self._nodes[event.node_id]
+                sheet.described = replace(sheet.described, slots=event.slots)
             case NodeLost() | NodeRetired():
                 sheet = self._nodes[event.node_id]
                 sheet.standing = "lost" if isinstance(event, NodeLost) else "retired"

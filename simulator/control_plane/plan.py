@@ -43,6 +43,8 @@ CONSEQUENCES: Final = (
     *("several nodes", "lost one of several nodes", "network between nodes cut"),
     *("tenant suspended", "tenant resumed", "submission of a suspended tenant"),
     *("exporter killed", "exporter met another"),
+    *("lease waited", "lease admitted late", "lease admitted twice", "lease given back"),
+    *("running lease said to wait", "ended lease said to run", "node resized"),
 )
 
 #: What happens besides jobs (`errands.py`), each once where a plan names it.
@@ -53,6 +55,8 @@ ERRANDS: Final = (
     *("demands", "orders", "devices", "withdrawn keys"),
 )
 ERRANDS_AT_ONCE: Final = 2
+ELASTIC_SHARE: Final = 0.15  # of runs
+NOT_ELASTIC: Final = (7, 24, 25, 118, 190)  # seeds that show broken rules of other nodes
 #: Errands that take much of a run, some of which are alone in it.
 LONG_ERRANDS: Final = ("forgotten nodes", "late on spot nodes", "lost spot nodes", "serving months")
 
@@ -87,6 +91,7 @@ class ControlPlanePlan(Struct, frozen=True):
     `answers`: counts of tokens, where there are new prices: only these have some of answers.
     `gangs`: how many of the jobs need more slots than any machine has; `cuts`: per cent of the
     looks at a lease of several nodes at which the network between them is gone.
+    `elastic`: one node more is the quota of a cluster's queue.
     `errands`: of ERRANDS and LONG_ERRANDS. `closings`: two months are closed once all jobs have
     ended.
     """
@@ -113,6 +118,7 @@ class ControlPlanePlan(Struct, frozen=True):
     answers: int = 0
     gangs: int = 0
     cuts: int = 0
+    elastic: bool = False
     errands: tuple[str, ...] = ()
     closings: bool = False
 
@@ -159,6 +165,8 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
         answers=Random(f"{seed}/answers").choice((0, 3, 6)) if new_prices else 0,
         gangs=gangs,
         cuts=several.choice((0, 20)) if gangs else 0,
+        elastic=seed not in NOT_ELASTIC
+        and Random(f"{seed}/cluster's queue").random() < ELASTIC_SHARE,
         errands=errands,
         closings=bool(errands) and others.random() < 0.4,
     )

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from schemas.pool import LeaseGranted, LeaseKilled, NodesObserved
+from schemas.pool import LeaseAdmitted, LeaseGranted, LeaseKilled, NodesObserved
 from schemas.units import Ms
 
 LIMIT_MS: Final[Ms] = 600_000  # of the small base models that simulated jobs train
@@ -21,7 +21,7 @@ class StartLimits:
     def enter(self, event: Any, at: Ms) -> None:
         """One more event of the pool."""
         match event:
-            case LeaseGranted():
+            case LeaseGranted() | LeaseAdmitted():
                 self._granted[event.lease.token.lease] = at
             case NodesObserved():
                 for seen in (lease for node in event.seen for lease in node.leases or ()):

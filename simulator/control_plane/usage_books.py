@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from schemas.envelope import Rejected
-from schemas.node import NodeDescription
+from schemas.node import NodeDescription, NodeResized
 from schemas.pool import (
     CheckpointAccepted,
     ConfirmFreed,
@@ -191,6 +192,9 @@ class Meter:
                 self.nodes[event.node.node_id] = event.node
                 agent = event.node.node_id, event.node.incarnation
                 self._registered.setdefault(agent, set()).add(at)
+            case NodeResized():
+                node = self.nodes[event.node_id]
+                self.nodes[event.node_id] = replace(node, slots=event.slots)
             case NodesObserved():
                 self._observe(event, at)
             case PlacementQueued():

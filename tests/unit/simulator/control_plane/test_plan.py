@@ -42,6 +42,7 @@ def test_machines_fail_in_ways_that_services_do_not() -> None:
         ("exits that are noticed late", lambda plan: plan.unnoticed > 0, range(40, 115)),
         ("jobs of several nodes", lambda plan: plan.gangs > 0, range(80, 160)),
         ("networks between them that fail", lambda plan: plan.cuts > 0, range(30, 90)),
+        ("elastic nodes", lambda plan: plan.elastic, range(30, 65)),
         ("long trainings", lambda plan: plan.long, range(3, 30)),
     ],
 )
