@@ -24,6 +24,8 @@ def main() -> int:
         "-q",
         "-p",
         "no:cacheprovider",
+        "-m",
+        "not soak",
         str(Path(__file__).parent),
     ]
     return subprocess.run([*command, *sys.argv[1:]], check=False).returncode

@@ -68,7 +68,7 @@ class Kubelet:
 
     async def beat(self) -> None:
         """Say that the node is ready."""
-        now = _now()
+        now = timestamp()
         status = {
             "capacity": dict(self.capacity),
             "allocatable": dict(self.capacity),
@@ -185,8 +185,8 @@ class Kubelet:
                 stderr=output,
                 start_new_session=True,
             )
-        self.containers[str(pod.metadata.uid)] = Container(process, folder, log, _now())
-        await self._status(pod, "Running", {"running": {"startedAt": _now()}}, ready=True)
+        self.containers[str(pod.metadata.uid)] = Container(process, folder, log, timestamp())
+        await self._status(pod, "Running", {"running": {"startedAt": timestamp()}}, ready=True)
 
     def _end(self, pod: Any, container: Container) -> None:
         """SIGTERM when the pod is deleted, SIGKILL when its grace period is over."""
@@ -208,7 +208,7 @@ class Kubelet:
             "exitCode": code,
             "reason": reason,
             "startedAt": container.started_at,
-            "finishedAt": _now(),
+            "finishedAt": timestamp(),
         }
         phase = "Failed" if code else "Succeeded"
         await self._status(pod, phase, {"terminated": terminated})
@@ -216,7 +216,7 @@ class Kubelet:
 
     async def _status(self, pod: Any, phase: str, state: Json, *, ready: bool = False) -> None:
         (spec,) = pod.spec.containers
-        now = _now()
+        now = timestamp()
         truth = "True" if ready else "False"
         container = {
             "name": spec.name,
@@ -298,5 +298,6 @@ async def eventually(what: str, holds: Callable[[], Any], seconds_max: float = 3
         await asyncio.sleep(POLL_S)
 
 
-def _now() -> str:
+def timestamp() -> str:
+    """Return the time as Kubernetes writes it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

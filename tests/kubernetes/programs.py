@@ -33,6 +33,7 @@ CRDS: Final = {
     ),
     "github.com/kubeflow/trainer/v2@v2.1.0": (
         "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
+        "manifests/base/crds/trainer.kubeflow.org_trainingruntimes.yaml",
     ),
     "volcano.sh/volcano@v1.10.0": ("config/crd/volcano/bases/batch.volcano.sh_jobs.yaml",),
 }

@@ -1,8 +1,10 @@
 """The chart on a real API server: every object is valid, and an installation rolls out."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,12 +16,14 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.core_v1 import Secret
 
+from services.cluster.domain.manifests import Flavor, LeaseRequest, jobset_of
 from tests.infra.chart import DAEMONSET, RELEASE, objects_of, rendered, workloads
 from tests.kubernetes.cluster import ControlPlane, established
 from tests.kubernetes.conftest import Team
 from tests.kubernetes.kubelet import eventually, kubelet
-from tests.kubernetes.leases import SLEEPS
+from tests.kubernetes.leases import MIB, SLEEPS, template_of
 from tests.kubernetes.programs import crds_of_others
+from tests.processes import ROOT
 
 pytestmark = pytest.mark.timeout(1_200)
 
@@ -53,7 +57,7 @@ class Server:
         version, metadata = manifest["apiVersion"], manifest["metadata"]
         base = f"/apis/{version}" if "/" in version else f"/api/{version}"
         if version not in self.kinds:
-            listed = (await self.client.get(base)).raise_for_status().json()["resources"]
+            listed = await eventually(f"{version} is served", partial(self._resources, base))
             self.kinds[version] = {each["kind"]: each for each in listed if "/" not in each["name"]}
         resource = self.kinds[version][manifest["kind"]]
         scope = f"/namespaces/{metadata['namespace']}" if resource["namespaced"] else ""
@@ -67,6 +71,11 @@ class Server:
         assert reply.is_success, f"{manifest['kind']} {metadata['name']}: {reply.text}"
         applied: Json = reply.json()
         return applied
+
+    async def _resources(self, base: str) -> list[Json]:
+        """Resources of a group and version, once it is served: that takes a CRD a moment."""
+        reply = await self.client.get(base)
+        return list(reply.json()["resources"]) if reply.is_success else []
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -119,6 +128,27 @@ async def test_the_api_server_takes_every_object_of_the_chart(
     assert len(objects) > 30
     for item in objects:
         await server.apply(item, dry_run=True)
+
+
+async def test_the_api_server_takes_leases_as_the_page_makes_them_for_other_queues(
+    server: Server,
+) -> None:
+    page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(apiVersion: batch\.volcano.*?)```", page, re.DOTALL)
+    volcano, trainer = yaml.safe_load_all(block)
+    request = LeaseRequest("h100", "a1" * 16, "default", 1, "ftjob-1", 1, "free", 1, MIB)
+    jobset = jobset_of(request, template_of(bases_claim="bases"), Flavor("h100", {"gpu": "h100"}))
+    (lease,) = jobset["spec"]["replicatedJobs"]
+    volcano["spec"]["tasks"][0]["template"] = lease["template"]["spec"]["template"]
+    runtime = {
+        "apiVersion": trainer["apiVersion"],
+        "kind": trainer["spec"]["runtimeRef"]["kind"],
+        "metadata": {"name": trainer["spec"]["runtimeRef"]["name"], "namespace": LEASES},
+        "spec": {"template": {"spec": {"replicatedJobs": jobset["spec"]["replicatedJobs"]}}},
+    }
+    for manifest in (volcano, runtime, trainer):
+        accepted = await server.apply(manifest, dry_run=True)
+        assert accepted["metadata"]["name"] == manifest["metadata"]["name"]
 
 
 async def test_an_installation_rolls_out(server: Server, team: Team, tmp_path: Path) -> None:

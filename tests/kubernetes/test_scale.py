@@ -1,0 +1,246 @@
+"""500 leases of eight agents on 1,000 simulated nodes: nothing is left over.
+
+`make test-kubernetes ARGS="-m soak -s"` prints the requests that a lease costs. It has run with 60
+leases of four agents on 100 nodes (20.6 requests a lease); in its full size it has not.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pytest
+from lightkube import ApiError
+from lightkube.models.coordination_v1 import LeaseSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.coordination_v1 import Lease
+from lightkube.resources.core_v1 import Node, NodeStatus, Pod, PodStatus, Secret
+from lightkube.types import PatchType
+from msgspec.structs import replace
+
+from schemas.pool import ConfirmFreed, ReportExit
+from services.cluster.adapters.kubernetes import JobSet, KubernetesCluster, Workload
+from services.cluster.effect.lease import ClusterLease, LeaseTools
+from services.cluster.effect.sweeping import Sweeper
+from tests.kubernetes.conftest import Team
+from tests.kubernetes.kubelet import POLL_S, eventually, timestamp
+from tests.kubernetes.leases import AGENT_URL, template_of
+from tests.unit.services.cluster.clusters import Links, PlainSigner, Reported
+from tests.unit.services.trainer.domain.test_evolve import grant
+from tunery.runtime.clock import SystemClock
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3_600)]
+
+NODES: Final = 1_000
+AGENTS: Final = 8
+LEASES: Final = 500
+ADMITTED_MAX: Final = 300  # leases that Kueue admits at a time
+RUN_S: Final = 5.0
+RENEWAL_S: Final = 20.0
+SECONDS_MAX: Final = 3_000.0
+PARALLEL: Final = 20
+GONE: Final = 404
+CLOCK: Final = SystemClock()
+
+
+class Counted:
+    """A client whose requests are counted by verb and kind."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self.requests = client, Counter[str]()
+
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        def call(kind: Any, *arguments: Any, **options: Any) -> Any:
+            named = kind if isinstance(kind, type) else type(kind)
+            self.requests[f"{verb} {named.__name__}"] += 1
+            return getattr(self._client, verb)(kind, *arguments, **options)
+
+        return call
+
+
+@dataclass
+class SimulatedNodes:
+    """Nodes without processes: each pod runs for RUN_S, then it has succeeded."""
+
+    team: Team
+    until_s: dict[str, float] = field(default_factory=dict)
+
+    async def register(self) -> None:
+        await in_parallel([self._node(number) for number in range(NODES)])
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await asyncio.gather(self._beat(), self._sync())
+
+    async def _node(self, number: int) -> None:
+        client, name = self.team.client, self._name(number)
+        labels = {"kubernetes.io/hostname": name, "tunery.dev/flavor": self.team.name}
+        await client.create(Node(metadata=ObjectMeta(name=name, labels=labels)))
+        amounts = {"cpu": "1", "memory": "4Gi", "pods": "4"}
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}
+        times = {"lastHeartbeatTime": timestamp(), "lastTransitionTime": timestamp()}
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready | times]}
+        await client.patch(NodeStatus, name, {"status": status}, patch_type=PatchType.MERGE)
+        metadata = ObjectMeta(name=name, namespace="kube-node-lease")
+        spec = LeaseSpec(holderIdentity=name, leaseDurationSeconds=40, renewTime=datetime.now(UTC))
+        await client.create(Lease(metadata=metadata, spec=spec))
+
+    def _name(self, number: int) -> str:
+        return f"{self.team.name}-{number}"
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(RENEWAL_S)
+            body = {"spec": {"renewTime": datetime.now(UTC).isoformat().replace("+00:00", "Z")}}
+            await in_parallel(
+                [
+                    self.team.client.patch(
+                        Lease,
+                        self._name(number),
+                        body,
+                        patch_type=PatchType.MERGE,
+                        namespace="kube-node-lease",
+                    )
+                    for number in range(NODES)
+                ]
+            )
+
+    async def _sync(self) -> None:
+        while True:
+            pods = [pod async for pod in self.team.client.list(Pod) if pod.spec.nodeName]
+            await in_parallel([self._follow(pod) for pod in pods])
+            await asyncio.sleep(POLL_S)
+
+    async def _follow(self, pod: Any) -> None:
+        client, name = self.team.client, pod.metadata.name
+        try:
+            if pod.metadata.deletionTimestamp:
+                await client.delete(Pod, name, grace_period=0)
+            elif name not in self.until_s:
+                self.until_s[name] = time.monotonic() + RUN_S
+                await self._status(name, "Running", {"running": {"startedAt": timestamp()}})
+            elif pod.status.phase == "Running" and time.monotonic() > self.until_s[name]:
+                end = {"exitCode": 0, "reason": "Completed"}
+                await self._status(name, "Succeeded", {"terminated": end})
+        except ApiError as error:
+            if error.status.code != GONE:
+                raise
+
+    async def _status(self, name: str, phase: str, state: dict[str, Any]) -> None:
+        container = {"name": "attempt", "image": "x", "imageID": "", "ready": False}
+        container |= {"restartCount": 0, "state": state}
+        status = {"phase": phase, "startTime": timestamp(), "containerStatuses": [container]}
+        await self.team.client.patch(
+            PodStatus, name, {"status": status}, patch_type=PatchType.STRATEGIC
+        )
+
+
+async def in_parallel(requests: Iterable[Awaitable[Any]]) -> None:
+    """Wait for all, some at a time."""
+    limit = asyncio.Semaphore(PARALLEL)
+
+    async def limited(request: Awaitable[Any]) -> None:
+        async with limit:
+            await request
+
+    await asyncio.gather(*map(limited, requests))
+
+
+@dataclass
+class Agent:
+    """One of the agents, with its share of the leases."""
+
+    team: Team
+    client: Counted
+    number: int
+    reports: Reported = field(default_factory=Reported)
+    leases: list[ClusterLease] = field(default_factory=list)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @property
+    def node_id(self) -> str:
+        return f"k8s-{self.number}"
+
+    @property
+    def cluster(self) -> KubernetesCluster:
+        client: Any = self.client
+        return KubernetesCluster(
+            *(client, self.node_id, "tunery", self.team.name),
+            resource="cpu",
+            per_slot=1,
+            fresh_s=1.0,
+        )
+
+    async def start(self, numbers: Iterable[int]) -> None:
+        cluster = self.cluster
+        tools = LeaseTools(
+            cluster=cluster,
+            server=Links(),
+            signer=PlainSigner(),
+            reports=self.reports,
+            clock=CLOCK,
+            template=template_of(),
+            flavor=(await cluster.quota()).flavor,
+            incarnation=f"{self.number:032x}"[::-1],
+            encrypts=True,
+            wait_ms_max=round(SECONDS_MAX * 1_000),
+            stuck_ms_max=round(SECONDS_MAX * 1_000),
+            poll_ms=2_000,
+        )
+        for number in numbers:
+            granted = grant()
+            token = replace(granted.token, lease=number)
+            member = replace(granted.member, node_id=self.node_id)
+            granted = replace(granted, lease=replace(granted.lease, token=token), member=member)
+            self.leases.append(ClusterLease(granted, tools))
+            self.tasks.append(asyncio.create_task(self.leases[-1].run()))
+
+
+async def test_500_leases_on_1000_nodes_leave_nothing_over(team: Team) -> None:
+    await team.set_quota(cpu=str(ADMITTED_MAX), memory="4Ti")
+    nodes = SimulatedNodes(team)
+    await nodes.register()
+    client = Counted(team.client)
+    agents = [Agent(team, client, number) for number in range(AGENTS)]
+    began_s = time.monotonic()
+    running = asyncio.create_task(nodes.run())
+    try:
+        for agent in agents:
+            await agent.start(range(agent.number, LEASES, AGENTS))
+        # Every tenth is killed wherever it is, and one agent dies with all of its leases.
+        await eventually(
+            "pods run", lambda: asyncio.sleep(0, len(nodes.until_s) > ADMITTED_MAX // 2), 900
+        )
+        for agent in agents:
+            for lease in agent.leases[::10]:
+                lease.set_target("kill")
+        dead, *alive = agents
+        for task in dead.tasks:
+            task.cancel()
+        await asyncio.gather(*dead.tasks, return_exceptions=True)
+        await Sweeper(dead.cluster, CLOCK, AGENT_URL).sweep()
+        async with asyncio.timeout(SECONDS_MAX):
+            await asyncio.gather(*(task for agent in alive for task in agent.tasks))
+        for agent in alive:
+            for kind in (ReportExit, ConfirmFreed):
+                said = [each.token.lease for each in agent.reports.facts if isinstance(each, kind)]
+                assert sorted(said) == list(range(agent.number, LEASES, AGENTS)), kind
+        seconds = time.monotonic() - began_s
+
+        async def is_empty() -> bool:
+            kinds: tuple[Any, ...] = (JobSet, Workload, Pod, Secret)
+            return not [each for kind in kinds async for each in team.client.list(kind)]
+
+        await eventually("nothing is left", is_empty)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    total = client.requests.total()
+    print(
+        f"\n{LEASES} leases, {NODES} nodes, {seconds:.0f} s: {total / LEASES:.1f} requests a lease"
+    )
+    for name, count in client.requests.most_common():
+        print(f"{count / LEASES:8.2f} {name}")
