@@ -45,7 +45,7 @@ def test_every_command_may_be_sent_by_those_who_make_it(stream: Stream) -> None:
         made_by = {
             service
             for service, source in SOURCES.items()
-            if re.search(rf"\b{command.__name__}\(", source)
+            if re.search(rf"\b{command.__name__}\(|build_from\(\s*{command.__name__}\b", source)
         }
         permitted = {name for name in SOURCES if stream.may_send(name, command)}
         named = {(service, command.__name__) for service in made_by ^ permitted}
