@@ -120,6 +120,9 @@ class ArtifactsSim:
             keeper, chance = rng.choice(self.keepers), self.log.chance(f"request {number}")
             act = partial(keeper.request, kind, chance)
             acts.append((rng.uniform(until_s / 2, until_s * 2.5), act))
+        acts += (
+            (until_s * 2.2, partial(self.run.jobs.judge_again, keeper)) for keeper in self.keepers
+        )
         if plan.erasure:
             acts.append((rng.uniform(until_s / 2, until_s), partial(self._erase, self.keepers[-1])))
         return acts

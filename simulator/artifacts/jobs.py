@@ -123,6 +123,12 @@ class SimJobs:
         await ask("dataset", UnpinDataset(job_id=job_id), jobs)
         await ask("model", ReleaseVersion(job_id=job_id), jobs)
 
+    async def judge_again(self, keeper: TenantClient) -> None:
+        """The gate judges what people keep in quarantine."""
+        held = sorted(name for name, each in keeper.models.versions.items() if each.held_back)
+        if held and keeper.name not in self._closed:
+            await self._judge(keeper, f"ftjob-{keeper.name}-again", held[0], BASE.sha256)
+
     async def _judge(
         self, keeper: TenantClient, job_id: str, model_id: str, base_sha256: str
     ) -> None:

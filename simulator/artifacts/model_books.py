@@ -188,7 +188,7 @@ class ModelBooks:
         if isinstance(event, model.BaseRefused) == there:
             yield "base", f"{command} led to {event}"
         elif isinstance(event, model.BasePinned) and event.base.sha256 != command.base_sha256:
-            yield "base", f"{command} was permission {event.base.sha256}"
+            yield "base", f"{command} was given {event.base.sha256}"
 
     def _enter_version(
         self, book: Book, command: Any, event: Any, at: Ms
@@ -221,7 +221,7 @@ class ModelBooks:
             case model.CheckpointShared():
                 permission = event.checkpoint_id, event.share.project_id
                 if permission in book.shared.values():
-                    yield "permission", f"{permission} was permission twice"
+                    yield "permission", f"{permission} was given twice"
                 book.shared[event.share.permission_id] = permission
             case model.CheckpointUnshared():
                 del book.shared[event.share.permission_id]

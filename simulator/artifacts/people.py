@@ -64,7 +64,7 @@ SERIES: Final = ("smol/a", "smol/b")
 KEYS: Final = ("author", "reviewer", "other")
 CONTENTS: Final = 4  # different files of a tenant, so that some are equal
 PART_BYTES: Final = 40
-QUOTA: Final = StorageQuota(bytes=600, files=5, uploads=2)
+QUOTA: Final = StorageQuota(bytes=200, files=5, uploads=2)
 DRIFTED: Final = sha_of("other files of the base model")
 ROLES: Final[tuple[ArmRole, ...]] = ("first", "second", "shadow")
 TO_ALL: Final = "benchmark", "drift"
@@ -203,8 +203,17 @@ def _name(rng: Random) -> DatasetName:
 
 
 def _promote(keeper: TenantClient, rng: Random) -> Message:
+    """Promote any version; or one that has approvals, or archive one that has a share."""
+    models = keeper.models
     name, stage = keeper.any_version(rng), rng.choice(STAGES)
     expected = keeper.holder(rng, keeper.series_of(name, rng), stage)
+    approved = sorted(name for name, version in models.versions.items() if version.approvals)
+    if approved and rng.random() < 0.4:
+        name, stage = rng.choice(approved), rng.choice(HELD)
+        expected = models.holders.get((models.versions[name].terms.series, stage))
+    shared = sorted(name for name in models.versions if models.has_share(name))
+    if shared and rng.random() < 0.2:
+        name, stage, expected = rng.choice(shared), "archived", None
     return Promote(model_id=name, stage=stage, expected=expected)
 
 
@@ -273,12 +282,12 @@ def _count(keeper: TenantClient, rng: Random) -> Message:
 
 
 def _quarantine(keeper: TenantClient, rng: Random) -> Message:
-    decision = QuarantineDecision(
-        model_id=keeper.any_version(rng),
-        quarantined=rng.random() < 0.4,
-        cause=NO_TEXT,
-        by=NO_TEXT,
-    )
+    """Quarantine any version, or let it out; or quarantine one that has held a stage."""
+    name, quarantined = keeper.any_version(rng), rng.random() < 0.4
+    former = sorted({name for names in keeper.models.former.values() for name in names})
+    if former and rng.random() < 0.5:
+        name, quarantined = rng.choice(former), True
+    decision = QuarantineDecision(model_id=name, quarantined=quarantined, cause=NO_TEXT, by=NO_TEXT)
     return SetQuarantine(decision=decision)
 
 
@@ -291,7 +300,10 @@ def _rule(_: TenantClient, rng: Random) -> Message:
 
 def _approve(keeper: TenantClient, rng: Random) -> Message:
     approval = Approval(stage=rng.choice(HELD), key_id=rng.choice(KEYS))
-    return ApproveVersion(model_id=keeper.any_version(rng), approval=approval)
+    name, held = keeper.any_version(rng), sorted(keeper.models.holders.values())
+    if keeper.models.rules and held and rng.random() < 0.5:
+        name = rng.choice(held)
+    return ApproveVersion(model_id=name, approval=approval)
 
 
 def _share(keeper: TenantClient, rng: Random) -> Message:

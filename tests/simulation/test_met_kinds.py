@@ -16,7 +16,7 @@ OF_ARTIFACTS = range(1, 101)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)  # 270 runs
+@pytest.mark.timeout(900)  # 260 runs
 def test_review2_w1_runs_meet_every_kind_that_has_no_excuse() -> None:
     plans = [CONTROL_PLANE.plan(seed) for seed in DRAWN]
     plans += [
