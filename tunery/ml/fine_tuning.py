@@ -63,7 +63,7 @@ def fine_tune(
     check_engine(spec.engine, hyper, spec.ranks)
     threads = device.make_deterministic(spec.threads, spec.ranks)
     torch_device = _device_of(spec)
-    ranks = ALONE if spec.engine.name == "single" else Ranks.join(torch_device, spec.ranks)
+    ranks = _ranks_of(spec, torch_device)
     checkpoints.prepare(Path(spec.out_dir))
     vocabulary = _check_base(spec)["vocab_size"]
     rows = read_rows(spec.train_shards, vocabulary=vocabulary, all_labels=hyper.train_on_prompts)
@@ -126,6 +126,13 @@ def _device_of(spec: TrainSpec) -> torch.device:
         return device.pick_device(spec.accelerators, spec.devices[0] if spec.devices else "")
     name = spec.devices[int(os.environ.get("RANK", "0"))] if spec.devices else ""
     return device.pick_device(spec.accelerators, name, int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def _ranks_of(spec: TrainSpec, torch_device: torch.device) -> Ranks:
+    """This process among the ranks, which it meets. Raises as `Ranks.join`."""
+    if spec.engine.name == "single":
+        return ALONE
+    return Ranks.join(torch_device, spec.ranks, spec.engine.tensor_parallel)
 
 
 def _environment(

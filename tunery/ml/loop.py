@@ -152,7 +152,7 @@ class TrainingLoop:
         batches = [run.rows.batch(rows[at : at + width]) for at in starts]
         items = sum(map(self.objective.count, batches))
         own = [number for number in range(len(batches)) if ranks.takes(number)]
-        rounds = math.ceil(len(batches) / ranks.count)
+        rounds = math.ceil(len(batches) / ranks.groups)
         total = torch.zeros((), device=self.device)
         for number in own:
             run.at(self.step + 1, "computing", number)
@@ -176,7 +176,8 @@ class TrainingLoop:
         self._figures.clear()
         sums_here = [figure for each in values.values() for figure in (sum(each), len(each))]
         of_ranks = ranks.each([float(total), computed_ms, *sums_here])
-        run.loss, _, *sums = (sum(each) for each in zip(*of_ranks, strict=True))
+        of_groups = of_ranks[:: ranks.tensor_parallel]
+        run.loss, _, *sums = (sum(each) for each in zip(*of_groups, strict=True))
         self._check_finite(run.loss, "the loss")
         norm = float(engine.clip(hyper.grad_norm_max or math.inf))
         self._check_finite(norm, "the gradient norm")

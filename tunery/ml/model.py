@@ -131,7 +131,8 @@ def load_model(
         set_adapter_type(model, dtype)
     if spec.start is not None:
         _begin_with(model, spec.start)
-    use_products(model)
+    if spec.engine.tensor_parallel == 1:  # parts of a matrix are added up by PEFT's own layers
+        use_products(model)
     return model.to(begins_on)
 
 

@@ -66,10 +66,14 @@ class Ranks:
     number: 0 is the first, which alone reports and writes
     count: how many ranks there are
     local_count: how many of them are on this node
+    tensor_parallel: how many in a row compute each micro-batch together
     """
 
-    def __init__(self, number: int = 0, count: int = 1, local_count: int = 1) -> None:
+    def __init__(
+        self, number: int = 0, count: int = 1, local_count: int = 1, tensor_parallel: int = 1
+    ) -> None:
         self.number, self.count, self.local_count = number, count, local_count
+        self.tensor_parallel = tensor_parallel
         # Facts of a few bytes are exchanged between processors: a device has no part in them.
         self._facts: Any = (
             dist.new_group(backend="gloo", timeout=TIMEOUT) if self.is_group else None
@@ -77,7 +81,7 @@ class Ranks:
         self.on_collective: Callable[[], None] = lambda: None
 
     @classmethod
-    def join(cls, device: torch.device, count: int) -> "Ranks":
+    def join(cls, device: torch.device, count: int, tensor_parallel: int = 1) -> "Ranks":
         """Meet the other ranks, as the environment says. Raises WorkError("platform"), RankLost."""
         environment = {name: int(os.environ.get(name, "-1")) for name in ("RANK", "WORLD_SIZE")}
         if environment["WORLD_SIZE"] != count:
@@ -95,7 +99,8 @@ class Ranks:
                 world_size=count,
                 timeout=TIMEOUT,
             )
-            return cls(environment["RANK"], count, int(os.environ.get("LOCAL_WORLD_SIZE", count)))
+            local_count = int(os.environ.get("LOCAL_WORLD_SIZE", count))
+            return cls(environment["RANK"], count, local_count, tensor_parallel)
         except (dist.DistError, RuntimeError, ValueError) as error:
             if PORT_TAKEN in str(error):  # only the first one listens; it is no other rank's fault
                 message = f"rank 0 cannot listen at {meeting}: the port is taken"
@@ -110,9 +115,19 @@ class Ranks:
     def is_first(self) -> bool:
         return self.number == 0
 
+    @property
+    def groups(self) -> int:
+        """How many micro-batches are computed at a time."""
+        return self.count // self.tensor_parallel
+
+    @property
+    def group(self) -> int:
+        """Number of the group, from 0, that computes the micro-batches of this rank."""
+        return self.number // self.tensor_parallel
+
     def takes(self, micro_batch: int) -> bool:
         """Return whether this rank computes a micro-batch of a step, counted from 0."""
-        return micro_batch % self.count == self.number
+        return micro_batch % self.groups == self.group
 
     def environment(self) -> dict[str, str]:
         """Facts that must be equal for a resume to be equal to the bit."""
@@ -154,6 +169,11 @@ class Ranks:
     def add(self, values: Sequence[float]) -> list[float]:
         """The sum of each value over all ranks."""
         return [sum(of_ranks) for of_ranks in zip(*self.each(values), strict=True)]
+
+    def add_groups(self, values: Sequence[float]) -> list[float]:
+        """The sum of each value over all groups, whose ranks have equal ones."""
+        of_groups = self.each(values)[:: self.tensor_parallel]
+        return [sum(each) for each in zip(*of_groups, strict=True)]
 
     def any(self, is_so: bool) -> bool:
         """Return whether a fact is true in any rank. A collective: all ranks get one result."""

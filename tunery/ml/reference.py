@@ -145,8 +145,8 @@ def with_reference(
     references = [sum(rows.rows[index].references for index in chosen) for chosen in parts]
     own: dict[int, Tensor] = {}
     kept = 0
-    for first in range(0, len(parts), ranks.count):
-        part = first + ranks.number
+    for first in range(0, len(parts), ranks.groups):
+        part = first + ranks.group
         chosen = parts[part] if part < len(parts) else range(0)
         known = cache.load(part, references[part]) if chosen else None
         unknown = chosen if known is None else range(0)
@@ -156,17 +156,18 @@ def with_reference(
         logps = [row_logps(model, rows, row, device, packing) for row in passes]
         if unknown:
             known = torch.cat(logps[: len(unknown)])
-            cache.save(part, known)
+            if ranks.number % ranks.tensor_parallel == 0:  # others of its group have the same
+                cache.save(part, known)
         if known is not None:
             own[part] = known
-        kept += int(ranks.add([len(chosen) - len(unknown)])[0])
-        report(parts[min(first + ranks.count, len(parts)) - 1].stop, kept)
+        kept += int(ranks.add_groups([len(chosen) - len(unknown)])[0])
+        report(parts[min(first + ranks.groups, len(parts)) - 1].stop, kept)
     if own:
         cache.drop_others()
     # Each part is in one rank, and 0 in the others: sums are exact.
     zeros = [torch.zeros(count) for count in references]
     mine = torch.cat([own.get(part, zeros[part]) for part in range(len(parts))])
-    return rows.with_reference(torch.tensor(ranks.add(mine.tolist())))
+    return rows.with_reference(torch.tensor(ranks.add_groups(mine.tolist())))
 
 
 def row_logps(

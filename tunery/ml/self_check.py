@@ -33,7 +33,7 @@ def steps_repeat(loop: TrainingLoop) -> bool:
     for _ in range(2):
         with loop.trying():
             for _ in range(min(STEPS, run.plan.total_steps)):
-                loop.take_step(micro_batches=run.ranks.count)
+                loop.take_step(micro_batches=run.ranks.groups)
         # Moments, too: after a warm-up of many steps gradients hardly show in the weights.
         weights = _weights_here(engine)  # DeepSpeed moves some of them
         after = [*weights, *_moments_here(engine)]

@@ -35,6 +35,9 @@ LAYERED_FAMILIES: Final = frozenset(
     {"llama", "mistral", "qwen", "olmo", "phi", "granite", "smollm"}
 )
 
+# Those whose matrices transformers has a plan for, each shown by a test.
+DIVIDED_FAMILIES: Final = frozenset({"llama", "mistral", "qwen"})
+
 EngineCode: TypeAlias = Literal[
     "single_has_one_slot",  # slots
     "engine_needs_slots",  # engine
@@ -43,6 +46,10 @@ EngineCode: TypeAlias = Literal[
     "offload_needs_shards",
     "no_shards_of_four_bits",
     "no_shards",  # family
+    "tensor_needs_fsdp2",  # engine
+    "tensor_divides_slots",  # slots
+    "tensor_needs_shards",
+    "no_tensor_of",  # name
 ]
 # For the API and for processes that train: what is wrong; the nearest that works.
 ENGINE_WORDS: Final[Mapping[EngineCode, str]] = {
@@ -52,6 +59,12 @@ ENGINE_WORDS: Final[Mapping[EngineCode, str]] = {
     "single_keeps_weights": "the engine single keeps all weights on its device; set engine to auto",
     "offload_needs_shards": "several slots offload shares of weights; set shard_weights to true",
     "no_shards_of_four_bits": "ZeRO-3 does not shard a base in four bits; set engine to fsdp2",
+    "tensor_needs_fsdp2": "{engine} divides no matrices; set engine to fsdp2 or auto",
+    "tensor_divides_slots": (
+        "as many slots compute a row together; set slots to a multiple of it (now {slots})"
+    ),
+    "tensor_needs_shards": "parts of matrices are no copies; set shard_weights to true",
+    "no_tensor_of": "matrices of {name} are not divided; set tensor_parallel to 1",
     "no_shards": (
         "layers of the family {family} are no plain list; leave shard_weights and offload out, "
         "slots have copies"
@@ -95,7 +108,7 @@ def configuration_of(
         param_type=precision,
         reduce_type="fp32",
         rows_at_once=rows_at_once(hyper),
-        micro_batches=divide_up(hyper.accumulation, ranks),
+        micro_batches=divide_up(hyper.accumulation, ranks // engine.tensor_parallel),
         reshard_after_forward=engine.is_sharded,
         recompute=hyper.recompute,
         deepspeed=deepspeed_config(
@@ -179,11 +192,35 @@ def engine_problem(
             return _problem("engine", "engine_needs_slots", engine=str(engine))
     elif offload and shards is False:
         return _problem("offload", "offload_needs_shards")
+    tensor = asked.get("tensor_parallel")
+    if isinstance(tensor, int) and tensor > 1:
+        problem = _tensor_problem(asked, family, slots, tensor)
+        if problem is not None:
+            return problem
     if (shards is True or offload) and family is not None and not has_plain_layers(family):
         param = "shard_weights" if shards is True else "offload"
         return _problem(param, "no_shards", family=family)
     if engine == "deepspeed" and (shards is True or offload) and asked.get("adaptation") == "qlora":
         return _problem("engine", "no_shards_of_four_bits")
+    return None
+
+
+def _tensor_problem(
+    asked: Mapping[str, Any], family: str | None, slots: int, tensor: int
+) -> EngineProblem | None:
+    """Return what does not go together with matrices that are divided."""
+    param = "tensor_parallel"
+    if slots % tensor:
+        return _problem(param, "tensor_divides_slots", slots=slots)
+    if asked.get("engine") in ("single", "deepspeed"):
+        return _problem(param, "tensor_needs_fsdp2", engine=str(asked["engine"]))
+    if asked.get("shard_weights") is False:
+        return _problem(param, "tensor_needs_shards")
+    if asked.get("adaptation") == "qlora" or asked.get("dora") is True:
+        name = "qlora" if asked.get("adaptation") == "qlora" else "dora"
+        return _problem(param, "no_tensor_of", name=name)
+    if family is not None and family not in DIVIDED_FAMILIES:
+        return _problem(param, "no_tensor_of", name=f"the family {family}")
     return None
 
 

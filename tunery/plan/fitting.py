@@ -104,6 +104,8 @@ def engine_reason(spec: JobSpec) -> str:
             if hyper.offload
             else "one slot needs no process group"
         )
+    if hyper.tensor_parallel > 1:
+        return "FSDP2 divides matrices: the request sets tensor_parallel"
     if not hyper.shard_weights:
         return f"each of {slots} slots has the memory for a copy of all weights"
     if hyper.adaptation == "full":
@@ -117,6 +119,8 @@ def _ways(
     """The step in all ways that the plan may choose, what costs least first."""
     if not has_plain_layers(family):
         ways = COPIED
+    elif hyper.tensor_parallel > 1:
+        ways = SHARDED
     elif ranks == 1:
         ways = ONE_SLOT
     else:

@@ -252,6 +252,14 @@ KNOBS: Final[Mapping[str, Knob]] = {
         None,
         "one slot: `single`; several: `fsdp2`; `deepspeed` where it is named",
     ),
+    "tensor_parallel": _whole(
+        "tensor_parallel",
+        1,
+        8,
+        1,
+        "slots that compute each row together, each with a part of every matrix; it never ran on "
+        "GPUs",
+    ),
     "shard_weights": _flag(
         "shard_weights",
         "each of several slots keeps a share of the weights: with `full`, and where a slot has too "

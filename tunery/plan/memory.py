@@ -40,6 +40,8 @@ VOCABULARY: Final = 131_072  # number of tokens, where the base's record does no
 # seven adapters.
 HIDDEN_VALUES: Final = 8
 INNER_VALUES: Final = 4
+# Those of a hidden width that ranks divide with tensor parallelism: queries, keys, values, output.
+DIVIDED_VALUES: Final = 4
 NORM_BYTES: Final = 16
 # On an accelerator Liger's kernels keep neither the activation nor a copy of the inputs of norms in
 # fp32 (measured on an H200: 50 KB of a token and layer of 4,096; 48 by these).
@@ -199,7 +201,8 @@ def _trained_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: in
     # Gradients of a micro-batch until they are added: of a layer, and of the tables of tokens.
     layers = layers_weights(base)
     tables = base.parameters - layers if hyper.adaptation == "full" else 0
-    whole = min(trained, tables + divide_up(layers, _layers(base)))
+    layer = divide_up(layers, _layers(base) * engine.tensor_parallel)
+    whole = min(trained, tables + layer)
     return share + (width + GRADIENT_BYTES) * whole
 
 
@@ -248,7 +251,8 @@ def base_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: int = 
         in_layers = layers * FOUR_BIT_BYTES // 1_000
     if engine.weights == "copied":
         return tables + in_layers
-    gathered = tables + LAYERS_GATHERED * divide_up(in_layers, _layers(base))
+    layer = divide_up(in_layers, _layers(base) * engine.tensor_parallel)
+    gathered = tables + LAYERS_GATHERED * layer
     if hyper.adaptation == "full" or _leaves_device(engine, device):
         return gathered
     return divide_up(tables + in_layers, sharing(hyper, ranks)) + gathered
@@ -301,9 +305,12 @@ def _row_bytes(
     hidden = max(base.hidden_size, 1)
     inner = base.inner_size or INNER_PER_HIDDEN * hidden
     layers = _layers(base)
-    token = hidden * (HIDDEN_VALUES * width + NORM_BYTES) + inner * INNER_VALUES * width
+    divided = hidden * DIVIDED_VALUES * width + inner * INNER_VALUES * width
+    token = hidden * ((HIDDEN_VALUES - DIVIDED_VALUES) * width + NORM_BYTES)
+    token += divide_up(divided, hyper.tensor_parallel)
     if device == "cuda" and base.family in FUSED_FAMILIES:
-        token -= hidden * FUSED_NORM_BYTES + inner * FUSED_INNER_VALUES * width
+        inside = divide_up(inner * FUSED_INNER_VALUES * width, hyper.tensor_parallel)
+        token -= hidden * FUSED_NORM_BYTES + inside
     if hyper.dora:
         token += (DORA_HIDDEN * hidden + DORA_INNER * inner) * width
     if hyper.dropout_ppm:

@@ -37,10 +37,12 @@ def with_smaller_micro_batches(hyper: HyperParameters) -> HyperParameters | None
 
 
 def shared_among(hyper: HyperParameters, ranks: int) -> HyperParameters | None:
-    """Return the step in the largest micro-batches that split its rows evenly over the ranks.
+    """Return the step in the largest micro-batches that split its rows evenly over the ranks, or
+    over groups of them with tensor parallelism.
 
-    They are no larger than they are now. None: a step has fewer rows than there are ranks.
+    They are no larger than they are now. None: a step has fewer rows than there are groups.
     """
+    ranks //= hyper.tensor_parallel
     rows, most = hyper.batch_size, rows_at_once(hyper)
     if rows < ranks:
         return None

@@ -132,7 +132,8 @@ def collectives_ms(base: Base, hyper: HyperParameters, ranks: int, device: Devic
     """Expected time of a step for what its ranks send each other, as if nothing hid it.
 
     Copied weights: one all-reduce of the gradients in fp32. Shares: for each round of micro-batches
-    an all-gather of all weights in either pass, and a reduce-scatter of the gradients.
+    an all-gather of all weights in either pass, and a reduce-scatter of the gradients. Divided
+    matrices: of those a rank's part alone, and four all-reduces of hidden states in each layer.
     """
     if ranks == 1:
         return 0
@@ -140,7 +141,12 @@ def collectives_ms(base: Base, hyper: HyperParameters, ranks: int, device: Devic
     moved = 2 * gradients  # an all-reduce is a reduce-scatter and an all-gather
     if Engine.from_log(hyper, ranks).is_sharded:
         weights = WIDTH[precision_of(hyper, device)] * base.parameters
-        moved = divide_up(hyper.accumulation, ranks) * (PASSES * weights + gradients)
+        rounds = divide_up(hyper.accumulation * hyper.tensor_parallel, ranks)
+        moved = divide_up(rounds * (PASSES * weights + gradients), hyper.tensor_parallel)
+        if hyper.tensor_parallel > 1:
+            states = rows_at_once(hyper) * hyper.max_length * base.hidden_size * base.layers
+            width = WIDTH[precision_of(hyper, device)]
+            moved += rounds * 2 * PASSES * 2 * states * width
     return divide_up(moved * (ranks - 1), COLLECTIVE_BYTES_PER_MS[device] * ranks)
 
 

@@ -135,9 +135,7 @@ class Engine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # stage of "deepspeed": 1 (optimizer states are sharded), 2 (and gradients), 3 (and weights)
     zero_stage: Literal[1, 2, 3] = 2
     cpu_offload: bool = False  # shards and optimizer states stay in the machine's memory
-    # context_parallel, tensor_parallel: ranks that share a row's tokens, or a layer's matrices
-    context_parallel: int = 1
-    tensor_parallel: int = 1
+    tensor_parallel: int = 1  # ranks that compute each row together, each with a part of a matrix
 
     @property
     def is_sharded(self) -> bool:
@@ -158,12 +156,14 @@ class Engine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         name: EngineName = "fsdp2" if hyper.engine == "single" and ranks > 1 else hyper.engine
         if name == "single":
             return cls()
-        is_sharded = hyper.shard_weights or hyper.offload  # copies stay where they compute
+        # Copies stay where they compute, and are whole.
+        is_sharded = hyper.shard_weights or hyper.offload or hyper.tensor_parallel > 1
         return cls(
             name=name,
             weights="sharded" if is_sharded else "copied",
             zero_stage=3 if is_sharded and name == "deepspeed" else 2,
             cpu_offload=hyper.offload,
+            tensor_parallel=hyper.tensor_parallel,
         )
 
 

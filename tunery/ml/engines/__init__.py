@@ -65,17 +65,13 @@ class TrainingEngine(Protocol):
 
 def check_engine(engine: Engine, hyper: Hyper, ranks: int) -> None:
     """Raises WorkError("user") for what an engine does not do, with the nearest that works."""
-    if engine.context_parallel > 1 or engine.tensor_parallel > 1:
-        raise WorkError(
-            "user",
-            "parallelism inside a row or a layer is not built",
-            "Set context_parallel and tensor_parallel to 1, and shard the weights.",
-        )
     asked = {
         "engine": engine.name,
         "shard_weights": engine.is_sharded,
         "offload": engine.cpu_offload,
         "adaptation": hyper.adaptation,
+        "dora": hyper.dora,
+        "tensor_parallel": engine.tensor_parallel,
     }
     # One rank with an engine for several is slower than "single", which is all that a plan minds.
     slots = ranks if engine.name == "single" else max(2, ranks)
@@ -92,6 +88,8 @@ def engine_environment(engine: Engine) -> dict[str, str]:
     facts: dict[str, str] = {"engine": engine.name, "weights": engine.weights}
     if engine.name == "deepspeed":
         facts["zero_stage"] = str(engine.zero_stage)
+    if engine.tensor_parallel > 1:
+        facts["tensor_parallel"] = str(engine.tensor_parallel)
     return facts | ({"cpu_offload": "true"} if engine.cpu_offload else {})
 
 

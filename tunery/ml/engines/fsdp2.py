@@ -3,9 +3,13 @@
 Weights that are trained are kept in fp32, and computed with in the precision of the run; gradients
 are added up in fp32. Frozen weights of the base are sharded in the precision of the run. Over
 several nodes each node has all shares (HSDP): the first node alone keeps the checkpoints.
+
+With tensor parallelism, neighbouring ranks compute a row together, each with a part of every matrix
+of a layer, as the family's own plan in transformers says. What is in no matrix, as norms and
+tables of tokens, is computed by each of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from itertools import accumulate
 from pathlib import Path
@@ -13,10 +17,11 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+from peft.tuners.lora import LoraLayer
 from torch import Tensor
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -25,6 +30,7 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from tunery.ml import state
 from tunery.ml.adamw import is_fused, named_state, parameter_groups, rehearse, restore_state
@@ -35,6 +41,9 @@ from tunery.plan.methods import REWARD
 from tunery.work.exits import WorkError
 from tunery.work.spec import Engine, Hyper
 
+# How transformers' plans divide a matrix. A norm of heads has the gradient of a rank's own heads.
+STYLES: Final = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
+OF_HEADS: Final = "replicated_with_grad_allreduce"
 SHARD_FILES: Final = 16  # of each rank's part of a whole model
 
 
@@ -55,10 +64,14 @@ class ShardedEngine:
         """`model`: in the machine's memory, in the precision of the run."""
         self.model = model
         self._ranks, self._dtype = ranks, model.dtype
+        mesh, self._of_heads = _mesh_of(device, ranks), frozenset[str]()
+        self._tensor = mesh["tensor"] if ranks.tensor_parallel > 1 else None
+        if self._tensor is not None:
+            self._of_heads = split_layers(model, self._tensor)
         self._modules = shard(
             model,
             device,
-            ranks,
+            mesh,
             compute=torch.bfloat16 if precision == "bf16" else None,
             cpu_offload=engine.cpu_offload,
             rewards=hyper.method == REWARD,
@@ -68,7 +81,11 @@ class ShardedEngine:
             self._weights, hyper.learning_rate, hyper.lora_plus, whole=is_whole(model)
         )
         self.optimizer = torch.optim.AdamW(
-            groups,
+            [
+                group | {"params": weights}
+                for group in groups
+                for weights in _by_mesh(group["params"])
+            ],
             lr=hyper.learning_rate,
             weight_decay=hyper.weight_decay,
             fused=is_fused(self._weights),
@@ -79,12 +96,28 @@ class ShardedEngine:
         self._writers: Any = dist.new_group(writers, backend="gloo", timeout=TIMEOUT)
 
     def backward(self, loss: Tensor, *, is_last: bool) -> None:
-        # FSDP averages gradients over ranks: the loss is a part of the step's sum.
-        (loss * self._ranks.count).backward()  # type: ignore[no-untyped-call]  # torch
+        # FSDP averages gradients over groups of ranks: the loss is a part of the step's sum.
+        (loss * self._ranks.groups).backward()  # type: ignore[no-untyped-call]  # torch
 
     def clip(self, norm_max: float) -> Tensor:
-        norm = torch.nn.utils.clip_grad_norm_(self._weights.values(), norm_max)
-        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+        """Clip by torch's function, which takes the gradients of one mesh, or by their norms."""
+        if self._tensor is None:
+            norm = torch.nn.utils.clip_grad_norm_(self._weights.values(), norm_max)
+            return norm.full_tensor() if isinstance(norm, DTensor) else norm
+        gradients = {
+            name: each.grad for name, each in self._weights.items() if each.grad is not None
+        }
+        for name in sorted(gradients.keys() & self._of_heads):
+            dist.all_reduce(_local(gradients[name]), group=self._tensor.get_group())
+        norms = [
+            _whole(torch.nn.utils.get_total_norm(of_mesh))
+            for of_mesh in _by_mesh(gradients.values())
+        ]
+        total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+        factor = (norm_max / (total + 1e-6)).clamp(max=1.0)
+        for gradient in gradients.values():
+            _local(gradient).mul_(factor)
+        return total
 
     def step(self) -> None:
         self.optimizer.step()
@@ -138,13 +171,13 @@ def offload_layers(model: Any, device: torch.device, *, rewards: bool = False) -
         backend = "nccl" if device.type == "cuda" else "gloo"
         store = dist.HashStore()  # type: ignore[attr-defined]  # torch
         dist.init_process_group(backend, store=store, rank=0, world_size=1)
-    shard(model, device, Ranks(), compute=None, cpu_offload=True, rewards=rewards)
+    shard(model, device, _mesh_of(device, Ranks()), compute=None, cpu_offload=True, rewards=rewards)
 
 
 def shard(
     model: Any,
     device: torch.device,
-    ranks: Ranks,
+    mesh: DeviceMesh,
     *,
     compute: torch.dtype | None,
     cpu_offload: bool,
@@ -157,22 +190,10 @@ def shard(
 
     Raises WorkError("user") for a model without a plain list of layers.
     """
-    causal = model if is_whole(model) else model.get_base_model()
-    decoder = getattr(causal, causal.base_model_prefix, None)
-    layers = getattr(decoder, "layers", None)
-    if not isinstance(layers, torch.nn.ModuleList):
-        message = f"{causal.config.model_type} has no plain list of decoder layers to shard"
-        raise WorkError("user", message, 'Set weights to "copied".')
-    nodes = ranks.count // ranks.local_count
-    mesh = (
-        init_device_mesh(device.type, (ranks.count,))
-        if nodes == 1
-        else init_device_mesh(
-            device.type, (nodes, ranks.local_count), mesh_dim_names=("nodes", "ranks")
-        )
-    )
+    causal, decoder, layers = _parts_of(model)
+    names = tuple(name for name in mesh.mesh_dim_names or () if name != "tensor")
     options: dict[str, Any] = {
-        "mesh": mesh,
+        "mesh": mesh[names] if len(names) < mesh.ndim else mesh,
         "mp_policy": MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32),
         "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda")
         if cpu_offload
@@ -183,11 +204,93 @@ def shard(
     modules: list[FSDPModule] = []
     for module in [*layers, *roots]:
         for weight in module.parameters():
-            if weight.requires_grad and not isinstance(weight, DTensor):
-                weight.data = weight.data.float()  # its own master
+            _make_master(weight)
         fully_shard(module, **options)
         modules.append(module)
     return modules
+
+
+def split_layers(model: Any, mesh: DeviceMesh) -> frozenset[str]:
+    """Give each rank of a group its part of every matrix of the decoder layers.
+
+    Returns the names of trained weights whose gradients are of a rank's own heads, and have to be
+    added up. Raises WorkError("user") for a model that has no such plan, or is not divisible.
+    """
+    causal, _, layers = _parts_of(model)
+    config, ranks = causal.config, mesh.size()
+    plan = {
+        path.removeprefix("layers.*."): style
+        for path, style in (getattr(config, "base_model_tp_plan", None) or {}).items()
+        if path.startswith("layers.*.")
+    }
+    if not plan or {*plan.values()} - {*STYLES, OF_HEADS}:
+        message = f"the matrices of {config.model_type} have no plan for tensor parallelism"
+        raise WorkError("user", message, "Set tensor_parallel to 1.")
+    sizes = [config.num_attention_heads, config.num_key_value_heads, config.intermediate_size]
+    if any(size % ranks for size in sizes):
+        message = (
+            f"{sizes[0]} heads, {sizes[1]} of keys and an inner width of {sizes[2]} cannot be "
+            f"divided by tensor_parallel {ranks}"
+        )
+        raise WorkError("user", message, "Set tensor_parallel to a divisor of all of them.")
+    for layer in layers:
+        for weight in layer.parameters():
+            _make_master(weight)
+        for path, style in plan.items():
+            if style in STYLES:
+                for part in _split_parts(layer.get_submodule(path), style):
+                    parallelize_module(part, mesh, STYLES[style](), src_data_rank=None)
+    of_heads = tuple(f".{path}.weight" for path, style in plan.items() if style == OF_HEADS)
+    return frozenset(name for name in state.trainable(model) if name.endswith(of_heads))
+
+
+def _split_parts(layer: Any, style: str) -> list[torch.nn.Module]:
+    """The matrices of a linear layer that are divided: of an adapter, the one as wide as heads."""
+    if not isinstance(layer, LoraLayer):
+        return [layer]
+    adapters = layer.lora_B if style == "colwise" else layer.lora_A
+    return [layer.base_layer, *adapters.values()]
+
+
+def _parts_of(model: Any) -> tuple[Any, Any, torch.nn.ModuleList]:
+    """The causal model, its decoder and its layers. Raises WorkError("user") without a list."""
+    causal = model if is_whole(model) else model.get_base_model()
+    decoder = getattr(causal, causal.base_model_prefix, None)
+    layers = getattr(decoder, "layers", None)
+    if not isinstance(layers, torch.nn.ModuleList):
+        message = f"{causal.config.model_type} has no plain list of decoder layers to shard"
+        raise WorkError("user", message, 'Set weights to "copied".')
+    return causal, decoder, layers
+
+
+def _mesh_of(device: torch.device, ranks: Ranks) -> DeviceMesh:
+    """Ranks by node, by share of the weights, and by part of a matrix."""
+    nodes = ranks.count // ranks.local_count
+    sizes = {
+        "nodes": nodes,
+        "ranks": ranks.local_count // ranks.tensor_parallel,
+        "tensor": ranks.tensor_parallel,
+    }
+    kept = {name: size for name, size in sizes.items() if size > 1 or name == "ranks"}
+    return init_device_mesh(device.type, (*kept.values(),), mesh_dim_names=(*kept,))
+
+
+def _make_master(weight: Tensor) -> None:
+    if weight.requires_grad and not isinstance(weight, DTensor):
+        weight.data = weight.data.float()  # its own master
+
+
+def _by_mesh(weights: Iterable[Any]) -> list[list[Any]]:
+    """Weights of each mesh: an operation on several takes those of one."""
+    groups: dict[object, list[Any]] = {}
+    for weight in weights:
+        mesh = weight.device_mesh if isinstance(weight, DTensor) else None
+        groups.setdefault(mesh, []).append(weight)
+    return [*groups.values()]
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def _files_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:

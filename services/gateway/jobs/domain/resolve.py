@@ -519,12 +519,18 @@ def _fitted(
         fewer = slots - slots % on_node
         text = f"each of several nodes has all shards, and the largest node has {on_node} slots"
         raise invalid(f"{text}. Set slots to {fewer} or {fewer + on_node}.", SLOTS)
+    if on_node % hyper.tensor_parallel:
+        text = (
+            f"{hyper.tensor_parallel} slots of one node compute a row together, and a node gives "
+            f"{on_node}. Set it to a divisor of {on_node}."
+        )
+        raise invalid(text, "training.tensor_parallel")
     shared = shared_among(smaller, slots)
     if shared is None:
-        rows = hyper.batch_size
+        rows, groups = hyper.batch_size, slots // hyper.tensor_parallel
         text = (
             f"a step has {rows} packed row{'' if rows == 1 else 's'} (batch_size), which "
-            f"{slots} slots cannot share. Set batch_size to {slots} or more, or use fewer slots."
+            f"{slots} slots cannot share. Set batch_size to {groups} or more, or use fewer slots."
         )
         raise invalid(text, SLOTS)
     chosen = [] if "engine" in asked else ["engine"]

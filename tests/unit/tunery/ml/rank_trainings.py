@@ -27,6 +27,7 @@ FORKS: Any = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tunery.ml.fine_tuning", "tunery.ml.engines.fsdp2"])
 COPIED = Engine(name="fsdp2")
 SHARDED = Engine(name="fsdp2", weights="sharded")
+DIVIDED = Engine(name="fsdp2", weights="sharded", tensor_parallel=2)
 
 
 class StopAfter:

@@ -16,8 +16,10 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.dataset import RowKind
+from tests.bases import write_family
 from tests.unit.tunery.ml.rank_trainings import (
     COPIED,
+    DIVIDED,
     SHARDED,
     DieAfter,
     StopAfter,
@@ -27,6 +29,7 @@ from tests.unit.tunery.ml.rank_trainings import (
 )
 from tests.unit.tunery.ml.trainings import HYPER, ROWS, STEPS, Event, go, of, resumed
 from tunery.plan.methods import ROWS_OF_METHOD
+from tunery.platform.blobs.base_files import hash_base
 from tunery.ranks.launching import RENDEZVOUS
 from tunery.work.codec import encode_spec
 from tunery.work.exits import ExitCode, WorkError
@@ -203,7 +206,9 @@ def test_sharded_ranks_train_to_the_losses_of_one_process(
 
 
 @pytest.mark.parametrize(
-    ("engine", "hyper"), [(COPIED, {}), (SHARDED, FULL)], ids=["copied", "sharded-full"]
+    ("engine", "hyper"),
+    [(COPIED, {}), (SHARDED, FULL), (DIVIDED, {})],
+    ids=["copied", "sharded-full", "divided"],
 )
 def test_a_rank_that_is_killed_ends_the_others_and_the_training_goes_on_to_the_same_bytes(
     engine: Engine, hyper: dict[str, Any], spec: TrainSpec
@@ -302,6 +307,40 @@ def test_review2_d2_deepspeed_takes_the_device_that_was_picked(
     assert seen == ["0"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "ranks", "hyper"),
+    [
+        pytest.param("spec", 2, {}, marks=pytest.mark.soak),
+        pytest.param("spec", 4, FULL),  # two groups, each with shares of the other's parts
+        pytest.param("pairs_spec", 4, {"method": "dpo"}, marks=pytest.mark.soak),
+        pytest.param("prompts_spec", 2, {"method": "reinforcement"}),
+    ],
+)
+def test_divided_matrices_train_to_the_losses_of_one_process(
+    kind: str, ranks: int, hyper: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    spec = spec_of(request.getfixturevalue(kind), DIVIDED, ranks, max_steps=3, **hyper)
+    events, whole = trained(spec), alone(spec)
+    assert losses(events) == pytest.approx(losses(whole), abs=FP32)
+    assert figures(events, "grad_norm") == pytest.approx(figures(whole, "grad_norm"), rel=NORM)
+
+
+def test_divided_norms_of_heads_are_added_up_and_one_process_goes_on(
+    spec: TrainSpec, tmp_path: Path
+) -> None:
+    """A rank of Qwen3 has the gradient of its own heads alone."""
+    folder = write_family("qwen3", tmp_path / "qwen3")
+    spec = replace(spec, base_dir=str(folder), base_id="qwen3", base_sha256=hash_base(folder))
+    hyper: dict[str, Any] = FULL | {"max_steps": 4}
+    spec = replace(spec_of(spec, DIVIDED, **hyper), checkpoint_every_steps=2)
+    events, whole = trained(spec), losses(alone(spec))
+    assert losses(events) == pytest.approx(whole, abs=FP32)
+    first, _ = of(events, "checkpoint")
+    single = alone(resumed(spec, first, out="single"))
+    assert losses(single) == pytest.approx(whole[2:], abs=FP32)
+    assert ["tensor_parallel", "2", ""] in of(single, "started")[0]["environment_changes"]
+
+
 def test_offloaded_shards_train_to_the_losses_of_one_process(spec: TrainSpec) -> None:
     spec = spec_of(spec, replace(SHARDED, cpu_offload=True))
     assert losses(trained(spec)) == pytest.approx(losses(alone(spec)), abs=FP32)
@@ -320,7 +359,7 @@ def test_a_rank_with_other_inputs_is_named_before_the_first_step(spec: TrainSpec
     [
         (Engine(), {}, "Set engine to auto"),
         (replace(COPIED, cpu_offload=True), {}, "Set shard_weights to true"),
-        (replace(COPIED, context_parallel=2), {}, "shard the weights"),
+        (DIVIDED, {"adaptation": "qlora"}, "Set tensor_parallel to 1"),
         (
             Engine(name="deepspeed", zero_stage=3, weights="sharded"),
             {"adaptation": "qlora"},

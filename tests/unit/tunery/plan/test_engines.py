@@ -28,10 +28,12 @@ REQUESTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("Qwen2.5-7B", {"engine": "deepspeed"}),
     ("Qwen2.5-7B", {"engine": "deepspeed", "adaptation": "full"}),
     ("Qwen2.5-7B", {"engine": "deepspeed", "adaptation": "full", "offload": True}),
+    ("Qwen2.5-7B", {"tensor_parallel": 2}),
     ("Qwen2.5-32B", {}),
     ("Llama-3.1-70B", {}),
     ("Llama-3.1-70B", {"adaptation": "qlora"}),
     ("Llama-3.1-70B", {"adaptation": "full"}),
+    ("Llama-3.1-70B", {"adaptation": "full", "tensor_parallel": 8}),
 )
 
 
@@ -107,6 +109,12 @@ def test_deepspeed_gets_no_batch_that_it_could_refuse() -> None:
             "set engine to fsdp2",
         ),
         ({"engine": "deepspeed", "offload": True, "shard_weights": False}, 4, "offload", "true"),
+        ({"tensor_parallel": 2}, 3, "tensor_parallel", "set slots to a multiple of it"),
+        ({"tensor_parallel": 2}, 1, "tensor_parallel", "set slots to a multiple of it"),
+        ({"tensor_parallel": 2, "engine": "deepspeed"}, 2, "tensor_parallel", "engine to fsdp2"),
+        ({"tensor_parallel": 2, "shard_weights": False}, 2, "tensor_parallel", "to true"),
+        ({"tensor_parallel": 2, "adaptation": "qlora"}, 2, "tensor_parallel", "matrices of qlora"),
+        ({"tensor_parallel": 2, "dora": True}, 2, "tensor_parallel", "matrices of dora"),
         ({"engine": "zero"}, 2, "engine", "single, fsdp2, deepspeed"),
     ],
 )
@@ -120,6 +128,8 @@ def test_what_does_not_go_together_is_refused_with_the_nearest_that_works(
 
 def test_layers_that_are_no_plain_list_are_copied_and_never_sharded() -> None:
     mamba = replace(SMOL, family="mamba")
+    (problem,) = problems({"tensor_parallel": 2}, mamba, 2)
+    assert "the family mamba" in parameter_words(problem.reason)
     (problem,) = problems({"shard_weights": True}, mamba, 2)
     assert "layers of the family mamba" in parameter_words(problem.reason)
     hyper, _ = resolve({"adaptation": "full"}, mamba, None, 1, "cuda")
@@ -139,6 +149,7 @@ def test_layers_that_are_no_plain_list_are_copied_and_never_sharded() -> None:
         ({"method": "reinforcement", "shard_weights": True}, 2),
         ({"packing": False, "shard_weights": True}, 2),
         ({"packing": False, "offload": True}, 1),
+        ({"tensor_parallel": 4, "adaptation": "full", "engine": "fsdp2"}, 8),
     ],
 )
 def test_what_goes_together_is_not_refused(asked: dict[str, Any], slots: int) -> None:
