@@ -7,9 +7,7 @@ Servers, services and the agent are real; what trains is a stand-in.
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -17,6 +15,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from tests.browser import browser
+from tests.browser.pictures import picture
 from tests.e2e import stand_in_agent
 from tests.e2e.stand_in_process import STORIES
 from tests.e2e.stories import RunningStack, rows, running_stack, tunery
@@ -24,7 +23,6 @@ from tunery.local.stack import ServiceSpec
 
 pytestmark = pytest.mark.timeout(900)
 
-PICTURES: Final = os.environ.get("TUNERY_SCREENSHOTS")
 LATE_MS: Final = 120_000  # a shared machine may be slow
 AGENT: Final = ServiceSpec(
     "agent-stand-in",
@@ -56,21 +54,6 @@ async def steps_of(page: Page) -> list[int]:
             if len(steps) > 20:
                 return steps
             await page.wait_for_timeout(100)
-
-
-async def picture(page: Page, name: str) -> None:
-    """Keep pictures of a view where they are wanted."""
-    if PICTURES is None:
-        return
-    folder = Path(PICTURES)
-    for theme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
-        await page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
-        await page.set_viewport_size({"width": width, "height": 900})
-        await page.wait_for_timeout(500)
-        size = "phone" if width == 390 else theme
-        await page.screenshot(path=folder / f"{name}-{size}.png", full_page=True)
-    await page.emulate_media(color_scheme="light")
-    await page.set_viewport_size({"width": 1280, "height": 900})
 
 
 async def test_a_person_uploads_estimates_submits_and_watches_a_job_survive_its_agent(

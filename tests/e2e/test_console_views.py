@@ -1,13 +1,14 @@
 """Every view of the console in a browser, over an API in memory: in both themes and on a phone.
 
-WCAG 2.2 AA by axe-core, no error of a script, nothing wider than the screen.
+WCAG 2.2 AA by axe-core, no error of a script, nothing wider than the screen, each section in
+a column of the page's grid.
 
 `TUNERY_SCREENSHOTS=FOLDER` keeps a picture of each view.
 """
 
 import asyncio
 import hashlib
-import os
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,8 +29,11 @@ from services.gateway.console.app import Console
 from services.gateway.console.new_job.page import PART_BYTES
 from simulator.control_plane.samples import node
 from tests.browser import axe_script, browser
+from tests.browser.layout import boxes, off_grid
+from tests.browser.pictures import WIDTHS, picture, show_on
 from tests.unit.services.gateway.billing.test_invoice_routes import MONTH, billed
 from tests.unit.services.gateway.billing.used import lease, sliced, use
+from tests.unit.services.gateway.console import consoles
 from tests.unit.services.gateway.console.consoles import key_of
 from tests.unit.services.gateway.control_plane import ROW, ControlPlane, control_plane
 from tests.unit.services.gateway.jobs.test_queue_routes import ask_pool
@@ -40,11 +44,24 @@ from tunery.local.console import scripts_dir
 
 pytestmark = pytest.mark.timeout(900)
 
-PICTURES: Final = os.environ.get("TUNERY_SCREENSHOTS")
 LATE_MS: Final = 120_000
-SCREENS: Final = (("light", 1280), ("dark", 1280), ("light", 390))
 STANDARD: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 LEFT_AT: Final = 6  # the part of an upload at which its page is left
+FIRST_VIEW_BYTES_MAX: Final = 150_000  # as they are sent, with scripts and styles
+FOCUSED: Final = """
+() => document.activeElement.localName === "body" ? "BODY" : document.activeElement.textContent
+"""
+CONTROLS: Final = """
+() => [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")]
+  .filter((each) => each.checkVisibility()).length
+"""
+IS_MARKED: Final = """
+() => {
+  const {outlineStyle, outlineWidth} = getComputedStyle(document.activeElement);
+  return outlineStyle !== "none" && parseFloat(outlineWidth) >= 2;
+}
+"""
+RIGHT_TO_LEFT: Final = "מגדלור \u202eנמל"  # with a mark that turns all that follows it
 HOOK: Final = {"name": "ci", "url": "https://example.com/hook"}
 
 
@@ -57,6 +74,8 @@ class Site:
     operator_key: str
     views: dict[str, str]
     tenant: httpx.AsyncClient  # of the API
+    console: Console
+    api: ControlPlane
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", name="console")
@@ -79,17 +98,24 @@ async def site() -> AsyncIterator[Site]:
         settings = api.deps.settings.model_copy(update={"console_dir": scripts_dir()})
         app = api.api._transport.app  # type: ignore[attr-defined]  # as in `console_of`
         console = Console(app, settings, None)
-        config = uvicorn.Config(console, log_level="warning", lifespan="off")
-        server = uvicorn.Server(config)
-        listener = socket.create_server(("127.0.0.1", 0))  # it queues what comes before the start
-        serving = asyncio.create_task(server.serve([listener]))
-        port = listener.getsockname()[1]
-        url = f"http://127.0.0.1:{port}/console"
-        try:
-            yield Site(url, key_of(tenant), key_of(api.api), views, tenant)
-        finally:
-            server.should_exit = True
-            await serving
+        async with serving(console) as url:
+            yield Site(url, key_of(tenant), key_of(api.api), views, tenant, console, api)
+
+
+@asynccontextmanager
+async def serving(console: Console, port: int = 0) -> AsyncIterator[str]:
+    """Serve the console inside the block; what is connected at its end is cut off."""
+    config = uvicorn.Config(console, log_level="critical", lifespan="off")
+    server = uvicorn.Server(config)
+    listener = socket.create_server(("127.0.0.1", port))  # it queues what comes before the start
+    running = asyncio.create_task(server.serve([listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/console"
+    finally:
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        server.should_exit = server.force_exit = True
+        await running
 
 
 async def _filled(api: ControlPlane) -> tuple[dict[str, str], httpx.AsyncClient]:
@@ -112,6 +138,9 @@ async def _filled(api: ControlPlane) -> tuple[dict[str, str], httpx.AsyncClient]
     await use(api, sliced(lease(tenant, jobs[0]), api.deps.clock.now_ms() // HOUR_MS))
     model_id = await version(api, client, "keeper", job_id=jobs[0])
     await client.post(f"/v1/models/{model_id}/promote", json={"stage": "staging"})
+    long_id = await version(api, client, "long" * 42, job_id=jobs[1])
+    assert len(long_id) >= 200
+    rtl_id = (await submit(client, file_id, suffix=RIGHT_TO_LEFT)).json()["id"]
     swept = (await client.post("/v1/sweeps", json=sweep(file_id))).json()["id"]
     hook = (await client.post("/v1/webhook_endpoints", json=HOOK)).json()["id"]
     return {
@@ -126,6 +155,8 @@ async def _filled(api: ControlPlane) -> tuple[dict[str, str], httpx.AsyncClient]
         "models": "/models",
         "model": f"/models/{model_id}",
         "files": f"/models/{model_id}/files",
+        "long": f"/models/{long_id}",
+        "right to left": f"/jobs/{rtl_id}",
         "playground": f"/playground?model={model_id}",
         "usage": "/money",
         "invoice": f"/money/invoices/{MONTH}-EUR",
@@ -217,18 +248,18 @@ async def look(page: Page, url: str, name: str, path: str) -> None:
         await page.get_by_label("The answer that the question should get").first.fill("I do.")
         await page.get_by_role("button", name="Save", exact=True).first.click()
         await page.get_by_text("as row 1 of evaluation@1").wait_for()
-    for theme, width in SCREENS:
-        await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # a literal
-        await page.set_viewport_size({"width": width, "height": 900})
-        size = "phone" if width == 390 else theme
-        if PICTURES is not None:
-            await page.wait_for_timeout(300)
-            await page.screenshot(path=Path(PICTURES) / f"{name}-{size}.png", full_page=True)
-        assert await fits(page, width), f"{name}, {size}"
-        assert await violations(page) == [], f"{name}, {size}"
+    there = {}
+    for screen, width in WIDTHS.items():
+        await show_on(page, screen)
+        assert await fits(page, width), f"{name}, {screen}"
+        assert await violations(page) == [], f"{name}, {screen}"
+        there[screen] = await boxes(page)
+        assert off_grid(there[screen]) == [], f"{name}, {screen}"
+    assert there["light"] == there["dark"], f"{name}: a theme changes colours alone"
+    await picture(page, name)
 
 
-async def test_every_view_is_accessible_and_fits_on_every_screen(
+async def test_every_view_is_accessible_fits_and_stands_on_its_grid_on_every_screen(
     console: Site, chromium: Browser
 ) -> None:
     wrong: list[str] = []
@@ -248,6 +279,7 @@ async def test_an_upload_of_100_mb_continues_after_a_cut_and_after_a_reload(
     file = tmp_path / "big.jsonl"
     file.write_bytes(ROW * (100_000_000 // len(ROW)))
     parts, lost, is_cut = 0, 0, True
+    held: list[Route] = []
 
     async def pass_on(route: Route) -> None:
         nonlocal parts, lost
@@ -255,7 +287,9 @@ async def test_an_upload_of_100_mb_continues_after_a_cut_and_after_a_reload(
         if is_cut and parts > 2:
             lost += 1
             await route.abort("connectionreset")
-        elif parts - lost != LEFT_AT:  # which is never answered
+        elif parts - lost == LEFT_AT:  # it is not answered before the page is left
+            held.append(route)
+        else:
             await route.continue_()
 
     page = await signed_in(chromium, console.url, console.tenant_key, wrong)
@@ -267,9 +301,10 @@ async def test_an_upload_of_100_mb_continues_after_a_cut_and_after_a_reload(
     is_cut = False
     await page.get_by_text("The connection is lost").wait_for(state="hidden")
     async with asyncio.timeout(LATE_MS / 1_000):
-        while parts - lost < LEFT_AT:  # noqa: ASYNC110  # the browser sends them
+        while not held:  # noqa: ASYNC110  # the browser sends them
             await asyncio.sleep(0.01)
     await page.goto(f"{console.url}/new")
+    await held[0].abort()
     await page.set_input_files("#file", file)
     await page.get_by_role("button", name="Upload and check").click()
     await page.wait_for_url("**/new?file=*")
@@ -279,3 +314,82 @@ async def test_an_upload_of_100_mb_continues_after_a_cut_and_after_a_reload(
     assert listed["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     await page.context.close()
     assert wrong == []
+
+
+async def test_a_page_of_a_job_misses_nothing_while_the_api_is_away(
+    console: Site, chromium: Browser
+) -> None:
+    """At last its key is revoked, and the page asks for another one."""
+    api, tenant = console.api, console.tenant.headers["x-tenant"]
+    job_id = console.views["job"].rpartition("/")[2]
+    path, body = f"/v1/tenants/{tenant}/keys", {"name": "watcher", "scopes": ["read"]}
+    key = (await api.api.post(path, json=body)).json()
+    lost = "The connection is lost"
+    async with serving(console.console) as url:
+        port = int(url.split(":")[2].partition("/")[0])
+        page = await signed_in(chromium, url, key["key"], [])
+        await page.goto(f"{url}/jobs/{job_id}")
+        assert await steps_of(page, 40) == list(range(1, 41))
+    await page.get_by_text(lost).wait_for()
+    for number in range(41, 51):
+        await api.telemetry(tenant, job_id, _step(tenant, job_id, number))
+    async with serving(console.console, port):
+        assert await steps_of(page, 50) == list(range(1, 51)), "no gap and no step twice"
+        await page.get_by_text(lost).wait_for(state="hidden")
+        assert (await api.api.delete(f"{path}/{key['id']}")).status_code == 200
+        await page.get_by_role("heading", name="Sign in").wait_for()
+        await page.context.close()
+
+
+async def steps_of(page: Page, count: int) -> list[int]:
+    """Return the steps of the page's curve, once there are so many."""
+    async with asyncio.timeout(LATE_MS / 1_000):
+        while True:
+            steps: list[int] = await page.evaluate("curve?.step ?? []")
+            if len(steps) >= count:
+                return steps
+            await page.wait_for_timeout(100)
+
+
+async def test_a_first_view_is_small(console: Site) -> None:
+    async with consoles.signed_in(console.console, console.tenant_key) as client:
+        page = await client.get("/console")
+        assets = re.findall(r'(?:src|href)="(/console/assets/[^"]*)"', page.text)
+        answers = [page, *[await client.get(address) for address in assets]]
+    assert len(answers) > 5
+    assert sum(each.num_bytes_downloaded for each in answers) <= FIRST_VIEW_BYTES_MAX
+
+
+async def test_a_keyboard_is_enough(console: Site, chromium: Browser) -> None:
+    context = await chromium.new_context(timezone_id="Asia/Kolkata", locale="en-GB")
+    page = await context.new_page()
+    page.set_default_timeout(LATE_MS)
+    await page.goto(f"{console.url}/sign-in")
+    await page.get_by_label("API key").focus()
+    await page.keyboard.type(console.tenant_key)
+    await page.keyboard.press("Enter")
+    await page.wait_for_url(console.url)
+
+    # the first key press offers to skip the menu; each control can be reached, and shows that it is
+    await page.keyboard.press("Tab")
+    assert await page.evaluate(FOCUSED) == "Skip to content"
+    there = await page.evaluate(CONTROLS)
+    seen = 1
+    while (await page.evaluate(FOCUSED)) != "BODY" and seen <= there:
+        assert await page.evaluate(IS_MARKED), await page.evaluate(FOCUSED)
+        await page.keyboard.press("Tab")
+        seen += 1
+    assert seen > there, "each control is reached"
+
+    # a job is opened and left, a filter set
+    job = page.get_by_role("link", name="rank-8")
+    await job.focus()
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/jobs/ftjob-*")
+    created = page.locator("#job-head time")
+    assert "India" in str(await created.get_attribute("title")), "times are the reader's"
+    await page.go_back()
+    await page.get_by_label("Suffix").focus()
+    await page.keyboard.type("rank-16")
+    await job.wait_for(state="detached")
+    await context.close()

@@ -27,7 +27,7 @@ def command(folders: DataDir, no_browser: bool, as_json: bool) -> None:
     """Open the console. The address signs one browser in, once, within two minutes."""
     url, key = _api.address(folders)
     site = url.removesuffix("/v1")
-    code = _new_code(site, key)
+    code = new_code(site, key)
     address = site + code["path"]
     if as_json:
         click.echo(json.dumps({"url": address, "expires_in_seconds": code["expires_in_seconds"]}))
@@ -37,8 +37,8 @@ def command(folders: DataDir, no_browser: bool, as_json: bool) -> None:
         webbrowser.open(address)
 
 
-def _new_code(site: str, key: str) -> dict[str, Any]:
-    """A one-time code for this key. Raises LocalError."""
+def new_code(site: str, key: str) -> dict[str, Any]:
+    """Make a one-time code for this key; its `path` signs a browser in. Raises LocalError."""
     import httpx
 
     headers = {"authorization": f"Bearer {key}"}

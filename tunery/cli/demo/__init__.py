@@ -11,7 +11,7 @@ EPILOG = """\
 \b
 Examples:
   tunery demo                    five to eight minutes on two cores
-  tunery demo --keep             keep its data directory, to look at logs and blobs
+  tunery demo --keep             leave it up until Ctrl-C, for the console, and keep its files
   tunery demo --data mine.jsonl  the same with your own rows
   tunery demo --json             the demo on stderr, one JSON object last on stdout
   tunery demo --record docs      also write docs/demo.md and two pictures of the terminal
@@ -20,7 +20,7 @@ Examples:
 
 @click.command("demo", epilog=EPILOG)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object last.")
-@click.option("--keep", is_flag=True, help="Keep the data directory.")
+@click.option("--keep", is_flag=True, help="Stay up until Ctrl-C, and keep the data directory.")
 @click.option(
     "--data",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),

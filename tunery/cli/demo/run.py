@@ -3,12 +3,13 @@
 import asyncio
 import shutil
 import tempfile
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tunery.cli._stack_view import EventPrinter
+from tunery.cli.console import new_code
 from tunery.cli.demo.claims import DemoResult
 from tunery.cli.demo.context import DemoContext
 from tunery.cli.demo.display import Display
@@ -51,7 +52,7 @@ class DemoOptions:
     """Options of the demo."""
 
     data: Path | None  # the user's training file; None: the example
-    keep: bool  # leave the data directory
+    keep: bool  # stay up after the last step, and leave the data directory
 
 
 async def run_demo(options: DemoOptions, display: Display) -> DemoResult:
@@ -107,5 +108,23 @@ async def _run_steps(
         )
         context = DemoContext(running, api, display, result, receiver, options.data)
         await training.start_agents(context)
+        await show_console(context, "the console, while this runs")
         for step in STEPS:
             await step(context)
+        if options.keep:
+            await stay_up(context)
+
+
+async def show_console(context: DemoContext, what: str) -> None:
+    """Print an address that signs one browser in. A recording has no use for it."""
+    site = context.stack.api_url
+    code = await asyncio.to_thread(new_code, site, context.stack.admin_key)
+    text = f"   {what}: {site}{code['path']} (once, within two minutes)"
+    context.display.console.print(text, soft_wrap=True, markup=False)
+
+
+async def stay_up(context: DemoContext) -> None:
+    """Leave everything up until the command is asked to stop, which is no failure."""
+    await show_console(context, "everything stays up until Ctrl-C; the console")
+    with suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()

@@ -93,6 +93,23 @@ async def test_a_stream_that_is_left_with_steps_unread_ends() -> None:
     assert done
 
 
+async def test_steps_wait_for_a_slow_reader() -> None:
+    sent = 0
+
+    async def many() -> AsyncIterator[ServerSentEvent]:
+        nonlocal sent
+        while True:
+            sent += 1
+            yield ServerSentEvent("step", STEP, "id")
+
+    live = stream._live(CALLS, "/job", panels, many())
+    for _ in range(3):
+        await anext(live)
+        await asyncio.sleep(0.05)  # the reader is slow, and the steps are not
+    await live.aclose()
+    assert sent <= 4 * stream.BATCH_MAX + 2, "what it has read, a batch and a queue"
+
+
 async def test_a_limit_that_the_first_read_reaches_is_sent_to_the_page() -> None:
     response = stream.stream(CALLS, "/job", None, panels)
     frames = [frame async for frame in response.body_iterator]
