@@ -108,11 +108,12 @@ class SimExporter:
             self.storage.away = False
 
     async def finish(self) -> None:
-        """Wait for some time until every row is in a file; the audit says what is missing."""
+        """Wait for some time until all is in a file and announced; the audit says what is not."""
+        context, bodies = self._context, self.storage.bodies
         for _ in range(STEPS_MAX):
             await asyncio.sleep(STEP_S)
-            if not missing_use(self._context, self.storage.bodies) and not missing_accounts(
-                self._context, self.storage.bodies
+            if not (missing_use(context, bodies) or missing_accounts(context, bodies)) and not any(
+                _wrongly_announced(context)
             ):
                 return
 

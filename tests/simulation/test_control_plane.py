@@ -34,7 +34,7 @@ def test_review2_m3_answers_are_counted_by_the_prices_that_bill_them(seed: int) 
     assert sound(CONTROL_PLANE, seed).violations == []
 
 
-@pytest.mark.parametrize("seed", [401728, 501229])
+@pytest.mark.parametrize("seed", [401728, 501229, 504467])
 def test_two_exporters_announce_use_once(seed: int) -> None:
     """Both sent the announcement, and it was decided twice."""
     assert sound(CONTROL_PLANE, seed).violations == []
