@@ -35,7 +35,7 @@ def test_no_invariant_is_violated_in_the_first_seeds() -> None:
     assert all(verdict.counts["commands"] > 0 for verdict in verdicts)
 
 
-@pytest.mark.parametrize("seed", [401467])
+@pytest.mark.parametrize("seed", [401467, 504376])
 def test_two_pauses_of_one_process_leave_no_partition_without_a_reader(seed: int) -> None:
     assert sound(EVENT_CORE, seed).violations == []
 

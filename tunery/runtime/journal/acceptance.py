@@ -26,6 +26,8 @@ class Acceptance(Struct, frozen=True, array_like=True, gc=False):
     fresh: bool = True
     # `cause` at the last claim, None when that was read before this was kept
     opened: int | None = None
+    # offset of the claim before the last, None when that was read before this was kept
+    former: int | None = None
 
 
 INITIAL: Final = Acceptance()
@@ -79,13 +81,19 @@ def _claimed(state: Acceptance, offset: int, claim: Claim) -> Acceptance:
     cause = state.cause
     if claim.base is None:
         return Acceptance(
-            state.incarnation, offset, cause, state.prev, state.base, state.fresh, cause
+            *(state.incarnation, offset, cause, state.prev, state.base, state.fresh),
+            *(cause, state.epoch),
         )
-    return Acceptance(offset, offset, cause, state.prev, claim.base, True, cause)
+    return Acceptance(offset, offset, cause, state.prev, claim.base, True, cause, state.epoch)
 
 
 def _entry(state: Acceptance, entry: Entry, value: bytes) -> tuple[Acceptance, Reason | None]:
     if entry.epoch < state.epoch:
+        if state.former is not None and entry.epoch > state.former:
+            raise Diverged(
+                f"epoch {entry.epoch} is of a claim that was not there when this log was read "
+                f"from {state.former} to {state.epoch}"
+            )
         return state, "epoch"
     if entry.epoch > state.epoch:
         raise Diverged(f"epoch {entry.epoch} is newer than any claim seen ({state.epoch})")
@@ -107,6 +115,7 @@ def _entry(state: Acceptance, entry: Entry, value: bytes) -> tuple[Acceptance, R
             state.base,
             False,
             state.opened,
+            state.former,
         ),
         None,
     )

@@ -30,7 +30,7 @@ def test_an_entry_of_the_current_epoch_and_next_cause_is_accepted_and_chained() 
     first = entry(0, 0)
     state, reason = judge(claimed(INITIAL, 0), 1, first, encode(first))
     assert reason is None
-    assert state == Acceptance(0, 0, 0, record_hash(encode(first)), 0, False, -1)
+    assert state == Acceptance(0, 0, 0, record_hash(encode(first)), 0, False, -1, -1)
     second = entry(0, 1, state.prev)
     state, reason = judge(state, 2, second, encode(second))
     assert (state.cause, reason) == (1, None)
@@ -44,6 +44,14 @@ def test_an_older_epoch_is_void_even_with_a_broken_chain() -> None:
 def test_an_epoch_that_was_never_claimed_is_divergence() -> None:
     with pytest.raises(Diverged, match="newer than any claim"):
         judge(claimed(INITIAL, 0), 1, entry(3, 0), b"v")
+
+
+def test_an_epoch_between_two_claims_that_followed_each_other_is_divergence() -> None:
+    """A log that lost its end, read by one that had read it: the claim came into the gap."""
+    state = claimed(claimed(INITIAL, 4), 6)
+    assert judge(state, 7, entry(4, 0), b"v") == (state, "epoch")
+    with pytest.raises(Diverged, match="epoch 5 is of a claim that was not there"):
+        judge(state, 7, entry(5, 0), b"v")
 
 
 @pytest.mark.parametrize("cause", [-1, 1, 7])
@@ -75,8 +83,8 @@ def test_a_broken_chain_is_divergence() -> None:
 
 def test_a_claim_keeps_cause_and_chain_and_an_operators_claim_sets_base_and_incarnation() -> None:
     state = Acceptance(0, 3, 9, b"p" * 32, 0, False)
-    assert claimed(state, 12) == Acceptance(0, 12, 9, b"p" * 32, 0, False, 9)
-    assert claimed(state, 12, base=10) == Acceptance(12, 12, 9, b"p" * 32, 10, True, 9)
+    assert claimed(state, 12) == Acceptance(0, 12, 9, b"p" * 32, 0, False, 9, 3)
+    assert claimed(state, 12, base=10) == Acceptance(12, 12, 9, b"p" * 32, 10, True, 9, 3)
 
 
 def test_records_and_positions_survive_their_encoding() -> None:
