@@ -154,7 +154,9 @@ async def test_the_api_server_takes_leases_as_the_page_makes_them_for_other_queu
 async def test_an_installation_rolls_out(server: Server, team: Team, tmp_path: Path) -> None:
     release, client = team.name, team.client  # its namespace has PodSecurity `restricted`
     leases = f"{release}-leases"
+    labels = {"tunery.dev/flavor": release}
     changes = {
+        "pods": {"nodeSelector": labels},  # what is left of it goes to no node of another test
         "engine": {"enabled": False},  # the kubelet of the tests has pods of one container
         "cluster": {"namespace": leases},
         "storage": {
@@ -175,7 +177,7 @@ async def test_an_installation_rolls_out(server: Server, team: Team, tmp_path: P
     for item in objects:
         if item["kind"] == "PersistentVolumeClaim":
             await server.apply(volume_for(item))
-    async with kubelet(client, release, tmp_path, {}, {"cpu": "64", "memory": "256Gi"}, SLEEPS):
+    async with kubelet(client, release, tmp_path, labels, {"cpu": "64", "memory": "256Gi"}, SLEEPS):
         for item in objects:
             await server.apply(item)
         wanted = {
