@@ -29,7 +29,8 @@ OPENED_ALONE: Final = frozenset(
         *("demo data", "demo record", "encryption add-vault token_file"),
         *("encryption add-vault ca_file", "file download path", "file upload path"),
         *("gate import files", "gate import examples", "gate import output", "gate report output"),
-        *("grader run file", "invoice show pdf", "job mirror tensorboard"),
+        *("grader run file", "import openai bases", "import openai root", "invoice show pdf"),
+        *("job mirror tensorboard", "job report output"),
         *(
             "job mirror wandb_offline",
             "journal export file",
