@@ -1,6 +1,6 @@
 """The frame around every command and every journal record, the same for all streams."""
 
-from typing import Annotated, Any, TypeAlias, dataclass_transform
+from typing import Annotated, TypeAlias, dataclass_transform
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
@@ -26,12 +26,6 @@ class Message(Struct, frozen=True, kw_only=True, tag=versioned, tag_field="type"
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class Part(Struct, frozen=True, kw_only=True, gc=False):
     """Base of the nouns inside commands and events."""
-
-
-def common_fields(source: Struct, target: type[Struct]) -> dict[str, Any]:
-    """Return the values of all fields that a struct has under the same name as another type."""
-    names = set(source.__struct_fields__)
-    return {name: getattr(source, name) for name in target.__struct_fields__ if name in names}
 
 
 class Reason(Part):

@@ -20,7 +20,7 @@ from tunery.runtime.blobs.abstract import (
     Stored,
     check_key,
 )
-from tunery.runtime.blobs.writing import read_chunks, write_file
+from tunery.runtime.blobs.writing import StreamedBlobs
 
 TIMEOUT: Final = httpx.Timeout(30.0, connect=5.0)
 MISSING: Final = 404
@@ -33,7 +33,7 @@ class UrlSource(Protocol):
         """Return a URL of an object. Raises AgentAway, AgentRefuses."""
 
 
-class AgentBlobs:
+class AgentBlobs(StreamedBlobs):
     """Implements `Blobs` for an attempt, which reads and writes objects and deletes none.
 
     folder: where an upload is kept until its hash is known
@@ -66,15 +66,6 @@ class AgentBlobs:
                     await upload.write(chunk)
             return await upload.complete()
 
-    async def put_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
-        return await self.put(key, read_chunks(path), sha256=sha256)
-
-    async def get(self, key: str, *, sha256: str | None = None) -> bytes:
-        return b"".join([chunk async for chunk in self.stream(key, sha256=sha256)])
-
-    async def get_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
-        return await write_file(key, path, self.stream(key), sha256)
-
     async def stream(self, key: str, *, sha256: str | None = None) -> AsyncIterator[bytes]:
         """Raises BlobMissing, BlobsUnavailable; BlobCorrupt after the last chunk."""
         check_key(key)
@@ -95,10 +86,6 @@ class AgentBlobs:
             raise BlobCorrupt(key, sha256, digest.hexdigest())
 
     async def size(self, key: str) -> int | None:
-        """Raises NotImplementedError: see `AgentBlobs`."""
-        raise NotImplementedError("an attempt knows what it reads by its hash")
-
-    async def exists(self, key: str) -> bool:
         """Raises NotImplementedError: see `AgentBlobs`."""
         raise NotImplementedError("an attempt knows what it reads by its hash")
 

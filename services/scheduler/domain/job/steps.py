@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.dataset import Prepared
-from schemas.envelope import Sha256, common_fields
+from schemas.envelope import Sha256
 from schemas.gate import GateRun
 from schemas.job import (
     AttemptEnded,
@@ -29,6 +29,7 @@ from schemas.job import (
 from schemas.model import Lineage, LineageFile, ScoreSummary, VersionTerms
 from schemas.pool import CloseMode, EndRequest, Placement, Role
 from schemas.reasons import EndCode, Failure, ending, failing, waiting
+from schemas.records import build_from
 from schemas.sealed import Sealed
 from schemas.submission import Estimate
 from schemas.training import (
@@ -379,14 +380,15 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         )
     if job.result is None:
         return None
-    return EvalWork(
+    return build_from(
+        EvalWork,
+        job.hyper,
+        job.spec,
         base_id=base.base_id,
         base_sha256=base.sha256,
         base_path=base.path,
         prepared=prepared,
         adapter=job.result.adapter,
-        **common_fields(job.hyper, EvalWork),
-        **common_fields(job.spec, EvalWork),
         share_ppm=job.spec.looks_ppm[job.look - 1] if job.spec.looks_ppm else PPM,
         scored=job.scored,
     )
