@@ -76,10 +76,10 @@ class OrphanWatch:
                 log_event(LOG, logging.WARNING, "orphans.not_swept", why=error)
 
     async def ready(self) -> None:
-        """It serves from the start."""
+        """Return at once: it needs nothing to begin."""
 
     async def sweep(self) -> int:
-        """Delete what is of no lease that has a pod to answer; how many there were."""
+        """Delete what is of no lease that has a pod to answer; return how many there were."""
         orphans = [
             name
             for name, objects in (await self._cluster.look()).items()

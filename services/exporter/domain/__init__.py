@@ -1,1 +1,1 @@
-"""What is in an export. Pure."""
+"""Contents of an export. Pure."""

@@ -1,1 +1,1 @@
-"""Who did what, from where, with which result."""
+"""The audit log: principal, action, address and result of each request."""

@@ -1,1 +1,1 @@
-"""What finance uses: use of GPU time, statements of jobs."""
+"""Routes for finance: use of GPU time, statements of jobs."""

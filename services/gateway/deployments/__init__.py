@@ -1,1 +1,1 @@
-"""Which versions answer in a stage: `/v1/models/{id}/deploy` and `/v1/deployments`."""
+"""Versions that answer in a stage: `/v1/models/{id}/deploy` and `/v1/deployments`."""

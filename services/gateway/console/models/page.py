@@ -44,7 +44,7 @@ async def change(visit: Visit) -> Response:
     form = await visit.form()
     body: dict[str, Any] | None = None if name == "gate" else {"stage": form.get("stage", "")}
     if body is not None and name == "promote":
-        body["expected"] = form.get("expected")  # so that nobody's later promotion is undone
+        body["expected"] = form.get("expected")  # a later promotion by somebody else is not undone
     changed = await visit.api.post(f"{visit.named(MODELS)}/{name}", body)
     if name == "gate":
         return visit.go(path_to(f"{ROOT}/jobs", changed["id"]))

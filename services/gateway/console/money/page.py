@@ -1,4 +1,4 @@
-"""What was used and what it costs: from a month to the event that a line comes from."""
+"""The pages of use and cost: from a month to the event that a line comes from."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
