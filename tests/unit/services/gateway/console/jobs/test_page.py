@@ -7,9 +7,11 @@ from tests.unit.services.gateway.jobs.test_routes import ready, submit
 
 async def test_jobs_are_filtered_and_those_that_are_marked_cancelled(api: ControlPlane) -> None:
     client, file_id = await ready(api)
-    first, second = [(await submit(client, file_id, suffix=s)).json()["id"] for s in ("a1", "b2")]
+    first, second = [
+        (await submit(client, file_id, suffix=s)).json()["id"] for s in ("lamp", "wood")
+    ]
     async with signed_in(console_of(api), key_of(client)) as browser:
-        filtered = await browser.get("/console?search=A1+tiny", headers={"hx-request": "true"})
+        filtered = await browser.get("/console?search=Lamp+tiny", headers={"hx-request": "true"})
         assert first in filtered.text
         assert second not in filtered.text
         assert "<html" not in filtered.text
