@@ -210,7 +210,7 @@ def write_rows(folder: Path) -> None:
 
 
 async def test_review2_strangers_hour(stranger: Stranger) -> None:
-    """U2, U3, U9, U21, U25, U26, P3, P4 and their kind, as a stranger meets them."""
+    """U2, U3, U9, U21, U25, U26, U27, P3, P4 and their kind, as a stranger meets them."""
     await stranger.run("tunery up --detach")
     try:
         await follow_the_pages(stranger)
@@ -220,6 +220,7 @@ async def test_review2_strangers_hour(stranger: Stranger) -> None:
             for command in commands_of(page):
                 await stranger.run(command)
         await keep_a_model(stranger)
+        await check_keys(stranger)
         await check_books(stranger)
         check_logs(stranger)
         before = await everything(stranger)
@@ -274,6 +275,20 @@ async def keep_a_model(stranger: Stranger) -> None:
     await stranger.run("tunery model verify 'kept elsewhere'")
     await stranger.run("tunery model export 'kept elsewhere' 'a merged model'")
     assert (stranger.folder / "a merged model" / "config.json").is_file()
+
+
+async def check_keys(stranger: Stranger) -> None:
+    """U27: programs get a key of the tenant, and the operator's only when it is asked for."""
+    exports = await stranger.json("tunery env")
+    assert exports == await stranger.json("tunery env")
+    stranger.env |= exports
+    assert "tunery up" in await stranger.run("tunery key list")
+    refused = await stranger.run("tunery tenant list", codes=(1,))
+    assert "tunery env --operator" in refused
+    stranger.env |= await stranger.json("tunery env --operator")
+    await stranger.run("tunery tenant list")
+    for name in exports:
+        del stranger.env[name]
 
 
 async def everything(stranger: Stranger) -> dict[str, Any]:

@@ -34,6 +34,8 @@ NO_CONNECTION: Final = (
 FIXES: Final = {
     "invalid_api_key": "set OPENAI_API_KEY to a valid key, or unset it and OPENAI_BASE_URL "
     "to use the stack of --data-dir",
+    "insufficient_permissions": "use a key with that scope; that of the operator of a stack: "
+    'eval "$(tunery env --operator)"',
     "unknown": "check that OPENAI_BASE_URL is the address of this API; it ends with /v1",
 }
 

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import os
+from typing import Final
 
 import click
 from rich.console import Console
 from rich.live import Live
 
 from tunery.cli import _options, _stack_view
+from tunery.cli._first_key import tenant_key
 from tunery.local import lifecycle, ports, secrets
 from tunery.local.paths import DataDir
 from tunery.local.settings import TENANT
@@ -15,6 +18,7 @@ from tunery.local.stack import AGENT, EXPORTER, SERVICES, Stack
 from tunery.local.state import StackState
 
 REFRESH_PER_S = 8
+ALLOW_PRIVATE: Final = "TUNERY_NOTIFIER_ALLOW_PRIVATE"
 
 EPILOG = """\
 \b
@@ -22,6 +26,7 @@ Examples:
   tunery up                          in this terminal; Ctrl-C stops the stack in order
   tunery up --detach                 in the background; `tunery down` stops it
   tunery up --observe                with Prometheus, which scrapes it; its address is printed
+  tunery up --private-webhooks       with webhooks to programs on this machine
   tunery up --exports                with files of all use for finance, in object storage
   tunery up --data-dir /srv/tunery   another folder for its data
   TUNERY_POSTGRES_DSN=postgresql://… tunery up     with a database of your own
@@ -45,6 +50,12 @@ TUNERY_S3_ENDPOINT (with _ACCESS_KEY, _SECRET_KEY, _BUCKET), TUNERY_VALKEY_URL.
 )
 @click.option("--exports", is_flag=True, help="Also export use of GPU time to object storage.")
 @click.option("--observe", is_flag=True, help="Also start Prometheus, for this machine alone.")
+@click.option(
+    "--private-webhooks",
+    is_flag=True,
+    envvar=ALLOW_PRIVATE,
+    help="Webhooks and trackers may be plain http on this machine or in its network.",
+)
 @click.option("--no-services", is_flag=True, help="Start only the four servers.")
 @click.option("--in-background", is_flag=True, hidden=True)  # what --detach starts
 def command(
@@ -55,6 +66,7 @@ def command(
     only: tuple[str, ...],
     exports: bool,
     observe: bool,
+    private_webhooks: bool,
     no_services: bool,
     in_background: bool,
 ) -> None:
@@ -62,6 +74,8 @@ def command(
 
     It starts Kafka, PostgreSQL, Valkey, S3 and the services.
     """
+    if private_webhooks:
+        os.environ[ALLOW_PRIVATE] = "1"  # gateway and notifier inherit it
     services = tuple(
         name
         for name in (() if no_services else only or SERVICES)
@@ -115,20 +129,21 @@ async def in_foreground(
 def print_usage(
     folders: DataDir, services: tuple[str, ...], console: Console, *, as_json: bool
 ) -> None:
-    """Print the API's address, the first key, and the exports for an OpenAI client."""
-    key = secrets.load(folders.secrets).admin_key
+    """Print the API's address, and the exports for an OpenAI client: with a key of the tenant."""
     chosen = ports.read(folders.ports)
     url = f"http://{ports.HOST}:{chosen['gateway']}"
     prometheus_port = chosen.get("prometheus")  # there only while it runs next to the stack
     prometheus_url = f"http://{ports.HOST}:{prometheus_port}" if prometheus_port else None
     has_api = "gateway" in services
+    key = tenant_key(folders, f"{url}/v1") if has_api else None
     if as_json:
         click.echo(
             json.dumps(
                 {
                     "api_url": url if has_api else None,
                     "openai_base_url": f"{url}/v1" if has_api else None,
-                    "admin_key": key,
+                    "api_key": key,
+                    "admin_key": secrets.load(folders.secrets).admin_key,
                     "tenant": TENANT,
                     "data_dir": str(folders.root),
                     "prometheus_url": prometheus_url,
@@ -143,7 +158,9 @@ def print_usage(
     console.print(f"\n[bold]Tunery is ready[/bold] at {url}", highlight=False)
     console.print(f"  data   {folders.root}", highlight=False, soft_wrap=True)
     console.print(
-        f"  key    {key}  (operator, and tenant `{TENANT}`)", highlight=False, soft_wrap=True
+        f"  key    {key}  (tenant `{TENANT}`; the operator's: tunery env --operator)",
+        highlight=False,
+        soft_wrap=True,
     )
     print_prometheus(prometheus_url, console)
     console.print("\nPoint an OpenAI client at it:", highlight=False)

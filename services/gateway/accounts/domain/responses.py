@@ -23,8 +23,8 @@ from services.gateway.web.domain.scopes import SCOPES
 
 HINT_CHARACTERS: Final = 4
 PRIVATE: Final = (
-    "nothing is sent to plain http or to private addresses unless the notifier has "
-    "TUNERY_NOTIFIER_ALLOW_PRIVATE=1"
+    "nothing is sent to plain http or to private addresses: start with `tunery up "
+    "--private-webhooks`, or set TUNERY_NOTIFIER_ALLOW_PRIVATE=1 for gateway and notifier"
 )
 UNCONFIRMED: Final = (
     "a code is mailed to the address, and nothing else before it is confirmed: "

@@ -198,9 +198,10 @@ def _details(row: FileRow, unseal: Unseal) -> str | None:
         return None
     if row.validation is None:
         return _unreadable(row, unseal)
-    count = row.validation.errors
-    problems = "1 problem" if count == 1 else f"{count} problems"
-    return f"{problems}; GET /v1/files/{row.id}/validation lists them with row and fix"
+    # OpenAI's clients show this sentence alone, so it says the first problem itself.
+    count, failure = row.validation.errors, row.validation.failure
+    first = f"{count} problem(s)." if failure is None else file_words(failure.reason)
+    return f"{first} GET /v1/files/{row.id}/validation lists every problem with row and fix"
 
 
 def _unreadable(row: FileRow, unseal: Unseal) -> str:

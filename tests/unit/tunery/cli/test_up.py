@@ -1,17 +1,21 @@
 """`tunery up`: which services start, and where the key is printed."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from tunery.cli import up
 from tunery.cli.main import main
 from tunery.local import lifecycle, ports, secrets
 from tunery.local.paths import DataDir
 from tunery.local.stack import AGENT, EXPORTER, SERVICES
 from tunery.local.state import StackState
+
+TENANT_KEY = "sk-tunery-tenant"
 
 
 @pytest.fixture
@@ -36,6 +40,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, 
         started.append(services)
 
     monkeypatch.setattr(lifecycle, "detach", detach)
+    monkeypatch.setattr(up, "tenant_key", lambda _folders, _url: TENANT_KEY)
     return started
 
 
@@ -75,7 +80,9 @@ def test_stdout_is_one_json_object(tmp_path: Path, started: list[tuple[str, ...]
     url = f"http://127.0.0.1:{ports.read(folders.ports)['gateway']}"
     assert (answer["api_url"], answer["openai_base_url"]) == (url, f"{url}/v1")
     assert answer["admin_key"] == secrets.load(folders.secrets).admin_key
+    assert answer["api_key"] == TENANT_KEY
     answer = json.loads(CliRunner().invoke(main, [*words, "--no-services"]).stdout)
+    assert answer["api_key"] is None
     assert (answer["api_url"], answer["openai_base_url"]) == (None, None)
     assert answer["prometheus_url"] is None
     assert started == [SERVICES, ()]
@@ -114,6 +121,18 @@ def test_a_key_is_never_written_to_a_log(
     words = ["up", "--data-dir", str(tmp_path), *(["--in-background"] if in_background else [])]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
-    key = secrets.load(DataDir(tmp_path).secrets).admin_key
-    assert (key in done.output) is not in_background
+    assert (TENANT_KEY in done.output) is not in_background
+    assert secrets.load(DataDir(tmp_path).secrets).admin_key not in done.output
     assert started == []
+
+
+@pytest.mark.parametrize("words", [[], ["--private-webhooks"]])
+def test_review2_u16_a_flag_allows_webhooks_of_this_machine(
+    words: list[str], tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gateway and notifier inherit the variable."""
+    monkeypatch.setenv("TUNERY_NOTIFIER_ALLOW_PRIVATE", "0")
+    done = CliRunner().invoke(main, ["up", "--detach", "--data-dir", str(tmp_path), *words])
+    assert done.exit_code == 0, done.output
+    assert os.environ["TUNERY_NOTIFIER_ALLOW_PRIVATE"] == ("1" if words else "0")
+    assert len(started) == 1

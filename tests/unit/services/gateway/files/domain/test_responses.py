@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from schemas.reasons import Failure, rejecting
 from schemas.sealed import Sealed
 from services.gateway.files.domain.responses import (
     FileReportResponse,
@@ -48,10 +49,16 @@ def test_a_file_that_was_not_checked_yet_is_pending() -> None:
     assert (shown.status, shown.accepted) == ("pending", None)
 
 
-def test_a_rejected_file_counts_its_problems_and_says_where_they_are() -> None:
-    row = replace(FILE, status="error", validation=replace(VALIDATION, accepted=False, errors=3))
-    details = file_response(row, unseal).status_details
-    assert details == "3 problems; GET /v1/files/file-1/validation lists them with row and fix"
+def test_review2_u12_a_rejected_file_says_its_first_problem_and_where_the_others_are() -> None:
+    reason = rejecting("row_invalid", row=12, finding="missing_tool_result", errors=3)
+    failure = Failure(code="invalid_training_file", reason=reason)
+    validation = replace(VALIDATION, accepted=False, errors=3, failure=failure)
+    details = file_response(
+        replace(FILE, status="error", validation=validation), unseal
+    ).status_details
+    assert details is not None
+    assert details.startswith("Invalid file format. Example 12: A tool call has no result")
+    assert details.endswith("GET /v1/files/file-1/validation lists every problem with row and fix")
 
 
 def test_an_unreadable_file_without_a_reason_is_still_told() -> None:
