@@ -77,6 +77,7 @@ def from_openai(
     the folder, and so does --go where OPENAI_EXPORT_KEY is not set.
     """
     from tunery.exit_kit.folder import ExportFolder
+    from tunery.exit_kit.kept import kept_rows
     from tunery.exit_kit.plan import plan_account, replacements
 
     if dry_run and go:
@@ -99,11 +100,13 @@ def from_openai(
 
                 with _account(key, base_url) as account:
                     read_account(account, folder, lambda text: click.echo(text, err=True))
-            planned = plan_account(folder, table, here)
+            kept = kept_rows(folder)
+            planned = plan_account(folder, kept, table, here)
             written = _write_recipes(folder, planned)
             result = {
                 **json.loads((folder.root / "manifest.json").read_text(encoding="utf-8")),
-                "plan": [{**msgspec.to_builtins(job), **written[job.job_id]} for job in planned],
+                "kept": builtins(kept),
+                "plan": [{**job, **written[job["job_id"]]} for job in builtins(planned)],
             }
             if go:
                 result["submitted"] = _submit(folder, planned, written, folders, as_json, yes)
@@ -117,6 +120,12 @@ def from_openai(
         _show(result)
     if go and any(job.get("error") for job in result["submitted"]):
         raise SystemExit(1)
+
+
+def builtins(values: Sequence[msgspec.Struct]) -> list[dict[str, Any]]:
+    """Return structs as JSON has them."""
+    objects: list[dict[str, Any]] = msgspec.to_builtins(values, enc_hook=str)
+    return objects
 
 
 def _key(*, needed: bool, typed: bool) -> str | None:
@@ -293,7 +302,15 @@ def _show(result: Mapping[str, Any]) -> None:
     }
     _api.show(result["plan"], False, columns)
     total = sum(file["bytes"] for file in result["files"])
-    click.echo(f"{len(result['files']):,} files, {_api.size(total)}; {len(result['jobs']):,} jobs")
+    click.echo(
+        f"{len(result['files']):,} files, {_api.size(total)}; {len(result['jobs']):,} jobs; "
+        f"{len(result['evals']):,} evals; {result['completions']:,} stored completions"
+    )
+    for kept in result["kept"]:
+        rows = f"{kept['rows']:,} rows in {kept['path']}" if kept["path"] else "no rows"
+        click.echo(f"{kept['kind']} {kept['id']}: {rows}")
+        for reason, count in kept["left_out"].items():
+            click.echo(f"  left out × {count:,}: {reason}")
     _show_missing(result["missing"])
     for job in result.get("submitted", ()):
         click.echo(f"{job['job_id']} → {job.get('id') or job['error']}")

@@ -68,6 +68,36 @@ class OpenAIAccount:
             pages = self._client.fine_tuning.jobs.checkpoints.list(job_id, limit=PAGE)
             return [checkpoint.model_dump(mode="json") for checkpoint in pages]
 
+    def evals(self) -> Iterator[dict[str, Any]]:
+        """Yield the evals. Raises NotToBeHad where the account has none to list."""
+        with self._explained("evals", is_item=True):
+            for item in self._client.evals.list(limit=PAGE):
+                yield item.to_dict(mode="json", warnings=False)
+
+    def eval_runs(self, eval_id: str) -> list[dict[str, Any]]:
+        """Return the runs of an eval. Raises NotToBeHad."""
+        with self._explained(eval_id, is_item=True):
+            pages = self._client.evals.runs.list(eval_id, limit=PAGE)
+            return [run.to_dict(mode="json", warnings=False) for run in pages]
+
+    def output_items(self, eval_id: str, run_id: str) -> list[dict[str, Any]]:
+        """Return what a run asked, was answered and scored. Raises NotToBeHad."""
+        with self._explained(run_id, is_item=True):
+            pages = self._client.evals.runs.output_items.list(run_id, eval_id=eval_id, limit=PAGE)
+            return [item.to_dict(mode="json", warnings=False) for item in pages]
+
+    def completions(self) -> Iterator[dict[str, Any]]:
+        """Yield the chat completions that were stored. Raises NotToBeHad where none are listed."""
+        with self._explained("stored completions", is_item=True):
+            for item in self._client.chat.completions.list(limit=PAGE):
+                yield item.to_dict(mode="json", warnings=False)
+
+    def messages(self, completion_id: str) -> list[dict[str, Any]]:
+        """Return what was asked in a stored completion. Raises NotToBeHad."""
+        with self._explained(completion_id, is_item=True):
+            pages = self._client.chat.completions.messages.list(completion_id, limit=PAGE)
+            return [message.to_dict(mode="json", warnings=False) for message in pages]
+
     def download(self, file_id: str, part: Path, progress: Callable[[int], None]) -> None:
         """Write the content of a file to `part`, after what is there already.
 

@@ -4,6 +4,9 @@ manifest.json           what is there, with sizes and SHA-256, and what could no
 files/file-….jsonl      rows as they were uploaded; `.part` while they come
 files/file-….json       fields of the file, with its SHA-256
 jobs/ftjob-….json       a job, its events and checkpoints
+evals/eval_….json       an eval, its runs, and what each asked and was answered
+completions.jsonl       stored completions with what was asked; only its whole lines count
+kept/                   rows of both
 data/, recipes/         what the plan makes of them
 submitted.json          jobs there → jobs here
 """
@@ -29,7 +32,8 @@ class ExportFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.files, self.jobs = root / "files", root / "jobs"
+        self.files, self.jobs, self.evals = root / "files", root / "jobs", root / "evals"
+        self.kept = root / "kept"
         self.data, self.recipes = root / "data", root / "recipes"
 
     def has_manifest(self) -> bool:
@@ -38,7 +42,7 @@ class ExportFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep the folder for this process. Raises LocalError while another one has it."""
-        for folder in (self.files, self.jobs, self.data, self.recipes):
+        for folder in (self.files, self.jobs, self.evals, self.kept, self.data, self.recipes):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.root.chmod(0o700)  # rows of training are nobody else's
         with (self.root / ".lock").open("w") as lock:
@@ -86,6 +90,13 @@ class ExportFolder:
         jobs = [read(path, {}) for path in self.jobs.glob("*.json")]
         return sorted(jobs, key=lambda job: (-job["created_at"], job["id"]))
 
+    def completions(self) -> Iterator[dict[str, Any]]:
+        """Yield the stored completions that are here."""
+        return read_lines(self.root / "completions.jsonl")
+
+    def add_completion(self, completion: Mapping[str, Any]) -> None:
+        append_line(self.root / "completions.jsonl", completion)
+
     def write_manifest(self, missing: list[dict[str, str]]) -> dict[str, Any]:
         """Write and return the list of what is here."""
         files = sorted(self.files.glob("*.json"))
@@ -106,6 +117,11 @@ class ExportFolder:
                 {"id": job["id"], "status": job["status"], "path": f"jobs/{job['id']}.json"}
                 for job in self.all_jobs()
             ],
+            "evals": [
+                {"id": path.stem, "path": f"evals/{path.name}"}
+                for path in sorted(self.evals.glob("*.json"))
+            ],
+            "completions": sum(1 for _ in self.completions()),
             "missing": missing,
         }
         write(self.root / "manifest.json", manifest)
@@ -119,6 +135,27 @@ def is_name(text: Any) -> bool:
 
 def read(path: Path, otherwise: Any) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else otherwise
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the JSON of each whole line; a killed process may have left a part of the last one."""
+    if path.is_file():
+        with path.open("rb") as lines:
+            yield from (json.loads(line) for line in lines if line.endswith(b"\n"))
+
+
+def append_line(path: Path, value: Any) -> None:
+    """Add a line of JSON that is on the disk when this returns, after the last whole line."""
+    with path.open("ab+") as lines:
+        end = lines.tell()
+        if end:
+            lines.seek(end - 1)
+            if lines.read(1) != b"\n":
+                lines.seek(0)
+                lines.truncate(lines.read().rfind(b"\n") + 1)
+        lines.write(json.dumps(value, ensure_ascii=False).encode() + b"\n")
+        lines.flush()
+        os.fsync(lines.fileno())
 
 
 def write(path: Path, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from tunery.exit_kit.folder import ExportFolder, is_name
-from tunery.exit_kit.rows import CheckedRows, checked_rows
+from tunery.exit_kit.kept import KeptRows
+from tunery.exit_kit.rows import CheckedRows, checked_rows, divided_rows
 from tunery.local.errors import LocalError
 from tunery.plan.knobs import KNOBS
 
@@ -45,16 +47,23 @@ class ReplacingBase(msgspec.Struct, frozen=True):
 
 
 class PlannedJob(msgspec.Struct, frozen=True):
-    """What becomes of a job. recipe: None where it is not trained again; `reasons` say why."""
+    """What becomes of a job.
+
+    recipe: None where it is not trained again; `reasons` say why
+    questions: rows that the old model and the new one are compared on; questions_are: their origin
+    """
 
     job_id: str
     old_model: str
+    tuned_model: str | None
     status: str
     base: ReplacingBase | None
     rows: int | None
     left_out: int
     reasons: list[str]
-    recipe: dict[str, Any] | None
+    recipe: dict[str, Any] | None = None
+    questions: Path | None = None
+    questions_are: str | None = None
 
 
 def replacements(own: Path | None) -> list[Replacement]:
@@ -107,17 +116,39 @@ def base_of_tuned(model: str) -> tuple[str, str | None]:
     return parts[1], (parts[3] or None) if len(parts) > 3 else None
 
 
+@dataclass(frozen=True)
+class Available:
+    """What of an account a job can be trained with.
+
+    rows: of each file that is here
+    held_out: of files that have no validation rows, the two files that they were divided into
+    """
+
+    root: Path
+    rows: Mapping[str, CheckedRows]
+    held_out: Mapping[str, tuple[Path, Path]]
+    kept: Sequence[KeptRows]
+
+    def named(self, path: Path) -> str:
+        """Return a path as recipes name it."""
+        return f"../{path.relative_to(self.root)}"
+
+    def eval_of(self, model: str | None) -> KeptRows | None:
+        """Return an eval that has judged a model, with rows if there is one."""
+        evals = [kept for kept in self.kept if kept.kind == "eval" and model in kept.models]
+        return max(evals, key=lambda kept: (kept.path is not None, kept.rows), default=None)
+
+
 def plan_job(
     job: Mapping[str, Any],
     table: Sequence[Replacement],
     here: Mapping[str, str],
-    rows: Mapping[str, CheckedRows],
-    paths: Mapping[str, str],
+    available: Available,
 ) -> PlannedJob:
-    """Plan a job. rows: of each file that is here; paths: of these, as recipes name them."""
+    """Plan a job."""
     old, _ = base_of_tuned(job["model"])
     base = base_for(old, table, here)
-    data = rows.get(job["training_file"])
+    data = available.rows.get(job["training_file"])
     reasons: list[str] = []
     if job["status"] != "succeeded":
         reasons.append(f"it is {job['status']} there, and has no model to replace")
@@ -127,57 +158,59 @@ def plan_job(
         reasons.append(f"its training file {job['training_file']} could not be had")
     elif data.path is None:
         reasons.append(f"too few rows can be trained on: {_counts(data.reasons)}")
-    if reasons or base is None or data is None:
-        return _planned(job, base, data, reasons, None)
+    planned = PlannedJob(
+        job_id=job["id"],
+        old_model=job["model"],
+        tuned_model=job.get("fine_tuned_model"),
+        status=job["status"],
+        base=base,
+        rows=None if data is None else data.rows,
+        left_out=0 if data is None else data.left_out,
+        reasons=reasons,
+    )
+    if reasons or base is None or data is None or data.path is None:
+        return planned
     if not base.is_here:
         reasons.append(f"{base.id} is not here yet: `tunery base add {base.source}`")
     if job["model"].startswith("ft:"):
         reasons.append(f"it continued {job['model']}, whose weights stay there: from its base here")
     if data.left_out:
         reasons.append(f"{data.left_out:,} rows are left out: {_counts(data.reasons)}")
-    recipe = _recipe(job, base, paths, rows, reasons)
-    return _planned(job, base, data, reasons, recipe)
-
-
-def _planned(
-    job: Mapping[str, Any],
-    base: ReplacingBase | None,
-    data: CheckedRows | None,
-    reasons: list[str],
-    recipe: dict[str, Any] | None,
-) -> PlannedJob:
-    return PlannedJob(
-        job_id=job["id"],
-        old_model=job["model"],
-        status=job["status"],
-        base=base,
-        rows=None if data is None else data.rows,
-        left_out=0 if data is None else data.left_out,
-        reasons=reasons,
-        recipe=recipe,
+    training, held_out, origin = _divided(job, data.path, available, reasons)
+    recipe = _recipe(job, base, reasons) | {"training_file": available.named(training)}
+    if held_out is not None:
+        recipe["validation_file"] = available.named(held_out)
+    if (judged := available.eval_of(planned.tuned_model)) is not None and judged.measures:
+        recipe["eval"] = {"measures": judged.measures}
+        reasons.append(f"measures are those of {judged.id}")
+    return msgspec.structs.replace(
+        planned, recipe=recipe, questions=held_out or training, questions_are=origin
     )
 
 
-def _recipe(
-    job: Mapping[str, Any],
-    base: ReplacingBase,
-    paths: Mapping[str, str],
-    rows: Mapping[str, CheckedRows],
-    reasons: list[str],
-) -> dict[str, Any]:
-    """The recipe of a job; `reasons` gets what is otherwise than there."""
-    recipe: dict[str, Any] = {
-        "version": 1,
-        "model": base.id,
-        "training_file": paths[job["training_file"]],
-    }
+def _divided(
+    job: Mapping[str, Any], training: Path, available: Available, reasons: list[str]
+) -> tuple[Path, Path | None, str]:
+    """Choose rows to train on, rows that are held out, and say what those are."""
     if (validation := job.get("validation_file")) is not None:
-        checked = rows.get(validation)
+        checked = available.rows.get(validation)
         if checked is not None and checked.path is not None:
-            recipe["validation_file"] = paths[validation]
-        else:
-            why = "could not be had" if checked is None else _counts(checked.reasons)
-            reasons.append(f"validation file {validation} is left out: {why}")
+            return training, checked.path, "validation rows of the old job"
+        why = "could not be had" if checked is None else _counts(checked.reasons)
+        reasons.append(f"validation file {validation} is left out: {why}")
+    judged = available.eval_of(job.get("fine_tuned_model"))
+    if judged is not None and judged.path is not None:
+        reasons.append(f"validation rows are the {judged.rows:,} of {judged.id}")
+        return training, judged.path, f"rows of {judged.id}"
+    if (divided := available.held_out.get(job["training_file"])) is not None:
+        reasons.append("rows are held out to compare the models; the old one was trained on them")
+        return *divided, "held out here; the old model was trained on them"
+    return training, None, "trained on by both models: there are too few rows to hold some out"
+
+
+def _recipe(job: Mapping[str, Any], base: ReplacingBase, reasons: list[str]) -> dict[str, Any]:
+    """The recipe of a job without its rows; `reasons` gets what is otherwise than there."""
+    recipe: dict[str, Any] = {"version": 1, "model": base.id}
     method = job.get("method") or {}
     kind = method.get("type") or "supervised"
     details = method.get(kind) or {}
@@ -227,7 +260,10 @@ def _counts(reasons: Mapping[str, int]) -> str:
 
 
 def plan_account(
-    folder: ExportFolder, table: Sequence[Replacement], here: Mapping[str, str]
+    folder: ExportFolder,
+    kept: Sequence[KeptRows],
+    table: Sequence[Replacement],
+    here: Mapping[str, str],
 ) -> list[PlannedJob]:
     """Check the rows of every job in a folder, and plan each job, newest first. Raises OSError."""
     jobs = folder.all_jobs()
@@ -239,9 +275,13 @@ def plan_account(
         for file_id in sorted(filter(is_name, named))
         if folder.file(file_id) is not None
     }
-    paths = {
-        file_id: f"../{checked.path.relative_to(folder.root)}"
+    alone = {job["training_file"] for job in jobs if not job.get("validation_file")}
+    held_out = {
+        file_id: divided
         for file_id, checked in rows.items()
-        if checked.path is not None
+        if file_id in alone
+        and checked.path is not None
+        and (divided := divided_rows(checked.path, folder.data)) is not None
     }
-    return [plan_job(job, table, here, rows, paths) for job in jobs]
+    available = Available(folder.root, rows, held_out, kept)
+    return [plan_job(job, table, here, available) for job in jobs]

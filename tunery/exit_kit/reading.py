@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tunery.exit_kit.account import NotToBeHad, OpenAIAccount
-from tunery.exit_kit.folder import ExportFolder, is_name, write
+from tunery.exit_kit.folder import ExportFolder, is_name, read, write
 from tunery.local.errors import LocalError
 
 ENDED: Final = ("succeeded", "failed", "cancelled")
+RUN_ENDED: Final = ("completed", "failed", "canceled")
+COMPLETIONS_SAID: Final = 1_000  # between two lines of progress
 FREE_BYTES_MIN: Final = 64 * 1024 * 1024  # that stay free beside the files
 JOBS_SAID: Final = 100  # between two lines of progress
 Say = Callable[[str], None]
@@ -83,6 +85,8 @@ def read_account(account: OpenAIAccount, folder: ExportFolder, say: Say) -> dict
             _read_file(account, folder, file, say)
         except NotToBeHad as error:
             contents.miss("file", file["id"], str(error))
+    _read_evals(account, folder, contents, say)
+    _read_completions(account, folder, contents, say)
     return folder.write_manifest(contents.missing)
 
 
@@ -111,6 +115,49 @@ def _read_jobs(account: OpenAIAccount, folder: ExportFolder, contents: Contents,
             write(folder.jobs / f"{job['id']}.json", {**job, **details})
         if number % JOBS_SAID == 0:
             say(f"{number:,} of {len(contents.jobs):,} jobs read")
+
+
+def _read_evals(account: OpenAIAccount, folder: ExportFolder, contents: Contents, say: Say) -> None:
+    """Read evals, and what their ended runs asked and were answered; a run is read once."""
+    evals: list[dict[str, Any]] = []
+    try:
+        for item in account.evals():
+            _named(contents, "eval", item, evals.append)
+    except NotToBeHad as error:
+        contents.miss("evals", "all", str(error))
+    for number, item in enumerate(evals, 1):
+        say(f"eval {number:,} of {len(evals):,}: {item.get('name') or item['id']}")
+        path = folder.evals / f"{item['id']}.json"
+        known = {run["id"]: run for run in read(path, {"runs": []})["runs"]}
+        runs = []
+        try:
+            for run in account.eval_runs(item["id"]):
+                if run.get("status") not in RUN_ENDED:
+                    continue
+                if run["id"] not in known:
+                    run |= {"output_items": account.output_items(item["id"], run["id"])}
+                runs.append(known.get(run["id"], run))
+        except NotToBeHad as error:
+            contents.miss("runs of an eval", item["id"], str(error))
+        write(path, {**item, "runs": runs})
+
+
+def _read_completions(
+    account: OpenAIAccount, folder: ExportFolder, contents: Contents, say: Say
+) -> None:
+    known = {completion["id"] for completion in folder.completions()}
+    try:
+        for number, item in enumerate(account.completions(), 1):
+            if number % COMPLETIONS_SAID == 0:
+                say(f"{number:,} stored completions listed")
+            if item["id"] in known:
+                continue
+            try:
+                folder.add_completion({**item, "messages": account.messages(item["id"])})
+            except NotToBeHad as error:
+                contents.miss("completion", item["id"], str(error))
+    except NotToBeHad as error:
+        contents.miss("completions", "all", str(error))
 
 
 def _read_file(

@@ -8,7 +8,7 @@ import pytest
 from tests.bases import tiny_base
 from tests.e2e.shared.guests import Guest
 from tests.e2e.stories import TINY, rows
-from tests.openai_account import KEY, account_stub
+from tunery.exit_kit.stand_in import KEY, account_stub
 
 pytestmark = pytest.mark.timeout(900)
 

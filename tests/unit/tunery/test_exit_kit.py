@@ -4,9 +4,9 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from tests.openai_account import BASE
 from tunery.cli.main import main
 from tunery.exit_kit.plan import base_for, replacements, translated
+from tunery.exit_kit.stand_in import BASE
 
 
 def test_exit_kit_settings_are_translated_with_their_reasons() -> None:

@@ -16,9 +16,9 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.openai_account import KEY, AccountStub, account_stub, rows
 from tests.unit.tunery.cli.scripted_api import ScriptedApi
 from tunery.cli.main import main
+from tunery.exit_kit.stand_in import KEY, AccountStub, account_stub, rows
 
 ROOT: Final = Path(__file__).parents[4]
 PAGE: Final = ROOT / "docs/how-to/from-openai.md"
@@ -106,7 +106,7 @@ def test_exit_kit_a_second_run_asks_for_nothing_that_is_there(
     Path(first["plan"][0]["recipe_path"]).write_text("version: 1\n")
     stub.asked.clear()
     again = read(stub, tmp_path)
-    assert stub.asked == ["/files", "/fine_tuning/jobs"]
+    assert stub.asked == ["/files", "/fine_tuning/jobs", "/evals", "/chat/completions"]
     assert again["files"] == first["files"]
     assert Path(first["plan"][0]["recipe_path"]).read_text() == "version: 1\n"  # edited, so kept
 
@@ -297,6 +297,90 @@ def test_exit_kit_bad_rows_are_left_out_and_listed(stub: AccountStub, tmp_path: 
     assert (data / "file-a.jsonl").read_bytes() == rows(12)
     left_out = (data / "file-a.left-out.jsonl").read_text().splitlines()
     assert {json.loads(line)["row"] for line in left_out} == {13, 14}
+
+
+def test_exit_kit_evals_become_validation_rows_and_measures(
+    stub: AccountStub, tmp_path: Path
+) -> None:
+    stub.add_file("file-a", rows())
+    stub.add_job("ftjob-1", "file-a")
+    model = stub.jobs[0]["fine_tuned_model"]
+    asked = {f"Is {number} even?": ("yes", "no") for number in range(10)}
+    judges = [
+        {"type": "python", "name": "code", "source": "def grade(sample, item): return 1"},
+        {"type": "label_model", "name": "polite", "model": "gpt-4o", "labels": ["a", "b"]},
+    ]
+    stub.add_eval("eval_1", model, asked)
+    stub.evals[0]["testing_criteria"] += judges
+    result = read(stub, tmp_path)
+    [kept] = result["kept"]
+    assert (kept["id"], kept["rows"], kept["models"]) == ("eval_1", 10, [model])
+    assert sorted(kept["left_out"]) == [
+        "criterion code (python): it compares with nothing that an item has",
+        'criterion polite (label_model): a model judges; name "judge" in eval.measures',
+    ]
+    recipe = result["plan"][0]["recipe"]
+    assert recipe["validation_file"] == "../kept/eval-eval_1.jsonl"
+    assert recipe["eval"]["measures"][0]["reference"] == "{{item.reference}}"
+    assert result["plan"][0]["problems"] == []
+    first = json.loads((tmp_path / "acme/kept/eval-eval_1.jsonl").read_text().splitlines()[0])
+    assert first["messages"][-1] == {"role": "assistant", "content": "yes"}
+    stub.asked.clear()
+    assert read(stub, tmp_path)["kept"] == result["kept"]
+    assert not [path for path in stub.asked if path.endswith("/output_items")]
+
+
+def test_exit_kit_stored_completions_become_rows_and_the_rest_is_listed(
+    stub: AccountStub, tmp_path: Path
+) -> None:
+    for number in range(12):
+        stub.add_completion(f"chatcmpl-{number}", "gpt-4o-mini", f"Say {number}", f"{number}!")
+    stub.add_completion("chatcmpl-refused", "gpt-4o-mini", "Say it", "", refusal="No.")
+    stub.add_completion("chatcmpl-cut", "gpt-4o-mini", "Say more", "and")
+    stub.completions[-1]["choices"][0]["finish_reason"] = "length"
+    stub.add_completion("chatcmpl-seen", "gpt-4o-mini", "Look", "A cat")
+    image = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    stub.messages["chatcmpl-seen"][0] |= {"content": None, "content_parts": [image]}
+    result = read(stub, tmp_path)
+    [kept] = result["kept"]
+    assert kept["rows"] == 12
+    assert kept["left_out"] == {
+        "it is a refusal": 1,
+        "it ended with length": 1,
+        "it has image_url": 1,
+    }
+    assert result["completions"] == 15  # what has no meaning here is in the folder all the same
+    path = tmp_path / "acme/completions.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])  # as a killed run leaves it
+    assert read(stub, tmp_path)["kept"] == result["kept"]
+    assert len(path.read_text().splitlines()) == 15
+
+
+def test_exit_kit_an_account_without_evals_is_read_all_the_same(
+    stub: AccountStub, tmp_path: Path
+) -> None:
+    stub.add_file("file-a", rows())
+    stub.refused = {"/evals": (403, "Evals are not available.")}
+    result = read(stub, tmp_path)
+    assert result["missing"] == [
+        {"kind": "evals", "id": "all", "reason": "403: Evals are not available."}
+    ]
+    assert len(result["files"]) == 1
+
+
+def test_exit_kit_rows_are_held_out_where_there_are_enough(
+    stub: AccountStub, tmp_path: Path
+) -> None:
+    stub.add_file("file-a", rows(100) + rows(100))
+    stub.add_job("ftjob-1", "file-a")
+    [plan] = read(stub, tmp_path)["plan"]
+    data = tmp_path / "acme/data"
+    training = (data / "file-a.training.jsonl").read_text().splitlines()
+    held_out = (data / "file-a.held-out.jsonl").read_text().splitlines()
+    assert sorted([*training, *held_out]) == sorted((rows(100) + rows(100)).decode().splitlines())
+    assert len(held_out) == 20
+    assert not set(training) & set(held_out)
+    assert plan["recipe"]["validation_file"] == "../data/file-a.held-out.jsonl"
 
 
 def test_exit_kit_go_submits_every_recipe_once(
