@@ -1,15 +1,16 @@
 """`tunery env`: the address and the key of the API, as exports for a shell."""
 
 import json
+import os
 import shlex
 
 import click
 
 from tunery.cli import _api, _options
-from tunery.cli._first_key import tenant_key
-from tunery.local import state
+from tunery.local import secrets, state
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
+from tunery.local.settings import TENANT
 
 EPILOG = """\
 \b
@@ -45,3 +46,27 @@ def command(folders: DataDir, operator: bool, as_json: bool) -> None:
         return
     for name, value in variables.items():
         click.echo(f"export {name}={shlex.quote(value)}")
+
+
+def tenant_key(folders: DataDir, base_url: str) -> str:
+    """Return a key of the stack's tenant with the scopes `read` and `write`.
+
+    The first call makes the key over the API and keeps it beside the stack's other secrets; a
+    revoked one is replaced. Raises Unreachable or ApiRefusal.
+    """
+    from tunery.client import Api
+
+    file = folders.secrets.with_name("tenant-key.json")
+    with Api(base_url, secrets.load(folders.secrets).admin_key) as api:
+        if file.exists():
+            kept: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+            valid = {key["id"] for key in api.keys(TENANT) if key["revoked_at"] is None}
+            if kept["id"] in valid:
+                return kept["key"]
+        created = api.create_key(TENANT, {"name": "tunery up", "scopes": ["read", "write"]})
+    part = file.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        json.dump({"id": created["id"], "key": created["key"]}, stream)
+    part.replace(file)
+    return created["key"]

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 
 from tunery.cli import _options, _stack_view
-from tunery.cli._first_key import tenant_key
+from tunery.cli.env import tenant_key
 from tunery.local import lifecycle, ports, secrets
 from tunery.local.paths import DataDir
 from tunery.local.settings import TENANT
