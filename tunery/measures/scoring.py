@@ -7,9 +7,9 @@ import msgspec
 
 from tunery.graders.grader import Multi, ScoreModel, StringCheck, TextSimilarity
 from tunery.graders.grading import grade
-from tunery.graders.similarity import similarity
+from tunery.graders.similarity import CHARACTERS_MAX, chrf, similarity
 from tunery.measures.declaration import Measure, Pattern, matches
-from tunery.measures.texts import CHARACTERS_MAX, as_label, chrf, token_f1
+from tunery.measures.texts import as_label, token_f1
 
 
 def score_answer(measure: Measure, item: Mapping[str, str], answer: str) -> float:

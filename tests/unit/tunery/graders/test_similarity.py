@@ -3,11 +3,12 @@
 import time
 
 import pytest
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a, TokenizerRegexp
 
-from tunery.graders.similarity import CHARACTERS_MAX, MEASURES, common_length, similarity
+from tunery.graders.similarity import CHARACTERS_MAX, MEASURES, chrf, similarity
 
 # fuzz.ratio of RapidFuzz 3.14, BLEU(effective_order=True) of sacrebleu 2.6, sentence_gleu of NLTK
-# 3.10, F-measures of rouge-score 0.1.2. 3,000 random pairs gave the same to 1e-15.
+# 3.10, F-measures of rouge-score 0.1.2. 20,000 random pairs gave the same to 1e-15.
 NAMES = ("fuzzy_match", "bleu", "gleu", "rouge_1", "rouge_2", "rouge_3", "rouge_4", "rouge_5")
 OF_LIBRARIES = [
     ("The lamp is on.", "The lamp is on.", (1, 1, 1, 1, 1, 1, 1, 0), 1),
@@ -32,6 +33,16 @@ OF_LIBRARIES = [
         0.909091,
     ),
 ]
+# CHRF().sentence_score of sacrebleu 2.6, divided by 100
+CHRF = [
+    ("The lamp is on.", "The lamp is on.", 1.0),
+    ("The lamp in the hall is on.", "The lamp is on.", 0.66613246935476),
+    ("lamp", "the old lamp", 0.32879188099541223),
+    ("Ein Haus am See", "Das Haus am großen See", 0.30587441892720296),
+    ("ab", "abc", 0.6363636363636362),
+    ("", "lamp", 0.0),
+    ("xyz", "lamp", 0.0),
+]
 
 
 @pytest.mark.parametrize(("text", "reference", "values", "rouge_l"), OF_LIBRARIES)
@@ -40,6 +51,11 @@ def test_measures_are_those_of_the_libraries(
 ) -> None:
     wanted = {**dict(zip(NAMES, values, strict=True)), "rouge_l": rouge_l}
     assert {name: round(MEASURES[name](text, reference), 6) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(("text", "reference", "value"), CHRF)
+def test_chrf_is_that_of_sacrebleu(text: str, reference: str, value: float) -> None:
+    assert chrf(text, reference) == pytest.approx(value, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -52,8 +68,14 @@ def test_words_of_every_script_are_compared() -> None:
     assert similarity("rouge_1", "Это лампа", "это лампа") == 1
 
 
-def test_a_common_subsequence_keeps_the_order() -> None:
-    assert common_length("abcbdab", "bdcaba") == 4
+def test_texts_of_tenants_are_not_kept() -> None:
+    similarity("bleu", "The lamp is on.", "the lamp")
+    for tokenizer in (Tokenizer13a, TokenizerRegexp):
+        assert tokenizer.__call__.cache_info().currsize == 0
+
+
+def test_equal_texts_have_1() -> None:
+    assert {similarity("bleu", text, text) for text in ("a", "a b", "a b c d e f g h i")} == {1}
 
 
 @pytest.mark.parametrize("name", MEASURES)
