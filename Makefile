@@ -150,7 +150,7 @@ figures: setup ## docs/figures.md anew from one run of all its benches: a quarte
 
 lock: setup ## write requirements.lock anew from pyproject.toml; versions that still fit stay
 	@PATH="$(CURDIR)/.tools/bin:$$PATH" uv pip compile --quiet --universal --generate-hashes \
-	  --no-emit-index-url --no-header --python-version 3.11 --extra train --extra serve --extra local --extra watch --extra cluster --extra confluent --extra openai --group dev \
+	  --no-emit-index-url --no-header --python-version 3.11 --extra train --extra serve --extra local --extra watch --extra cluster --extra confluent --extra openai --extra mcp --group dev \
 	  pyproject.toml -o requirements.lock
 
 sbom: setup ## sbom.cdx.json: the packages of requirements.lock with their hashes, in CycloneDX's format

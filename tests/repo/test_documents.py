@@ -48,7 +48,8 @@ def test_decisions_are_numbered_without_gaps_and_listed_by_their_titles() -> Non
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("services/*/README.md")]
+    pages = [*ROOT.glob("*.md"), ROOT / "llms.txt", *ROOT.glob("docs/**/*.md")]
+    pages += ROOT.glob("services/*/README.md")
     broken = [
         f"{page.relative_to(ROOT)}: {link}"
         for page in pages

@@ -6,6 +6,7 @@ data, benchmarks, grader         checks of training files and of graders, withou
 file, job, sweep, model, base    over the API: training
 gate, deploy, serving            over the API: what the gate allows, what answers in a stage
 chat                             over the API: ask models
+suggest, mcp                     what to train with a file, and why; the API for an assistant
 import                           an account of OpenAI: its files and jobs, and recipes for them
 console                          opens the web console, signed in
 tenant, key, webhook, mlflow     over the API: accounts

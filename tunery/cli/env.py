@@ -31,6 +31,20 @@ def command(folders: DataDir, operator: bool, as_json: bool) -> None:
     Both are those of the environment if it has them, else of the stack: a key of its tenant, or
     with --operator the operator's. The key is a secret.
     """
+    url, key = exported(folders, operator=operator)
+    variables = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key}
+    if as_json:
+        click.echo(json.dumps(variables))
+        return
+    for name, value in variables.items():
+        click.echo(f"export {name}={shlex.quote(value)}")
+
+
+def exported(folders: DataDir, *, operator: bool = False) -> tuple[str, str]:
+    """Return the address, with /v1, and the key for programs: the environment's, else the stack's.
+
+    Raises LocalError without an API, ClickException where it refuses.
+    """
     stack = state.connection(folders, {})
     if operator and stack is None:
         raise LocalError(*_api.NO_CONNECTION)
@@ -40,12 +54,7 @@ def command(folders: DataDir, operator: bool, as_json: bool) -> None:
     if not operator and stack is not None and key == stack.api_key:
         with _api.connect(folders):
             key = tenant_key(folders, url)
-    variables = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key}
-    if as_json:
-        click.echo(json.dumps(variables))
-        return
-    for name, value in variables.items():
-        click.echo(f"export {name}={shlex.quote(value)}")
+    return url, key
 
 
 def tenant_key(folders: DataDir, base_url: str) -> str:

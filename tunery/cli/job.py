@@ -507,15 +507,24 @@ def uploaded_files(api: "Api", recipe: dict[str, Any], *, quiet: bool) -> dict[s
         api.estimate(_recipes.without_mixture(known))
     body = {
         **recipe,
-        **{name: _file(api, str(file), recipe["model"], quiet) for name, file in named.items()},
+        **{
+            name: uploaded_file(api, str(file), recipe["model"], quiet=quiet)
+            for name, file in named.items()
+        },
     }
     return _recipes.with_mixture(
-        body, lambda file: _file(api, file, recipe["model"], quiet, "--mix")
+        body,
+        lambda file: uploaded_file(api, file, recipe["model"], quiet=quiet, option="--mix"),
     )
 
 
-def _file(api: "Api", named: str, model: str, quiet: bool, option: str = "--file") -> str:
-    """The id of the file `named`; a path is uploaded and checked first, unless it was before."""
+def uploaded_file(
+    api: "Api", named: str, model: str | None = None, *, quiet: bool, option: str = "--file"
+) -> str:
+    """The id of the file `named`; a path is uploaded and checked first, unless it was before.
+
+    model: a base model that it must have been checked for; None: any
+    """
     if _api.is_uploaded(named):
         return named
     from tunery.cli.file import await_check, upload_file
@@ -536,13 +545,14 @@ def _file(api: "Api", named: str, model: str, quiet: bool, option: str = "--file
     return str(file["id"])
 
 
-def _uploaded_before(api: "Api", path: Path, model: str) -> str | None:
-    """The id of a file with the same bytes that was checked for this base model."""
+def _uploaded_before(api: "Api", path: Path, model: str | None) -> str | None:
+    """The id of a file with the same bytes that was checked, for this base model if given."""
     with path.open("rb") as content:
         sha256 = hashlib.file_digest(content, "sha256").hexdigest()
     for file in islice(api.files(), FILES_COMPARED):
         counted = (file["validation"] or {}).get("tokens") or {}
-        if file["sha256"] == sha256 and file["status"] == "processed" and model in counted:
+        is_same = file["sha256"] == sha256 and file["status"] == "processed"
+        if is_same and (model is None or model in counted):
             return str(file["id"])
     return None
 
