@@ -10,6 +10,7 @@ from schemas.units import Ms
 
 # The id of a node that may be a sender, as a regular expression.
 NODE_ID: Final = "[A-Za-z0-9._-]{1,128}"
+PART_ID: Final = "[A-Za-z0-9._-]{1,63}"  # of a node of several of one agent, behind its id
 PUBLIC_KEY: Final = "[0-9a-f]{64}"  # of X25519
 INVITATION_MS_MAX: Final[Ms] = 7 * 24 * 3_600_000
 SEALED_SETTINGS_MAX: Final = 16_384  # characters

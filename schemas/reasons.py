@@ -244,6 +244,7 @@ RefusalCode: TypeAlias = Literal[
     "public_key_malformed",
     "node_not_elastic",  # node_id
     "slots_at_most",  # limit
+    "nodes_of_agent_at_most",  # limit
     "lease_work_unknown",  # lease: its work was never described, or is forgotten
     "lease_not_open",  # lease
     "lease_not_training",  # lease, attempt

@@ -16,6 +16,7 @@ SNAPSHOTS_TOPIC: Final = "tunery.snapshots.v1"
 NODE: Final = "trainer"  # the service whose rights every node has
 NODE_PREFIX: Final = "node."  # of the principals of nodes, before the id
 KEY_NUMBER: Final = "#"  # before the number of a node's key, from its second one on
+PART: Final = ":"  # in the id of a node that shares its agent with others; in no principal
 
 
 class Permit(NamedTuple):
@@ -109,6 +110,14 @@ def node_of(principal: str) -> str | None:
     if not principal.startswith(NODE_PREFIX):
         return None
     return principal[len(NODE_PREFIX) :].partition(KEY_NUMBER)[0]
+
+
+def agent_of(node_id: str) -> str:
+    """Return the id by which the agent of a node proves its name: what is before `PART`.
+
+    The nodes of a cluster, one for each of its flavors, have one agent. A machine is its own.
+    """
+    return node_id.partition(PART)[0]
 
 
 def key_number_of(principal: str) -> int:

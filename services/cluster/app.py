@@ -1,20 +1,19 @@
 """Composition root: the only file of the service that names concrete parts."""
 
-import dataclasses
 import datetime
 import logging
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from lightkube.core.exceptions import ConfigError
 
 from schemas.node import DeviceFault
+from schemas.streams import PART
 from schemas.training import Device
 from services.cluster.adapters.certificates import Authority
 from services.cluster.adapters.kubernetes import KubernetesCluster, connect
 from services.cluster.adapters.pod_server import HttpsPodServer
 from services.cluster.adapters.signed_urls import S3UrlSigner
-from services.cluster.domain.manifests import PodTemplate
 from services.cluster.effect.lease import ClusterLease, LeaseTools
 from services.cluster.effect.sweeping import OrphanWatch, Sweeper
 from services.cluster.ports import ClusterClient, ClusterRefused, ClusterUnavailable, QueueQuota
@@ -44,10 +43,13 @@ class _NoFaults:
 
 
 class QuotaReader:
-    """Quota of the agent's queue, as it was read last."""
+    """Quota of the agent's queue in one flavor, as it was read last."""
 
-    def __init__(self, cluster: ClusterClient, clock: Clock, known: QueueQuota) -> None:
+    def __init__(
+        self, cluster: ClusterClient, clock: Clock, known: QueueQuota, per_slot: int
+    ) -> None:
         self._cluster, self._clock, self.known = cluster, clock, known
+        self._per_slot = per_slot
         self._read_ms = clock.monotonic_ms()
 
     async def slots(self) -> int | None:
@@ -56,53 +58,79 @@ class QuotaReader:
         if now_ms - self._read_ms < QUOTA_MS:
             return None
         self._read_ms = now_ms
+        flavor = self.known.flavor.name
         try:
-            self.known = await self._cluster.quota()
+            self.known = await self._cluster.quota(flavor, self._per_slot)
         except (ClusterRefused, ClusterUnavailable) as error:
-            log_event(LOG, logging.WARNING, "cluster.quota_unknown", why=error)
+            log_event(LOG, logging.WARNING, "cluster.quota_unknown", flavor=flavor, why=error)
             return None
         return min(self.known.slots, SLOTS_MAX)
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
-    """The node agent of a flavor, and the server that its pods reach. Raises SettingsError."""
+    """A node agent for each flavor, and the server that their pods reach. Raises SettingsError."""
     settings, node = load(ClusterSettings), load(TrainerSettings)
     check_keys(node.id, runtime.keys.sender)
     cluster = _cluster(settings, node)
+    quotas = await _quotas(cluster, settings, runtime.clock)
+    authority = Authority(datetime.datetime.now(datetime.UTC))
+    context = authority.server_context(settings.pod_host)
+    server = HttpsPodServer(authority, context, settings.listen_host, settings.pod_port)
+    tools = {
+        "cluster": cluster,
+        "server": server,
+        "signer": S3UrlSigner(s3_settings(runtime.settings)),
+        "reports": Reports(runtime, node.pool),
+    }
+    agents = [
+        _node_agent(runtime, settings, node, name, quota, tools) for name, quota in quotas.items()
+    ]
+    orphans = OrphanWatch(cluster, server, runtime.clock, settings.agent_url)
+    # Stopped in this order: the server still answers pods that drain.
+    return (*agents, orphans, server)
+
+
+async def _quotas(
+    cluster: ClusterClient, settings: ClusterSettings, clock: Clock
+) -> dict[str, QuotaReader]:
+    """Quotas by flavor, each enough for a slot. Raises SettingsError."""
+    quotas: dict[str, QuotaReader] = {}
     try:
-        quota = QuotaReader(cluster, runtime.clock, await cluster.quota())
+        for name, flavor in settings.flavors.items():
+            cpus = flavor.cpus_per_slot or settings.cpus_per_slot
+            per_slot = cpus if settings.resource == "cpu" else 1
+            known = await cluster.quota(name, per_slot)
+            quotas[name] = QuotaReader(cluster, clock, known, per_slot)
         await cluster.look()
     except (ClusterRefused, ClusterUnavailable) as error:
         raise SettingsError(
             f"LocalQueue {settings.queue} and the leases in the namespace {settings.namespace} "
             f"cannot be read: {error}"
         ) from None
-    if quota.known.slots < 1:
-        raise SettingsError(
-            f"LocalQueue {settings.queue} has no quota of {settings.resource} in the flavor "
-            f"{settings.flavor} for a single slot"
-        )
-    template = PodTemplate(
-        agent_url=settings.agent_url,
-        confine=runtime.settings.confine,
-        **{
-            field.name: getattr(settings, field.name)
-            for field in dataclasses.fields(PodTemplate)
-            if field.name in ClusterSettings.model_fields
-        },
-    )
-    authority = Authority(datetime.datetime.now(datetime.UTC))
-    context = authority.server_context(settings.pod_host)
-    server = HttpsPodServer(authority, context, settings.listen_host, settings.pod_port)
-    signer = S3UrlSigner(s3_settings(runtime.settings))
-    reports = Reports(runtime, node.pool)
+    for name, quota in quotas.items():
+        if quota.known.slots < 1:
+            raise SettingsError(
+                f"LocalQueue {settings.queue} has no quota of {settings.resource} in the flavor "
+                f"{name} for a single slot"
+            )
+    return quotas
+
+
+def _node_agent(
+    runtime: Runtime,
+    settings: ClusterSettings,
+    node: TrainerSettings,
+    name: str,
+    quota: QuotaReader,
+    shared: Mapping[str, Any],
+) -> NodeAgent:
+    """The agent of one flavor's node, named `NODE:FLAVOR`. shared: of `LeaseTools`."""
+    flavor = settings.flavors[name]
+    template = settings.template_of(flavor, runtime.settings.confine)
 
     def start_lease(grant: Grant, incarnation: str) -> ClusterLease:
         tools = LeaseTools(
-            cluster=cluster,
-            server=server,
-            signer=signer,
-            reports=reports,
+            **shared,
             clock=runtime.clock,
             template=template,
             flavor=quota.known.flavor,
@@ -115,21 +143,26 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         return ClusterLease(grant, tools)
 
     device: Device = "cpu" if settings.resource == "cpu" else "cuda"
-    hardware = Hardware(device, settings.device_memory_bytes)
-    node = node.model_copy(
+    of_flavor = node.model_copy(
         update={
+            "id": f"{node.id}{PART}{name}",
             "slots": min(quota.known.slots, SLOTS_MAX),
-            "accelerator": node.accelerator or (settings.flavor if device == "cuda" else ""),
+            "accelerator": flavor.accelerator or (name if device == "cuda" else ""),
+            "spot": flavor.spot,
         }
     )
-    notices = notices_of(None, "")
-    sweeper = Sweeper(cluster, runtime.clock, settings.agent_url)
     agent = NodeAgent(
-        runtime, node, sweeper, hardware, start_lease, notices, _NoFaults(), quota.slots
+        runtime,
+        of_flavor,
+        Sweeper(shared["cluster"], runtime.clock, settings.agent_url, name),
+        Hardware(device, flavor.device_memory_bytes),
+        start_lease,
+        notices_of(None, ""),
+        _NoFaults(),
+        quota.slots,
     )
-    orphans = OrphanWatch(cluster, server, runtime.clock, settings.agent_url)
-    # Stopped in this order: the server still answers pods that drain.
-    return (agent, orphans, server)
+    agent.name = f"agent {name}"
+    return agent
 
 
 def _cluster(settings: ClusterSettings, node: TrainerSettings) -> KubernetesCluster:
@@ -141,8 +174,6 @@ def _cluster(settings: ClusterSettings, node: TrainerSettings) -> KubernetesClus
         client,
         node.id,
         settings.queue,
-        settings.flavor,
         resource=settings.resource,
-        per_slot=settings.cpus_per_slot if settings.resource == "cpu" else 1,
         fresh_s=settings.poll_ms / 2_000,
     )

@@ -36,14 +36,14 @@ class QueueQuota:
 class ClusterClient(Protocol):
     """One namespace of a cluster. Every method raises ClusterUnavailable and ClusterRefused."""
 
-    async def quota(self) -> QueueQuota:
-        """Return the quota of our queue for our flavor."""
+    async def quota(self, flavor: str, per_slot: int) -> QueueQuota:
+        """Return the quota of our queue in a flavor. per_slot: how much of it a slot is."""
 
     async def create(self, jobset: Json, secret: Json) -> None:
         """Create a JobSet, and the Secret that its pods mount. Repeats are harmless."""
 
     async def look(self) -> Mapping[str, LeaseObjects]:
-        """Return all that there is of our node's leases, by the names of their JobSets."""
+        """Return all that there is of our leases, by the names of their JobSets."""
 
     async def delete(self, name: str, *, grace_s: int | None = None) -> None:
         """Delete a JobSet and its pods; repeats are harmless. grace_s: None: as the pods say."""

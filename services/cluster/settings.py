@@ -1,15 +1,39 @@
-"""Settings of a cluster's agent, for its operator. Those of its node are the trainer's."""
+"""Settings of a cluster's agent, for its operator. Those of its nodes are the trainer's."""
 
+import dataclasses
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.units import Ms
 from services.cluster.domain.manifests import PodTemplate
+from services.trainer.settings import LABEL_OR_NONE
+from tunery.confinement.confined import ConfineMode
 
 NAME: Final = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"  # of an object
+
+
+# A label of leases, and the last part of a node's id.
+FlavorName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
+FLAVORS_MAX: Final = 16  # nodes of one agent that a pool takes
+
+
+class FlavorSettings(BaseModel):
+    """Settings of one ResourceFlavor, whose quota is a node of the pool."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    # memory of one accelerator; without accelerators, of a slot
+    device_memory_bytes: int = Field(ge=1 << 20)
+    # what jobs and prices call its accelerators; empty: by the flavor's name
+    accelerator: str = Field(default="", pattern=LABEL_OR_NONE)
+    spot: bool = False
+    # Where they differ from those of the agent:
+    cpus_per_slot: int | None = Field(default=None, ge=1)
+    memory_per_slot_bytes: int | None = Field(default=None, ge=1 << 28)
+    runtime_class: str | None = None
 
 
 class ClusterSettings(BaseSettings):
@@ -20,13 +44,11 @@ class ClusterSettings(BaseSettings):
     kubeconfig: Path | None = None  # None: the service account of the agent's own pod
     namespace: str = Field(default="tunery", pattern=NAME)
     queue: str = Field(pattern=NAME)  # LocalQueue of the namespace in which leases wait
-    # ResourceFlavor of its nodes; an agent is one node of the pool, of one flavor
-    flavor: str = Field(pattern=NAME)
+    # ResourceFlavors of the queue, each of them a node of the pool, as an object of JSON
+    flavors: dict[FlavorName, FlavorSettings] = Field(min_length=1, max_length=FLAVORS_MAX)
     image: str = Field(min_length=1, max_length=500)
     # name of the accelerators in the quota; "cpu": there are none
     resource: str = PodTemplate.resource
-    # memory of one accelerator; without accelerators, of a slot
-    device_memory_bytes: int = Field(ge=1 << 20)
     cpus_per_slot: int = Field(default=PodTemplate.cpus_per_slot, ge=1)
     memory_per_slot_bytes: int = Field(default=PodTemplate.memory_per_slot_bytes, ge=1 << 28)
     work_bytes: int = Field(default=PodTemplate.work_bytes, ge=1 << 28)
@@ -50,3 +72,17 @@ class ClusterSettings(BaseSettings):
         """Base URL by which pods reach this agent."""
         host = f"[{self.pod_host}]" if ":" in self.pod_host else self.pod_host
         return f"https://{host}:{self.pod_port}"
+
+    def template_of(self, flavor: FlavorSettings, confine: ConfineMode) -> PodTemplate:
+        """Return what pods of a flavor share. confine: how trainings are confined in them."""
+        shared = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(PodTemplate)
+            if field.name in type(self).model_fields
+        }
+        own = {
+            name: value
+            for name in ("cpus_per_slot", "memory_per_slot_bytes", "runtime_class")
+            if (value := getattr(flavor, name)) is not None
+        }
+        return PodTemplate(agent_url=self.agent_url, confine=confine, **{**shared, **own})

@@ -311,9 +311,11 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "incarnation_former": "Node {node_id} runs a newer incarnation already.",
     "node_not_elastic": "Node {node_id} is a machine, and not the quota of a cluster.",
     "slots_at_most": "A node has at most {limit} slots.",
+    "nodes_of_agent_at_most": "An agent has at most {limit} nodes.",
     "node_in_service": "Node {node_id} is in service. Drain it and stop its agent first.",
     "node_missing": "There is no node {node_id}.",
-    "node_id_malformed": "The id of a node has 1 to 128 letters, digits, '.', '_' and '-'.",
+    "node_id_malformed": "The id of a node has 1 to 128 letters, digits, '.', '_' and '-'; "
+    "one of a cluster also ':' and at most 63 of them for its flavor.",
     "node_id_reserved": "A node cannot be called {node_id}: a service or an operator is. Choose "
     "another id, for example node-{node_id}.",
     "invitation_unknown": "Node {node_id} has no invitation with this token. `tunery node enrol` "

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from schemas.streams import node_of
+from schemas.streams import agent_of, node_of
 from schemas.telemetry import Step, Telemetry
 from schemas.topics import TELEMETRY
 from services.notifier.domain.mirrored import step_document
@@ -94,7 +94,7 @@ class MirroredSteps:
         except Unproven:
             REJECTIONS.labels("telemetry", "sender_unproven").inc()
             return False
-        return sender is None or node_of(sender) == (step.node_id or node_of(sender))
+        return sender is None or not step.node_id or node_of(sender) == agent_of(step.node_id)
 
 
 def figures_reader(runtime: Runtime, jobs: Host) -> TopicReader:

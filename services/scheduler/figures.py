@@ -30,6 +30,11 @@ from tunery.runtime.telemetry.figures import StateValue
 WAITING: Final = computed(
     "tunery_pool_waiting", "Placements in the queue, by lane", ("pool", "lane")
 )
+LACKING: Final = computed(
+    "tunery_pool_slots_lacking",
+    "Slots (GPUs) that placements in the queue ask for, by lane and kind of device",
+    ("pool", "lane", "device_kind"),
+)
 OLDEST_WAIT: Final = computed(
     "tunery_pool_oldest_submitted_timestamp_seconds",
     "When the job that waits longest in a lane was submitted, as a Unix time",
@@ -180,12 +185,15 @@ def figures_of_tenants(tenants: Tenants) -> Iterator[StateValue]:
 def figures_of_pool(name: str, pool: Pool) -> Iterator[StateValue]:
     """Queue, leases and nodes of one pool."""
     waiting: Counter[str] = Counter()
+    lacking: Counter[tuple[str, str]] = Counter()
     oldest: dict[str, float] = {}
     for each in pool.waiting.values():
         lane, at = each.placement.lane, each.placement.first_submitted_at / 1_000
         waiting[lane] += 1
+        lacking[lane, each.placement.device] += each.placement.slots
         oldest[lane] = min(at, oldest.get(lane, at))
     yield from _counted(WAITING, waiting, name)
+    yield from (StateValue(LACKING, (name, *of), slots) for of, slots in lacking.items())
     yield from (StateValue(OLDEST_WAIT, (name, lane), at) for lane, at in oldest.items())
     leases = tuple(pool.leases.values())
     yield from _counted(LEASES, Counter(map(lease_state, leases)), name)

@@ -55,7 +55,7 @@ from schemas.serving import (
     ServingTermEnded,
     ServingTermUnwanted,
 )
-from schemas.streams import GLOBAL, PARTITIONS
+from schemas.streams import GLOBAL, PARTITIONS, agent_of
 from schemas.submission import JobSpec, UsageSource
 from schemas.sweep import SweepEnded, SweepWaiting
 from schemas.training import AdapterStart
@@ -158,6 +158,8 @@ def react_pool(header: Header, event: PoolEvent) -> tuple[Send, ...]:
 
 def _withdraw_everywhere(header: Header, event: NodeKeysWithdrawn) -> Iterator[Send]:
     """Withdraw the keys in the other partitions of `pool`, and in `account`."""
+    if agent_of(event.node_id) != event.node_id:
+        return  # said of its agent, too, whose keys they are
     command = WithdrawNodeKeys(node_id=event.node_id, number=event.number)
     for partition in range(PARTITIONS):
         if partition != header.partition:

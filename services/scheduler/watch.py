@@ -9,7 +9,7 @@ import msgspec
 from immutables import Map
 
 from schemas.node import NodeKeysWithdrawn
-from schemas.streams import PARTITIONS, node_of
+from schemas.streams import PARTITIONS, agent_of, node_of
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, POOL
 from schemas.units import Ms
@@ -200,7 +200,7 @@ class Watcher:
         except Unproven:
             sender = ""
         withdrawn = refuse_withdrawn(self._withdrawn, sender) is not None
-        if sender is not None and (withdrawn or node_of(sender) != beat.node_id):
+        if sender is not None and (withdrawn or node_of(sender) != agent_of(beat.node_id)):
             LOG.warning("refused heartbeat at offset %d: its sender is %r", record.offset, sender)
             return
         self.sightings.record_heartbeat(beat, record.timestamp)

@@ -83,6 +83,13 @@ QUEUE: Final = Board(
             "Waiting by lane", "short", total("tunery_pool_waiting", "lane", where=POOL), "{{lane}}"
         ),
         curves(
+            "GPUs lacking",
+            "short",
+            total("tunery_pool_slots_lacking", "lane", "device_kind", where=POOL),
+            "{{lane}} {{device_kind}}",
+            "Slots that placements in the queue ask for.",
+        ),
+        curves(
             "Longest wait",
             "s",
             f"time() - min by (pool, lane) ({_OLDEST})",

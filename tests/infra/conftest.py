@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.infra.variables import FLAVOR, NODE
+from tests.infra.variables import CLUSTER_AGENT, NODE
 from tunery.cli.main import main
 
 
@@ -16,6 +16,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     secret = folder / "secret.txt"
     secret.write_text("0123456789abcdef" * 4, encoding="ascii")
     words = ["kafka", "files", str(folder / "tunery"), "--secret", str(secret)]
-    words += [f"--node={name}" for name in (NODE, FLAVOR)]
+    words += [f"--node={name}" for name in (NODE, CLUSTER_AGENT)]
     assert CliRunner().invoke(main, words).exit_code == 0
     return folder / "tunery"

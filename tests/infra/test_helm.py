@@ -30,8 +30,8 @@ from tests.infra.chart import (
 )
 from tests.infra.variables import (
     CLUSTER,
+    CLUSTER_AGENT,
     CONTROL_PLANE,
-    FLAVOR,
     NODE,
     environment,
     load_as,
@@ -136,7 +136,7 @@ def test_review2_p15_no_claim_keeps_a_gateway_on_a_lost_node_where_its_engine_ne
 def test_without_agents_nothing_is_left_of_them() -> None:
     objects = tuple(objects_of(rendered({"nodes": {"backend": "none"}})))
     names = {item["metadata"]["name"] for item in objects}
-    assert names & {"tunery-agent", f"tunery-cluster-{FLAVOR}", "tunery-cluster"} == set()
+    assert names & {"tunery-agent", f"tunery-cluster-{CLUSTER_AGENT}", "tunery-cluster"} == set()
     jobs = [pod["spec"]["containers"] for item, pod in workloads(objects) if item["kind"] == "Job"]
     assert [container for (container,) in jobs if "args" in container] == []
 
@@ -160,7 +160,7 @@ def test_review2_p7_agents_reach_each_other_where_they_have_a_fabric(fabric: str
 
 
 @pytest.mark.parametrize(
-    "name", [*(n for n in CONTROL_PLANE if n != EXPORTER), "agent", f"cluster-{FLAVOR}"]
+    "name", [*(n for n in CONTROL_PLANE if n != EXPORTER), "agent", f"cluster-{CLUSTER_AGENT}"]
 )
 def test_a_container_has_the_variables_that_its_process_needs(
     name: str, written: Path, monkeypatch: pytest.MonkeyPatch
@@ -168,7 +168,7 @@ def test_a_container_has_the_variables_that_its_process_needs(
     container = containers()[name]
     agents = {
         "agent": ("trainer", NODE, "agent"),
-        f"cluster-{FLAVOR}": (CLUSTER, FLAVOR, f"node-{FLAVOR}"),
+        f"cluster-{CLUSTER_AGENT}": (CLUSTER, CLUSTER_AGENT, f"node-{CLUSTER_AGENT}"),
     }
     service, node, secret = agents.get(name, (name, "", name))
     file = f"node.{node}" if node else name
@@ -238,7 +238,7 @@ def test_models_are_signed_with_the_key_of_a_secret() -> None:
 
 @pytest.mark.parametrize(
     ("objects", "nodes"),
-    [(example_objects(), ("h100",)), (daemonset_objects(), ("gpu-07", "gpu-08"))],
+    [(example_objects(), ("k8s",)), (daemonset_objects(), ("gpu-07", "gpu-08"))],
 )
 def test_review2_p15_servers_are_prepared_before_the_services(
     objects: "tuple[dict[str, Any], ...]", nodes: tuple[str, ...]
@@ -277,7 +277,7 @@ def test_roles_of_postgresql_are_the_operators_where_the_chart_has_no_owner() ->
 def test_pods_run_without_rights_on_a_root_that_cannot_be_written() -> None:
     for item, pod in workloads((*example_objects(), *daemonset_objects())):
         spec = pod["spec"]
-        asks_kubernetes = item["metadata"]["name"] == f"tunery-cluster-{FLAVOR}"
+        asks_kubernetes = item["metadata"]["name"] == f"tunery-cluster-{CLUSTER_AGENT}"
         assert spec["automountServiceAccountToken"] is asks_kubernetes
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -303,7 +303,7 @@ def test_probes_ask_the_port_of_health_and_the_gateway_where_balancers_do() -> N
 
 
 def test_pods_have_the_time_that_processes_need_to_stop() -> None:
-    agents = ("tunery-agent", f"tunery-cluster-{FLAVOR}")
+    agents = ("tunery-agent", f"tunery-cluster-{CLUSTER_AGENT}")
     for item, pod in workloads((*example_objects(), *daemonset_objects())):
         if item["kind"] == "Job":
             continue
@@ -339,7 +339,10 @@ def test_a_service_with_several_replicas_loses_one_at_a_time() -> None:
     several = [name for name in CONTROL_PLANE if name not in (EXPORTER, "engine", "eval")]
     assert budgets == {f"tunery-{name}" for name in several}
     for item in objects:
-        if item["kind"] == "Deployment" and item["metadata"]["name"] != f"tunery-cluster-{FLAVOR}":
+        if (
+            item["kind"] == "Deployment"
+            and item["metadata"]["name"] != f"tunery-cluster-{CLUSTER_AGENT}"
+        ):
             assert item["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
 
 
@@ -431,8 +434,8 @@ def test_the_chart_bounds_replicas_by_the_number_of_partitions() -> None:
         ({"nodes": {"backend": "daemonset"}}, "agents.nodes"),
         ({"nodes": {"backend": "kubernetes"}}, "nodes.backend"),
         ({"agents": {"nodes": ["GPU 7"]}}, "agents.nodes.0"),
-        ({"cluster": {"flavors": []}}, "cluster.flavors"),
-        ({"cluster": {"flavors": [{"name": "h100"}]}}, "cluster.flavors.0"),
+        ({"cluster": {"agents": []}}, "cluster.agents"),
+        ({"cluster": {"agents": [{"name": "k8s"}]}}, "cluster.agents.0"),
         ({"images": {"train": {"repository": ""}}}, "images.train.repository"),
         ({"cluster": {"namespace": "tunery"}}, "cluster.namespace"),
         ({"cluster": {"priorities": {"gold": 1}}}, "gold"),

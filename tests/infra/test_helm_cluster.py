@@ -1,6 +1,7 @@
 """The agent of a cluster in the chart: its rights are those it uses, its leases reach little."""
 
 import ast
+import json
 import subprocess
 import sys
 from collections import defaultdict
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from lightkube.core.resource import GlobalResource, api_info
 
 from schemas.account import LANES
@@ -20,11 +22,13 @@ from services.cluster.domain.manifests import (
     PodTemplate,
     jobset_of,
 )
+from services.cluster.settings import ClusterSettings
 from tests.infra.chart import RELEASE, example_objects, objects_of, rendered
-from tests.infra.variables import FLAVOR
+from tests.infra.variables import CLUSTER_AGENT
+from tunery.platform.settings import load
 
 LEASES: Final = "tunery-leases"  # namespace
-AGENT: Final = f"{RELEASE}-cluster-{FLAVOR}"
+AGENT: Final = f"{RELEASE}-cluster-{CLUSTER_AGENT}"
 Rights = dict[tuple[str, str], set[str]]  # verbs by group and resource
 
 
@@ -48,7 +52,7 @@ def jobset(lane: Any) -> dict[str, Any]:
         priority_prefix=read["TUNERY_CLUSTER_PRIORITY_PREFIX"],
     )
     request = LeaseRequest(
-        node_id=read["TUNERY_NODE_ID"],
+        agent=read["TUNERY_NODE_ID"],
         incarnation="0123456789",
         pool="default",
         lease=1,
@@ -58,7 +62,8 @@ def jobset(lane: Any) -> dict[str, Any]:
         slots=1,
         memory_bytes=1,
     )
-    return jobset_of(request, template, Flavor(read["TUNERY_CLUSTER_FLAVOR"], {}))
+    (flavor,) = json.loads(read["TUNERY_CLUSTER_FLAVORS"])
+    return jobset_of(request, template, Flavor(flavor, {}))
 
 
 def test_the_agent_runs_in_the_image_without_torch() -> None:
@@ -170,39 +175,96 @@ def test_a_lease_reaches_its_agent_object_storage_and_the_dns_alone() -> None:
     assert who["podSelector"] == policy["spec"]["podSelector"]
 
 
-def test_review2_p14_each_flavor_is_a_node_with_an_agent_of_its_own() -> None:
-    flavors = [
-        {"name": "h100", "queue": "tunery", "flavor": "h100", "deviceMemoryBytes": 80 << 30},
+def test_review2_p14_an_agent_has_the_flavors_of_its_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agents: list[dict[str, Any]] = [
         {
-            "name": "a100",
+            "name": "k8s",
+            "queue": "tunery",
+            "flavors": [
+                {"name": "h100", "deviceMemoryBytes": 80 << 30, "runtimeClass": "gvisor"},
+                {
+                    "name": "a100-spot",
+                    "deviceMemoryBytes": 40 << 30,
+                    "accelerator": "a100",
+                    "spot": True,
+                    "cpusPerSlot": 8,
+                    "memoryPerSlotBytes": 64 << 30,
+                },
+            ],
+        },
+        {
+            "name": "lab",
             "queue": "spot",
-            "flavor": "a100-spot",
-            "deviceMemoryBytes": 40 << 30,
+            "flavors": [{"name": "l4", "deviceMemoryBytes": 24 << 30}],
             "env": {"TUNERY_NODE_POOL": "spot", "TUNERY_CLUSTER_GRACE_S": "30"},
         },
     ]
-    objects = list(objects_of(rendered({"cluster": {"flavors": flavors}})))
-    agents = [
+    objects = list(objects_of(rendered({"cluster": {"agents": agents}})))
+    deployments = [
         item["spec"]
         for item in objects
         if item["kind"] == "Deployment" and "-cluster-" in item["metadata"]["name"]
     ]
-    selectors = [agent["selector"]["matchLabels"] for agent in agents]
+    selectors = [each["selector"]["matchLabels"] for each in deployments]
     assert selectors[0] != selectors[1]
-    read = [
-        {each["name"]: each["value"] for each in agent["template"]["spec"]["containers"][0]["env"]}
-        for agent in agents
-    ]
-    for each, flavor in zip(read, flavors, strict=True):
-        assert each["TUNERY_NODE_ID"] == flavor["name"]
-        assert each["TUNERY_CLUSTER_QUEUE"] == flavor["queue"]
-        assert each["TUNERY_CLUSTER_FLAVOR"] == flavor["flavor"]
-        assert each["TUNERY_CLUSTER_DEVICE_MEMORY_BYTES"] == str(flavor["deviceMemoryBytes"])
+    containers = [each["template"]["spec"]["containers"][0] for each in deployments]
+    read = [{each["name"]: each["value"] for each in container["env"]} for container in containers]
+    for each, agent in zip(read, agents, strict=True):
+        assert each["TUNERY_NODE_ID"] == agent["name"]
+        assert each["TUNERY_CLUSTER_QUEUE"] == agent["queue"]
+        for name, value in each.items():
+            if name.startswith("TUNERY_CLUSTER_"):
+                monkeypatch.setenv(name, value)
+        flavors = load(ClusterSettings).flavors
+        assert list(flavors) == sorted(known["name"] for known in agent["flavors"])
+    assert (flavors["l4"].device_memory_bytes, flavors["l4"].spot) == (24 << 30, False)
+    known = json.loads(read[0]["TUNERY_CLUSTER_FLAVORS"])
+    assert known["a100-spot"] == {
+        "device_memory_bytes": 40 << 30,
+        "accelerator": "a100",
+        "spot": True,
+        "cpus_per_slot": 8,
+        "memory_per_slot_bytes": 64 << 30,
+    }
+    assert known["h100"] == {"device_memory_bytes": 80 << 30, "runtime_class": "gvisor"}
     assert "TUNERY_NODE_POOL" not in read[0]
     assert read[1]["TUNERY_NODE_POOL"] == "spot"
     secrets = [
-        source["secretRef"]["name"]
-        for agent in agents
-        for source in agent["template"]["spec"]["containers"][0]["envFrom"]
+        source["secretRef"]["name"] for container in containers for source in container["envFrom"]
     ]
-    assert secrets == ["tunery-shared", "tunery-node-h100", "tunery-shared", "tunery-node-a100"]
+    assert secrets == ["tunery-shared", "tunery-node-k8s", "tunery-shared", "tunery-node-lab"]
+
+
+def test_queues_that_the_chart_makes_are_those_of_its_agents() -> None:
+    """The API server takes them in tests/kubernetes."""
+    flavors = [
+        {"name": "h100", "nodeLabels": {"gpu": "h100"}, "quota": {"nvidia.com/gpu": 16, "cpu": 64}},
+        {"name": "a100", "nodeLabels": {"gpu": "a100"}, "quota": {"nvidia.com/gpu": 8, "cpu": 64}},
+    ]
+    provisioning = {
+        "className": "check-capacity.autoscaling.x-k8s.io",
+        "managedResources": ["nvidia.com/gpu"],
+        "flavors": ["a100"],
+    }
+    queue = {"name": "tunery", "flavors": flavors, "provisioning": provisioning}
+
+    def made(queue: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        objects = objects_of(rendered({"cluster": {"queues": [queue]}}))
+        return {item["kind"]: item for item in objects if "kueue" in item["apiVersion"]}
+
+    kinds = made(queue)
+    local, wide = kinds["LocalQueue"], kinds["ClusterQueue"]
+    assert local["metadata"]["name"] == variables()["TUNERY_CLUSTER_QUEUE"]
+    assert local["metadata"]["namespace"] == LEASES
+    assert local["spec"]["clusterQueue"] == wide["metadata"]["name"]
+    (check,) = wide["spec"]["admissionChecksStrategy"]["admissionChecks"]
+    assert check == {"name": kinds["AdmissionCheck"]["metadata"]["name"], "onFlavors": ["a100"]}
+    parameters = kinds["AdmissionCheck"]["spec"]["parameters"]
+    assert parameters["name"] == kinds["ProvisioningRequestConfig"]["metadata"]["name"]
+    (group,) = wide["spec"]["resourceGroups"]
+    assert group["coveredResources"] == ["cpu", "nvidia.com/gpu"]
+    plain = made({"name": "tunery", "flavors": flavors})
+    assert kinds.keys() - plain.keys() == {"AdmissionCheck", "ProvisioningRequestConfig"}
+    assert "admissionChecksStrategy" not in plain["ClusterQueue"]["spec"]

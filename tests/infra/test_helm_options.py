@@ -17,7 +17,7 @@ from tests.infra.chart import (
     rendered,
     workloads,
 )
-from tests.infra.variables import FLAVOR, INFRA
+from tests.infra.variables import CLUSTER_AGENT, INFRA
 
 # --- pods ---------------------------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ def test_review2_p15_pods_are_placed_as_values_say_and_a_service_differently() -
         if name not in ("tunery-topics", "tunery-roles"):
             assert pod["metadata"]["annotations"]["revision"] == "7"
         spread = [each["topologyKey"] for each in spec.get("topologySpreadConstraints", ())]
-        alone = ("tunery-topics", "tunery-roles", f"tunery-cluster-{FLAVOR}")
+        alone = ("tunery-topics", "tunery-roles", f"tunery-cluster-{CLUSTER_AGENT}")
         assert spread == ([] if name in alone else pods["topologyKeys"])
 
 

@@ -19,7 +19,7 @@ INFRA: Final = ROOT / "infra"
 #: what runs beside the nodes, the exporter included
 CONTROL_PLANE: Final = tuple(name for name in KNOWN if name != AGENT)
 NODE: Final = "gpu-07"  # of examples
-FLAVOR: Final = "h100"  # node of a cluster, of examples
+CLUSTER_AGENT: Final = "k8s"  # agent of a cluster, of examples
 CLUSTER: Final = "cluster"  # service whose leases are pods; no part of a stack on one machine
 VARIABLE: Final = re.compile(r"\bTUNERY_[A-Z0-9_]+\b")
 #: read elsewhere than in settings

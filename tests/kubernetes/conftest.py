@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest_asyncio
@@ -53,8 +54,13 @@ class Team:
     name: str
     plane: ControlPlane
 
-    async def set_quota(self, *, flavors: tuple[str, ...] = (), **quota: str) -> None:
-        """Set what the queue may use of each flavor: cpu, memory, gpu."""
+    async def set_quota(
+        self, *, flavors: tuple[str, ...] = (), check: str = "", **quota: str
+    ) -> None:
+        """Set what the queue may use of each flavor: cpu, memory, gpu.
+
+        check: name of an AdmissionCheck for all flavors
+        """
         names = {"gpu": "nvidia.com/gpu"}
         resources = [
             {"name": names.get(name, name), "nominalQuota": amount}
@@ -64,12 +70,14 @@ class Team:
             "coveredResources": [each["name"] for each in resources],
             "flavors": [{"name": name, "resources": resources} for name in flavors or (self.name,)],
         }
-        spec = {
+        spec: dict[str, Any] = {
             "namespaceSelector": {},
             "queueingStrategy": "BestEffortFIFO",
             "preemption": {"withinClusterQueue": "LowerPriority"},
             "resourceGroups": [group],
         }
+        if check:
+            spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": check}]}
         queue = ClusterQueue(
             apiVersion="kueue.x-k8s.io/v1beta2",
             kind="ClusterQueue",

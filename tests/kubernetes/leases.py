@@ -54,7 +54,7 @@ class Leases:
 
     async def start(self, number: int = 1, slots: int = 1, **changes: Any) -> ClusterLease:
         """Run a lease. changes: of the pod template, `wait_ms_max`, `stuck_ms_max`."""
-        own, quota = grant(slots), await self.cluster.quota()
+        own, quota = grant(slots), await self.cluster.quota(self.team.name, 1)
         token = changed(own.token, lease=number)
         own = changed(own, lease=changed(own.lease, token=token))
         wait_ms_max = changes.pop("wait_ms_max", 600_000)
@@ -108,9 +108,7 @@ class Leases:
 
 def cluster_of(team: Team, client: AsyncClient | None = None) -> KubernetesCluster:
     """The cluster as an agent sees it. client: with rights of its own."""
-    return KubernetesCluster(
-        client or team.client, NODE, "tunery", team.name, resource="cpu", per_slot=1, fresh_s=0.2
-    )
+    return KubernetesCluster(client or team.client, NODE, "tunery", resource="cpu", fresh_s=0.2)
 
 
 @asynccontextmanager

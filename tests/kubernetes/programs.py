@@ -17,6 +17,7 @@ from tunery.local.paths import cache_dir
 from tunery.local.s3 import go_binary
 
 MODULE: Final = Path(__file__).parent / "control_plane"
+AUTOSCALER: Final = "k8s.io/autoscaler/cluster-autoscaler/apis"
 ETCD, JOBSET, KUEUE = "go.etcd.io/etcd/server/v3", "sigs.k8s.io/jobset", "sigs.k8s.io/kueue"
 PACKAGES: Final = (".", ETCD, JOBSET, f"{KUEUE}/cmd/kueue")
 # Names that `go build` gives to the first two.
@@ -35,6 +36,7 @@ CRDS: Final = {
         "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
         "manifests/base/crds/trainer.kubeflow.org_trainingruntimes.yaml",
     ),
+    "github.com/kedacore/keda/v2@v2.17.2": ("config/crd/bases/keda.sh_scaledobjects.yaml",),
     "volcano.sh/volcano@v1.10.0": ("config/crd/volcano/bases/batch.volcano.sh_jobs.yaml",),
 }
 
@@ -44,7 +46,7 @@ class CannotBuild(Exception):
 
 
 def folder_of_programs() -> Path:
-    """The folder with `kube`, `etcd`, `jobset`, `kueue`, and manifests of the last two.
+    """The folder with `kube`, `etcd`, `jobset`, `kueue`, and manifests.
 
     Built when `control_plane` has changed, which takes minutes and 4 GB of Go's caches.
     Raises CannotBuild.
@@ -123,6 +125,12 @@ def _build(go: str, folder: Path) -> None:
             folder / "manifests" / name,
             copy_function=shutil.copyfile,
         )
+    # Kueue looks for ProvisioningRequests once, when it starts.
+    source = Path(json.loads(run("list", "-m", "-json", AUTOSCALER))["Dir"])
+    bases = folder / "manifests" / "autoscaler" / "crd" / "bases"
+    bases.mkdir(parents=True)
+    for crd in (source / "config" / "crd").glob("*provisioningrequests.yaml"):
+        shutil.copyfile(crd, bases / crd.name)
     for each in (folder / "manifests").rglob("*"):
         if each.is_dir():
             each.chmod(0o755)

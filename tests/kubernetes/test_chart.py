@@ -24,6 +24,7 @@ from tests.kubernetes.kubelet import eventually, kubelet
 from tests.kubernetes.leases import MIB, SLEEPS, template_of
 from tests.kubernetes.programs import crds_of_others
 from tests.processes import ROOT
+from tunery.runtime.telemetry.catalogue import CATALOGUE
 
 pytestmark = pytest.mark.timeout(1_200)
 
@@ -41,6 +42,28 @@ OPTIONS: Final[dict[str, Any]] = {
     "engine": {"ephemeral": True},
     "monitoring": {"operator": True, "dashboards": True},
     "services": {"exporter": {"replicas": 1}},
+    "cluster": {
+        "queues": [
+            {
+                "name": "tunery",
+                "cohort": "research",
+                "flavors": [
+                    {
+                        "name": name,
+                        "nodeLabels": {"gpu": name},
+                        "nodeTaints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
+                        "quota": {"cpu": 128, "memory": "1Ti", "nvidia.com/gpu": gpus},
+                    }
+                    for name, gpus in (("h100", 16), ("a100", 8))
+                ],
+                "provisioning": {
+                    "className": "check-capacity.autoscaling.x-k8s.io",
+                    "managedResources": ["nvidia.com/gpu"],
+                    "flavors": ["a100"],
+                },
+            }
+        ],
+    },
 }
 Json = dict[str, Any]
 
@@ -151,6 +174,16 @@ async def test_the_api_server_takes_leases_as_the_page_makes_them_for_other_queu
         assert accepted["metadata"]["name"] == manifest["metadata"]["name"]
 
 
+async def test_the_api_server_takes_the_scaler_of_the_page(server: Server) -> None:
+    page = (ROOT / "docs" / "how-to" / "nodes.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(apiVersion: keda.*?)```", page, re.DOTALL)
+    scaler = yaml.safe_load(block)
+    await server.apply(scaler, dry_run=True)
+    (trigger,) = scaler["spec"]["triggers"]
+    named = set(re.findall(r"tunery_[a-z_]+", trigger["metadata"]["query"]))
+    assert named <= CATALOGUE.keys()
+
+
 async def test_an_installation_rolls_out(server: Server, team: Team, tmp_path: Path) -> None:
     release, client = team.name, team.client  # its namespace has PodSecurity `restricted`
     leases = f"{release}-leases"
@@ -186,7 +219,7 @@ async def test_an_installation_rolls_out(server: Server, team: Team, tmp_path: P
             if item["kind"] == "Deployment"
         }
         assert wanted[f"{release}-gateway"] == 2
-        assert wanted[f"{release}-cluster-h100"] == 1
+        assert wanted[f"{release}-cluster-k8s"] == 1
 
         async def is_available() -> bool:
             listed = [each async for each in client.list(Deployment)]

@@ -153,7 +153,7 @@ async def test_an_agent_that_dies_leaves_nothing_to_the_next(
             await team.set_stop_policy("Hold")
         if point == "its JobSet has no Secret":
             request = LeaseRequest(NODE, "a1" * 16, "default", 1, "j", 1, "free", 1, MIB)
-            flavor = (await cluster_of(team).quota()).flavor
+            flavor = (await cluster_of(team).quota(team.name, 1)).flavor
             await team.client.create(JobSet(jobset_of(request, template_of(), flavor)))
             await pod_of(team)
         else:
@@ -165,7 +165,7 @@ async def test_an_agent_that_dies_leaves_nothing_to_the_next(
                     return lease.name in await jobsets(team)
 
                 await eventually("its JobSet", has_jobset)
-        assert await Sweeper(cluster_of(team), CLOCK, AGENT_URL).sweep() == 1
+        assert await Sweeper(cluster_of(team), CLOCK, AGENT_URL, team.name).sweep() == 1
         assert await jobsets(team) == []
         assert [pod async for pod in team.client.list(Pod)] == []
 
@@ -185,7 +185,7 @@ async def test_a_quota_that_shrinks_ends_nothing_and_holds_back_what_comes(
         first = await running.start(1, slots=2)
         await running.stage(first, Runs)
         await team.set_quota(cpu="1", memory="8Gi")
-        assert (await running.cluster.quota()).slots == 1
+        assert (await running.cluster.quota(team.name, 1)).slots == 1
         second = await running.start(2, wait_ms_max=5_000)
         await running.stage(second, Waits)
         await asyncio.wait_for(running.tasks[-1], 300)
@@ -199,14 +199,12 @@ async def test_bad_input_a_flavor_without_labels_is_refused_where_there_are_othe
 ) -> None:
     bare = f"{team.name}-bare"
     await team.client.create(ResourceFlavor(metadata=ObjectMeta(name=bare), spec={}))
-    own = kubernetes.KubernetesCluster(
-        team.client, NODE, "tunery", bare, resource="cpu", per_slot=1, fresh_s=0.2
-    )
+    own = cluster_of(team)
     await team.set_quota(cpu="4", memory="8Gi", flavors=(bare,))
-    assert (await own.quota()).slots == 4, "there is no other"
+    assert (await own.quota(bare, 1)).slots == 4, "there is no other"
     await team.set_quota(cpu="4", memory="8Gi", flavors=(team.name, bare))
     with pytest.raises(ClusterRefused, match=rf"{bare} has no nodeLabels.*set spec.nodeLabels"):
-        await own.quota()
+        await own.quota(bare, 1)
 
 
 # --- rights ------------------------------------------------------------------------------------
@@ -266,11 +264,11 @@ async def everything(team: Team, client: AsyncClient) -> None:
 
     await eventually("nothing is left of the time before", is_empty)
     cluster = cluster_of(team, client)
-    flavor = (await cluster.quota()).flavor
+    flavor = (await cluster.quota(team.name, 1)).flavor
     request = LeaseRequest(NODE, "a1" * 16, "default", 1, "j", 1, "free", 1, MIB)
     jobset = jobset_of(request, template_of(), flavor)
     for _ in range(2):
-        await cluster.create(jobset, secret_of(request, {"tls.key": "pem"}))
+        await cluster.create(jobset, secret_of(request, flavor, {"tls.key": "pem"}))
     await pod_of(team)
     await cluster.look()
     await cluster.delete(jobset["metadata"]["name"], grace_s=0)
@@ -352,7 +350,7 @@ async def test_bad_input_the_words_of_a_policy_against_jobsets_are_said(team: Te
     }
     await team.client.create(ValidatingAdmissionPolicy.from_dict(manifest))
     await team.client.create(ValidatingAdmissionPolicyBinding.from_dict(binding))
-    flavor = (await cluster_of(team).quota()).flavor
+    flavor = (await cluster_of(team).quota(team.name, 1)).flavor
 
     async def is_refused() -> str:
         request = LeaseRequest(NODE, "a1" * 16, "default", 1, "j", 1, "free", 1, MIB)
@@ -395,7 +393,7 @@ async def test_bad_input_two_installations_with_one_name_of_a_node(
         await running.stage(lease, Runs)
         other = "https://cluster-h100.other.svc:8443"
         with pytest.raises(NodeNameTaken, match=rf"{lease.name} .* at {AGENT_URL}: give each"):
-            await Sweeper(cluster_of(team), CLOCK, other).sweep()
+            await Sweeper(cluster_of(team), CLOCK, other, team.name).sweep()
         watch = OrphanWatch(cluster_of(team), type(running.links)(), CLOCK, other)
         assert await watch.sweep() == 0
         assert isinstance(lease.stage, Runs)
@@ -409,7 +407,7 @@ async def test_two_agents_with_names_of_their_own_share_a_namespace(
         lease = await running.start()
         await running.stage(lease, Runs)
         other = kubernetes.KubernetesCluster(
-            team.client, "another", "tunery", team.name, resource="cpu", per_slot=1, fresh_s=0.2
+            team.client, "another", "tunery", resource="cpu", fresh_s=0.2
         )
-        assert await Sweeper(other, CLOCK, "https://another:8443").sweep() == 0
+        assert await Sweeper(other, CLOCK, "https://another:8443", team.name).sweep() == 0
         assert await jobsets(team) == [lease.name]

@@ -1,5 +1,6 @@
 """The whole way of a job through a cluster: submitted over HTTP, trained in pods, billed."""
 
+import json
 import os
 import signal
 import socket
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from lightkube.models.meta_v1 import ObjectMeta
 
-from services.cluster.adapters.kubernetes import JobSet
+from services.cluster.adapters.kubernetes import JobSet, ResourceFlavor
 from tests.e2e.stories import RunningStack, replayed, running_stack, training
 from tests.kubernetes.conftest import Team
 from tests.kubernetes.kubelet import Kubelet, eventually, kubelet
@@ -18,8 +20,13 @@ from tunery.local.stack import ServiceSpec
 
 pytestmark = pytest.mark.timeout(1_800)
 
-NODE: Final = "k8s-cpu"
+NODE: Final = "k8s"
 AGENT: Final = "agent-k8s"
+
+
+def second_of(team: Team) -> str:
+    """Name of another flavor of the team's queue."""
+    return f"{team.name}-small"
 
 
 def agent_of(team: Team) -> ServiceSpec:
@@ -29,11 +36,12 @@ def agent_of(team: Team) -> ServiceSpec:
         "KUBECONFIG": team.plane.kubeconfig,
         "NAMESPACE": team.name,
         "QUEUE": "tunery",
-        "FLAVOR": team.name,
+        "FLAVORS": json.dumps(
+            {name: {"device_memory_bytes": 8 << 30} for name in (team.name, second_of(team))}
+        ),
         "IMAGE": "tunery:1",
         "RESOURCE": "cpu",
         "CPUS_PER_SLOT": 1,
-        "DEVICE_MEMORY_BYTES": 8 << 30,
         "MEMORY_PER_SLOT_BYTES": 1 << 30,
         "LISTEN_HOST": "127.0.0.1",
         "POD_HOST": "127.0.0.1",
@@ -49,8 +57,14 @@ def agent_of(team: Team) -> ServiceSpec:
 @asynccontextmanager
 async def stack_with_pods(team: Team, folder: Path) -> AsyncIterator[tuple[RunningStack, Kubelet]]:
     """A stack that trains in pods of a team's queue; the logs of all of them where it fails."""
-    await team.set_quota(cpu="2", memory="64Gi")
-    labels = {"tunery.dev/flavor": team.name}
+    second = second_of(team)
+    labels = {"tunery.dev/flavor": team.name, "tunery.dev/small": team.name}
+    await team.client.create(
+        ResourceFlavor(
+            metadata=ObjectMeta(name=second), spec={"nodeLabels": {"tunery.dev/small": team.name}}
+        )
+    )
+    await team.set_quota(cpu="2", memory="64Gi", flavors=(team.name, second))
     capacity = {"cpu": "64", "memory": "256Gi"}
     async with (
         kubelet(team.client, team.name, folder, labels, capacity) as node,
@@ -87,6 +101,9 @@ async def assert_billed_to_the_unit(home: RunningStack, job_id: str) -> None:
 
 async def test_a_job_is_trained_in_a_pod_and_billed_to_the_unit(team: Team, tmp_path: Path) -> None:
     async with stack_with_pods(team, tmp_path) as (home, node):
+        nodes = (await home.api.patiently("GET", "/nodes")).json()["data"]
+        slots = {each["id"]: each["slots"] for each in nodes if each["id"].startswith(NODE)}
+        assert slots == {f"{NODE}:{team.name}": 2, f"{NODE}:{second_of(team)}": 2}
         job_id = await home.submit()
         # An eviction in the middle: the pod writes a checkpoint, the job goes on from it.
         await home.with_checkpoint(job_id)

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Secret
+from lightkube.types import PatchType
 
-from services.cluster.adapters.kubernetes import JobSet, KubernetesCluster
+from services.cluster.adapters.kubernetes import KUEUE, JobSet, KubernetesCluster
 from services.cluster.domain.manifests import Flavor, LeaseRequest, jobset_of, secret_of
 from services.cluster.domain.stages import Admitted, Runs, Waits
 from services.cluster.effect.sweeping import Sweeper
 from services.cluster.ports import ClusterRefused
 from tests.kubernetes.conftest import Team
-from tests.kubernetes.kubelet import NO_IMAGE, eventually
+from tests.kubernetes.kubelet import NO_IMAGE, eventually, timestamp
 from tests.kubernetes.leases import (
     AGENT_URL,
     MIB,
@@ -32,6 +35,13 @@ from tunery.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.timeout(1_200)
 
+AdmissionCheck = create_global_resource(*KUEUE, "AdmissionCheck", "admissionchecks")
+ProvisioningRequestConfig = create_global_resource(
+    *KUEUE, "ProvisioningRequestConfig", "provisioningrequestconfigs"
+)
+ProvisioningRequest = create_namespaced_resource(
+    "autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests"
+)
 FAILS: Final = (sys.executable, "-c", "import sys; sys.exit(3)")
 
 
@@ -54,7 +64,7 @@ async def test_the_api_server_takes_every_manifest(team: Team, changes: dict[str
     assert accepted["spec"]["suspend"] is True
     (job,) = accepted["spec"]["replicatedJobs"]
     assert job["template"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"
-    secret = secret_of(request, {"tls.key": "pem"})
+    secret = secret_of(request, flavor, {"tls.key": "pem"})
     (owner,) = secret["metadata"]["ownerReferences"]
     owner["uid"] = "0000"
     await team.client.create(Secret.from_dict(secret), dry_run=True)
@@ -62,21 +72,19 @@ async def test_the_api_server_takes_every_manifest(team: Team, changes: dict[str
 
 async def test_the_slots_are_those_of_the_quota(team: Team) -> None:
     cluster = cluster_of(team)
-    quota = await cluster.quota()
+    quota = await cluster.quota(team.name, 1)
     assert (quota.slots, quota.flavor.labels) == (4, {"tunery.dev/flavor": team.name})
     await team.set_quota(cpu="2500m", memory="8Gi")
-    assert (await cluster.quota()).slots == 2
+    assert (await cluster.quota(team.name, 1)).slots == 2
     await team.set_quota(memory="8Gi")
     with pytest.raises(ClusterRefused, match=r"no quota of cpu in the flavor"):
-        await cluster.quota()
+        await cluster.quota(team.name, 1)
 
 
 async def test_a_queue_that_is_missing_is_named(team: Team) -> None:
-    cluster = KubernetesCluster(
-        team.client, NODE, "absent", team.name, resource="cpu", per_slot=1, fresh_s=0.2
-    )
+    cluster = KubernetesCluster(team.client, NODE, "absent", resource="cpu", fresh_s=0.2)
     with pytest.raises(ClusterRefused, match=r'"absent" not found'):
-        await cluster.quota()
+        await cluster.quota(team.name, 1)
 
 
 async def test_a_lease_is_admitted_runs_and_dies_of_its_memory_alone(
@@ -133,6 +141,40 @@ async def test_a_lease_that_waits_starts_when_there_is_room(team: Team, tmp_path
         assert await running.stage(second, Runs)
 
 
+async def test_a_lease_waits_for_nodes_that_an_autoscaler_adds(team: Team, tmp_path: Path) -> None:
+    """Kueue asks for them; the test is the autoscaler that it asks."""
+    name, client = team.name, team.client
+    settings = {"provisioningClassName": "check-capacity.autoscaling.x-k8s.io"}
+    await client.create(ProvisioningRequestConfig(metadata=ObjectMeta(name=name), spec=settings))
+    parameters = {"apiGroup": KUEUE[0], "kind": "ProvisioningRequestConfig", "name": name}
+    check = {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters}
+    await client.create(AdmissionCheck(metadata=ObjectMeta(name=name), spec=check))
+    await team.set_quota(cpu="4", memory="8Gi", check=name)
+    async with leases(team) as running:
+        lease = await running.start()
+
+        async def waits() -> bool:
+            return isinstance(lease.stage, Waits) and lease.stage.cause == "provisioning"
+
+        await eventually("it waits for nodes", waits)
+
+        async def requested() -> Any:
+            return next(iter([each async for each in client.list(ProvisioningRequest)]), None)
+
+        request = await eventually("a ProvisioningRequest", requested)
+        assert request.spec["provisioningClassName"] == settings["provisioningClassName"]
+        async with node_of(team, tmp_path, SLEEPS):
+            done = {"type": "Provisioned", "status": "True", "reason": "Provisioned"}
+            done |= {"message": "there are nodes", "lastTransitionTime": timestamp()}
+            await client.patch(
+                ProvisioningRequest.Status,
+                request.metadata.name,
+                {"status": {"conditions": [done]}},
+                patch_type=PatchType.MERGE,
+            )
+            assert await running.stage(lease, Runs)
+
+
 async def test_a_lease_that_kueue_evicts_is_preempted(team: Team, tmp_path: Path) -> None:
     async with node_of(team, tmp_path, SLEEPS), leases(team) as running:
         lease = await running.start()
@@ -176,8 +218,8 @@ async def test_what_an_earlier_agent_left_goes_and_what_is_anothers_stays(
             lease = await before.start()
             await before.stage(lease, Runs)
         other = LeaseRequest("another", "b2" * 16, "default", 1, "j", 1, "free", 1, MIB)
-        quota = await cluster_of(team).quota()
+        quota = await cluster_of(team).quota(team.name, 1)
         await team.client.create(JobSet(jobset_of(other, template_of(), quota.flavor)))
-        assert await Sweeper(cluster_of(team), SystemClock(), AGENT_URL).sweep() == 1
+        assert await Sweeper(cluster_of(team), SystemClock(), AGENT_URL, team.name).sweep() == 1
         left = [each.metadata.name async for each in team.client.list(JobSet)]
         assert left == ["t-default-1-b2b2b2b2"]

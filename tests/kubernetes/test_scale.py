@@ -167,12 +167,7 @@ class Agent:
     @property
     def cluster(self) -> KubernetesCluster:
         client: Any = self.client
-        return KubernetesCluster(
-            *(client, self.node_id, "tunery", self.team.name),
-            resource="cpu",
-            per_slot=1,
-            fresh_s=1.0,
-        )
+        return KubernetesCluster(client, self.node_id, "tunery", resource="cpu", fresh_s=1.0)
 
     async def start(self, numbers: Iterable[int]) -> None:
         cluster = self.cluster
@@ -183,7 +178,7 @@ class Agent:
             reports=self.reports,
             clock=CLOCK,
             template=template_of(),
-            flavor=(await cluster.quota()).flavor,
+            flavor=(await cluster.quota(self.team.name, 1)).flavor,
             incarnation=f"{self.number:032x}"[::-1],
             encrypts=True,
             wait_ms_max=round(SECONDS_MAX * 1_000),
@@ -221,7 +216,7 @@ async def test_500_leases_on_1000_nodes_leave_nothing_over(team: Team) -> None:
         for task in dead.tasks:
             task.cancel()
         await asyncio.gather(*dead.tasks, return_exceptions=True)
-        await Sweeper(dead.cluster, CLOCK, AGENT_URL).sweep()
+        await Sweeper(dead.cluster, CLOCK, AGENT_URL, team.name).sweep()
         async with asyncio.timeout(SECONDS_MAX):
             await asyncio.gather(*(task for agent in alive for task in agent.tasks))
         for agent in alive:

@@ -29,6 +29,8 @@ Workload = create_namespaced_resource(*KUEUE, "Workload", "workloads")
 LocalQueue = create_namespaced_resource(*KUEUE, "LocalQueue", "localqueues")
 ClusterQueue = create_global_resource(*KUEUE, "ClusterQueue", "clusterqueues")
 ResourceFlavor = create_global_resource(*KUEUE, "ResourceFlavor", "resourceflavors")
+JOB_UID: Final = "kueue.x-k8s.io/job-uid"  # label of a Workload
+UIDS_MAX: Final = 100  # in one URL, which may have 8 KiB
 MISSING, CONFLICT, TOO_MANY = 404, 409, 429
 SERVER_ERROR: Final = 500
 
@@ -46,32 +48,29 @@ def connect(kubeconfig: Path | None, namespace: str) -> AsyncClient:
 class KubernetesCluster:
     """Implements `ClusterClient`.
 
-    node_id: whose leases it sees; others may have theirs in the same namespace
-    resource: what the quota is of; per_slot: how much of it a slot is
+    agent: whose leases it sees; others may have theirs in the same namespace
+    resource: what the quota is of
     fresh_s: how long what it has seen counts: leases that look at the same time cost one look
     """
 
     def __init__(
         self,
         client: AsyncClient,
-        node_id: str,
+        agent: str,
         queue: str,
-        flavor: str,
         *,
         resource: str,
-        per_slot: int,
         fresh_s: float,
     ) -> None:
-        self._client, self._node_id = client, node_id
-        self._queue, self._flavor = queue, flavor
-        self._resource, self._per_slot = resource, per_slot
+        self._client, self._agent = client, agent
+        self._queue, self._resource = queue, resource
         self._fresh_s = fresh_s
         self._seen: Mapping[str, LeaseObjects] = {}
         self._seen_s = self._changed_s = float("-inf")
         self._looking = asyncio.Lock()
 
-    async def quota(self) -> QueueQuota:
-        """Return the quota of our queue for our flavor.
+    async def quota(self, flavor: str, per_slot: int) -> QueueQuota:
+        """Return the quota of our queue in a flavor.
 
         What it may borrow counts as far as a limit says so: an unlimited cohort is not a promise.
         """
@@ -79,24 +78,24 @@ class KubernetesCluster:
             queue = await self._client.get(LocalQueue, self._queue)
             name = queue["spec"]["clusterQueue"]
             cluster_queue = await self._client.get(ClusterQueue, name)
-            flavor = await self._client.get(ResourceFlavor, self._flavor)
-        amount = _quota_of(cluster_queue["spec"], self._flavor, self._resource)
+            resource_flavor = await self._client.get(ResourceFlavor, flavor)
+        amount = _quota_of(cluster_queue["spec"], flavor, self._resource)
         if amount is None:
             raise ClusterRefused(
-                f"ClusterQueue {name} has no quota of {self._resource} in the flavor {self._flavor}"
+                f"ClusterQueue {name} has no quota of {self._resource} in the flavor {flavor}"
             )
-        spec = flavor.get("spec") or {}
+        spec = resource_flavor.get("spec") or {}
         labels = dict(spec.get("nodeLabels") or {})
-        others = _flavors_of(cluster_queue["spec"], self._resource) - {self._flavor}
+        others = _flavors_of(cluster_queue["spec"], self._resource) - {flavor}
         if others and not labels:
             raise ClusterRefused(
-                f"ResourceFlavor {self._flavor} has no nodeLabels, and ClusterQueue {name} has "
+                f"ResourceFlavor {flavor} has no nodeLabels, and ClusterQueue {name} has "
                 f"{self._resource} in {', '.join(sorted(others))} too, so that a lease could get "
                 "nodes of any of them: set spec.nodeLabels"
             )
         taints = tuple(spec.get("nodeTaints") or ())
-        known = Flavor(name=self._flavor, labels=labels, taints=taints)
-        return QueueQuota(known, int(amount // self._per_slot))
+        known = Flavor(name=flavor, labels=labels, taints=taints)
+        return QueueQuota(known, int(amount // per_slot))
 
     async def create(self, jobset: Json, secret: Json) -> None:
         """Create the JobSet, then the Secret that it owns; what exists already stays."""
@@ -128,16 +127,18 @@ class KubernetesCluster:
 
     async def _list(self) -> Mapping[str, LeaseObjects]:
         """Read the pods last: what ends meanwhile is seen as ended, with its pod's words."""
-        ours = {NODE: self._node_id}
+        ours = {NODE: self._agent}
         jobsets: dict[str, ManagedObject] = {}
         async for jobset in self._client.list(JobSet, labels=ours):
             jobsets[jobset.metadata.name] = msgspec.convert(dict(jobset), ManagedObject)
         workloads: dict[str, ManagedObject] = {}
-        async for each in self._client.list(Workload):
-            workload = msgspec.convert(dict(each), ManagedObject)
-            for owner in workload.metadata.owner_references:
-                if owner.kind == "JobSet" and owner.name in jobsets:
-                    workloads[owner.name] = workload
+        names = {jobset.metadata.uid: name for name, jobset in jobsets.items()}
+        uids = list(names)
+        for first in range(0, len(uids), UIDS_MAX):
+            some = uids[first : first + UIDS_MAX]
+            async for each in self._client.list(Workload, labels={JOB_UID: some}):
+                workload = msgspec.convert(dict(each), ManagedObject)
+                workloads[names[workload.metadata.labels[JOB_UID]]] = workload
         pods: dict[str, list[stages.Pod]] = {}
         async for seen in self._client.list(Pod, labels=ours):
             pod = msgspec.convert(seen.to_dict(), stages.Pod)

@@ -9,7 +9,9 @@ from schemas.account import Lane
 from tunery.confinement.confined import ConfineMode
 
 GROUP: Final = "tunery.dev"  # of our labels and annotations
-NODE, INCARNATION = f"{GROUP}/node", f"{GROUP}/incarnation"
+# agent, and flavor, whose node a lease is on
+NODE, FLAVOR = f"{GROUP}/node", f"{GROUP}/flavor"
+INCARNATION: Final = f"{GROUP}/incarnation"
 LEASE, JOB, ATTEMPT = f"{GROUP}/lease", f"{GROUP}/job", f"{GROUP}/attempt"
 AGENT: Final = f"{GROUP}/agent-url"  # annotation: which agent a lease is of
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
@@ -64,7 +66,7 @@ class PodTemplate:
 class LeaseRequest:
     """Identity of a lease and the resources that it requests."""
 
-    node_id: str
+    agent: str  # name that the agent of the node proves
     incarnation: str
     pool: str
     lease: int
@@ -85,11 +87,12 @@ def name_of(request: LeaseRequest) -> str:
     return f"t-{pool or 'pool'}-{request.lease}-{request.incarnation[:INCARNATION_CHARACTERS]}"
 
 
-def labels_of(request: LeaseRequest) -> dict[str, str]:
+def labels_of(request: LeaseRequest, flavor: Flavor) -> dict[str, str]:
     """Labels by which an agent finds its own objects, and a person those of a lease."""
     return {
         "app.kubernetes.io/managed-by": "tunery",
-        NODE: request.node_id,
+        NODE: request.agent,
+        FLAVOR: flavor.name,
         INCARNATION: request.incarnation,
         LEASE: str(request.lease),
     }
@@ -100,7 +103,7 @@ def jobset_of(request: LeaseRequest, template: PodTemplate, flavor: Flavor) -> J
 
     Whether a job is tried again its own decider says, with another lease.
     """
-    name, labels = name_of(request), labels_of(request)
+    name, labels = name_of(request), labels_of(request, flavor)
     annotations = {
         JOB: request.job_id,
         ATTEMPT: str(request.attempt),
@@ -138,7 +141,7 @@ def jobset_of(request: LeaseRequest, template: PodTemplate, flavor: Flavor) -> J
     }
 
 
-def secret_of(request: LeaseRequest, files: Mapping[str, str]) -> Json:
+def secret_of(request: LeaseRequest, flavor: Flavor, files: Mapping[str, str]) -> Json:
     """Return the Secret with the certificate of a lease's pod; it goes with its JobSet.
 
     Its owner's uid is missing: the cluster gives it.
@@ -153,7 +156,7 @@ def secret_of(request: LeaseRequest, files: Mapping[str, str]) -> Json:
         "kind": "Secret",
         "metadata": {
             "name": name_of(request),
-            "labels": labels_of(request),
+            "labels": labels_of(request, flavor),
             "ownerReferences": [owner],
         },
         "immutable": True,

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct, field
 
 from schemas.pool import AdmissionCause
-from services.cluster.domain.manifests import AGENT
+from services.cluster.domain.manifests import AGENT, FLAVOR
 
 
 # --- the parts of Kubernetes' objects that are read
@@ -100,9 +100,19 @@ class LeaseObjects(Struct, frozen=True, kw_only=True):
     @property
     def agent_url(self) -> str | None:
         """Address of the agent whose lease it is; None: not known."""
-        owned = (*((self.jobset,) if self.jobset is not None else ()), *self.pods)
-        urls = (each.metadata.annotations.get(AGENT) for each in owned)
+        urls = (metadata.annotations.get(AGENT) for metadata in self._metadata)
         return next(filter(None, urls), None)
+
+    @property
+    def flavor(self) -> str | None:
+        """ResourceFlavor whose node it is on; None: not known."""
+        flavors = (metadata.labels.get(FLAVOR) for metadata in self._metadata)
+        return next(filter(None, flavors), None)
+
+    @property
+    def _metadata(self) -> tuple[Metadata, ...]:
+        owned = (*((self.jobset,) if self.jobset is not None else ()), *self.pods)
+        return tuple(each.metadata for each in owned)
 
 
 # --- stages

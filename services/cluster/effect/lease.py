@@ -13,6 +13,7 @@ from typing import Final
 
 from schemas.pool import ClusterWait, ConfirmFreed, ReportExit, ReportStarted, ReportWait
 from schemas.sealed import Sealed
+from schemas.streams import agent_of
 from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import Ms
 from services.cluster.domain.link import (
@@ -97,7 +98,7 @@ class ClusterLease:
     def __init__(self, grant: Grant, tools: LeaseTools) -> None:
         self._grant, self._tools = grant, tools
         self._request = LeaseRequest(
-            node_id=grant.node_id,
+            agent=agent_of(grant.node_id),
             incarnation=tools.incarnation,
             pool=grant.token.pool,
             lease=grant.token.lease,
@@ -217,7 +218,7 @@ class ClusterLease:
             return LeaseOutcome("failed", "bad_node")
         files = self._tools.server.admit(self.name, self)
         manifest = jobset_of(self._request, self._tools.template, self._tools.flavor)
-        secret = secret_of(self._request, files)
+        secret = secret_of(self._request, self._tools.flavor, files)
         self._stage_since_ms = self._wait_said_ms = self._tools.clock.monotonic_ms()
         has_created = False
         while True:

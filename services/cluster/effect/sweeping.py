@@ -23,11 +23,13 @@ class NodeNameTaken(HostStopped):
 class Sweeper:
     """Implements `OrphanSweeper` for the node agent.
 
-    What it finds is of agents that are no more: it is called before there is a lease.
+    What it finds on the node of its flavor is of agents that are no more: it is called before there
+    is a lease.
     """
 
-    def __init__(self, cluster: ClusterClient, clock: Clock, agent_url: str) -> None:
-        self._cluster, self._clock, self._agent_url = cluster, clock, agent_url
+    def __init__(self, cluster: ClusterClient, clock: Clock, agent_url: str, flavor: str) -> None:
+        self._cluster, self._clock = cluster, clock
+        self._agent_url, self._flavor = agent_url, flavor
 
     async def sweep(self) -> int:
         """Delete them, and wait until no pod is left; how many there were.
@@ -36,7 +38,8 @@ class Sweeper:
         """
         orphans: set[str] = set()
         for _ in range(ROUNDS_MAX):
-            left = await self._cluster.look()
+            seen = await self._cluster.look()
+            left = {name: each for name, each in seen.items() if each.flavor == self._flavor}
             if not left:
                 return len(orphans)
             for name, objects in left.items():

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from schemas.streams import key_number_of, node_of
+from schemas.streams import agent_of, key_number_of, node_of
 from schemas.topics import TELEMETRY
 from services.gateway.views.ports import Views
 from services.gateway.views.tables.jobs import ATTEMPT_NODES, INVITATIONS, NODES
@@ -70,12 +70,10 @@ class TelemetrySenders:
             return "sender_unproven"
         if sender is None:
             return None
-        node_id = node_of(sender)
-        if node_id is None:
+        agent = node_of(sender)
+        if agent is None:
             return "sender_not_permitted"
-        if node_id not in withdrawn:
-            withdrawn[node_id] = await self._withdrawn(node_id)
-        if key_number_of(sender) <= withdrawn[node_id]:
+        if await self._is_withdrawn(sender, agent, withdrawn):
             return "sender_withdrawn"
         try:
             subject = msgspec.json.decode(record.value, type=_Subject)
@@ -86,7 +84,23 @@ class TelemetrySenders:
         nodes = await self._nodes_of(subject)
         if not nodes:
             unknown.add(subject)
-        return None if node_id in nodes or not nodes else "sender_not_node"
+            return None
+        own = [node_id for node_id in nodes if agent_of(node_id) == agent]
+        if not own:
+            return "sender_not_node"
+        for node_id in own:
+            if await self._is_withdrawn(sender, node_id, withdrawn):
+                return "sender_withdrawn"
+        return None
+
+    async def _is_withdrawn(self, sender: str, node_id: str, withdrawn: dict[str, int]) -> bool:
+        """Return whether a key is withdrawn for a node, or for all nodes of its agent.
+
+        withdrawn: what is known so far, filled here.
+        """
+        if node_id not in withdrawn:
+            withdrawn[node_id] = await self._withdrawn(node_id)
+        return key_number_of(sender) <= withdrawn[node_id]
 
     async def _withdrawn(self, node_id: str) -> int:
         """Number of the last key of a node that is withdrawn; 0: none is."""

@@ -9,7 +9,7 @@ from schemas import pool
 from schemas.envelope import Reason, Rejected
 from schemas.lease_keys import LeaseKeysSealed
 from schemas.node import NodeForgotten, NodeKeysWithdrawn, NodeLeaving
-from schemas.streams import key_number_of
+from schemas.streams import agent_of, key_number_of
 from schemas.works import WorkForgotten, WorkKept
 from services.trainer.domain.state import Assignment, Grant, NodeState, TargetState
 
@@ -28,7 +28,7 @@ def evolve(state: NodeState, event: pool.Event) -> NodeState:
                 registered=state.registered or mine,
                 replaced=state.replaced or (state.registered and not mine),
             )
-        case NodeKeysWithdrawn() if event.node_id == state.node_id and state.sender:
+        case NodeKeysWithdrawn() if event.node_id == agent_of(state.node_id) and state.sender:
             withdrawn = event.number >= key_number_of(state.sender)
             return replace(state, withdrawn=state.withdrawn or withdrawn)
         case Rejected(reason=Reason(code="sender_withdrawn", params=params)) if state.sender:

@@ -1,7 +1,7 @@
 """Permits of a stream: who may send a command, and who may name a source."""
 
 from schemas.envelope import Rejected, Tick
-from schemas.streams import Permit, Stream, key_number_of, node_of, service_of
+from schemas.streams import Permit, Stream, agent_of, key_number_of, node_of, service_of
 
 TOY = Stream("toy", "tenant", "toys", (), Tick, Tick)
 GUARDED = Stream(
@@ -39,3 +39,11 @@ def test_a_node_has_the_rights_of_the_agent() -> None:
     assert (node_of("node.a#2"), key_number_of("node.a#2")) == ("a", 2)
     assert (node_of("billing"), key_number_of("node.a")) == (None, 1)
     assert (service_of("node.a"), service_of("billing")) == ("trainer", "billing")
+
+
+def test_nodes_of_a_cluster_share_their_agent() -> None:
+    assert (agent_of("k8s:h100"), agent_of("k8s:a100"), agent_of("gpu-07")) == (
+        "k8s",
+        "k8s",
+        "gpu-07",
+    )

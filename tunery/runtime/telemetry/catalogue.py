@@ -37,6 +37,7 @@ LABELS: Final = {
     "cause": "causes of failures and credits, in `schemas`",
     "code": "codes in `schemas/errors.py`",
     "device": "devices of one node, by their number",
+    "device_kind": "cpu, cuda",
     "direction": "put, get",
     "host": "hosts of one process",
     "kind": "kinds of effects, named in code",

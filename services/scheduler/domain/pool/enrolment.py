@@ -28,6 +28,7 @@ from schemas.enrolment import (
 from schemas.envelope import Context, Reason, reject
 from schemas.pool import Event
 from schemas.reasons import refusing
+from schemas.streams import agent_of
 from schemas.topics import RESERVED_NODE_IDS
 from schemas.units import Ms
 from services.scheduler.domain.pool.state import Invitation, Pool
@@ -136,19 +137,17 @@ def enrolled_number(pool: Pool, node_id: str) -> int:
 
 
 def _kept_at(pool: Pool, at: Ms) -> Map[str, Invitation]:
+    registered: dict[str, int] = {}  # number of the keys that an agent has registered with
+    for node_id, node in pool.nodes.items():
+        agent = agent_of(node_id)
+        registered[agent] = max(registered.get(agent, 0), node.key_number)
     return Map(
         {
             name: known
             for name, known in pool.invitations.items()
-            if known.expires_at > at or known.key_number > _registered_number(pool, name)
+            if known.expires_at > at or known.key_number > registered.get(name, 0)
         }
     )
-
-
-def _registered_number(pool: Pool, node_id: str) -> int:
-    """Number of the keys that a node has registered with; 0: it is not known."""
-    node = pool.nodes.get(node_id)
-    return 0 if node is None else node.key_number
 
 
 def _refuse(reason: Reason) -> tuple[Event, ...]:

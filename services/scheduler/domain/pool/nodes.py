@@ -1,11 +1,13 @@
 """Facts about nodes: an agent starts, leaves in order, or is observed by a watcher."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final, assert_never
 
 from immutables import Map
 
 from schemas import errors
+from schemas.enrolment import NODE_ID, PART_ID
 from schemas.envelope import Context, Reason, Rejected
 from schemas.node import (
     CordonNode,
@@ -45,6 +47,7 @@ from schemas.pool import (
     RetireNode,
 )
 from schemas.reasons import EndCode, cordoning, ending, refusing
+from schemas.streams import PART, agent_of
 from schemas.units import Ms
 from services.scheduler.domain.pool import closing, deadlines
 from services.scheduler.domain.pool.closing import FACTS_BYTES_MAX
@@ -58,6 +61,7 @@ from services.scheduler.domain.pool.usage import whole_hours_ms
 UNLISTED_MS_MIN: Final[Ms] = 30_000
 # What a node says it has, and an agent's settings allow; all its leases end in one record.
 NODE_SLOTS_MAX: Final = 64
+NODES_OF_AGENT_MAX: Final = 16
 NOTICE_MARGIN_MS: Final[Ms] = 2_000  # from the kill to the end of a machine that is taken away
 FORGOTTEN_MAX: Final = 500  # events of one record
 SIGHT_BYTES: Final = 300  # of a node, a lease or an idle lease in an observation, at most
@@ -72,6 +76,8 @@ def decide_registered(pool: Pool, command: RegisterNode, ctx: Context) -> tuple[
     if node is not None and described.incarnation in node.former:
         former = refusing("incarnation_former", node_id=described.node_id)
         return (Rejected(code=errors.STALE_TOKEN, reason=former),)
+    if node is None and (refused := _refuse_part(pool, described.node_id)) is not None:
+        return (refused,)
     if described.slots < 1:
         below = refusing("slots_below_one")
         return (Rejected(code=errors.MALFORMED, reason=below, param="slots"),)
@@ -84,6 +90,24 @@ def decide_registered(pool: Pool, command: RegisterNode, ctx: Context) -> tuple[
     # Said again, so that readers of the log need not know what a restart leaves as it is.
     still = NodeCordoned(node_id=described.node_id, reason=node.cordon)
     return (*ended, registered, still)
+
+
+def _refuse_part(pool: Pool, node_id: str) -> Rejected | None:
+    """The refusal of a node that shares its agent with others; None: it may join.
+
+    An agent chooses what is behind the name that it proves, so both text and number have limits.
+    """
+    agent, separator, part = node_id.partition(PART)
+    if not separator:
+        return None
+    if not (re.fullmatch(NODE_ID, agent) and re.fullmatch(PART_ID, part)):
+        return Rejected(
+            code=errors.MALFORMED, reason=refusing("node_id_malformed"), param="node_id"
+        )
+    if len(_nodes_of(pool, agent)) < NODES_OF_AGENT_MAX:
+        return None
+    above = refusing("nodes_of_agent_at_most", limit=NODES_OF_AGENT_MAX)
+    return Rejected(code=errors.QUOTA_EXCEEDED, reason=above)
 
 
 def decide_joined(pool: Pool, command: JoinNode) -> tuple[Event, ...]:
@@ -213,23 +237,35 @@ def decide_withdrawn(
 ) -> tuple[Event, ...]:
     """The node gets nothing more, and what it ran continues elsewhere, until it has another key.
 
+    So do all nodes of its agent, which have the same key.
+
     withdrawn: number of the last key that is, by node id.
     """
-    node_id, number = command.node_id, command.number
-    node = pool.nodes.get(node_id)
+    agent, number = agent_of(command.node_id), command.number
+    nodes = _nodes_of(pool, agent)
     if number is None:
-        registered = 0 if node is None else node.key_number
-        number = max(registered, enrolled_number(pool, node_id))
+        number = max([enrolled_number(pool, agent), *(node.key_number for node in nodes)])
     if number == 0:
-        missing = refusing("node_missing", node_id=node_id)
+        missing = refusing("node_missing", node_id=command.node_id)
         return (Rejected(code=errors.NOT_FOUND, reason=missing, param="node_id"),)
-    if number <= withdrawn.get(node_id, 0):
+    if number <= withdrawn.get(agent, 0):
         return ()
-    events: list[Event] = [NodeKeysWithdrawn(node_id=node_id, number=number)]
-    if node is not None and node.key_number <= number and node.standing != "retired":
-        events += _end_leases(pool, node_id, ctx, "node_withdrawn")
-        events.append(NodeRetired(node_id=node_id))
+    events: list[Event] = [NodeKeysWithdrawn(node_id=agent, number=number)]
+    for node in nodes:
+        node_id = node.description.node_id
+        if node_id != agent:
+            events.append(NodeKeysWithdrawn(node_id=node_id, number=number))
+        if node.key_number <= number and node.standing != "retired":
+            events += _end_leases(pool, node_id, ctx, "node_withdrawn")
+            events.append(NodeRetired(node_id=node_id))
     return tuple(events)
+
+
+def _nodes_of(pool: Pool, agent: str) -> tuple[Node, ...]:
+    """Nodes of an agent, by id."""
+    return tuple(
+        pool.nodes[node_id] for node_id in sorted(pool.nodes) if agent_of(node_id) == agent
+    )
 
 
 def forget(pool: Pool, node_id: str, ctx: Context) -> tuple[Event, ...]:

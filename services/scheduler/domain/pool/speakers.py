@@ -1,4 +1,4 @@
-"""A node speaks for itself alone: for its own registration, and for members of leases on it."""
+"""An agent speaks for its own nodes alone: for their registration, and for leases on them."""
 
 from schemas import errors
 from schemas.envelope import Rejected
@@ -23,19 +23,19 @@ from schemas.pool import (
     RetireNode,
 )
 from schemas.reasons import refusing
-from schemas.streams import node_of
+from schemas.streams import agent_of, node_of
 from services.scheduler.domain.pool.state import Pool, lease_key
 
 
 def refuse_other_node(pool: Pool, command: Command, sender: str | None) -> Rejected | None:
     """The refusal when a node speaks for another one; None when anything else is the case."""
-    node_id = None if sender is None else node_of(sender)
-    if sender is None or node_id is None:
+    agent = None if sender is None else node_of(sender)
+    if sender is None or agent is None:
         return None
     named = _named_node(pool, command)
-    if named in (None, node_id):
+    if named is None or agent_of(named) == agent:
         return None
-    other = refusing("sender_not_node", sender=sender, node_id=named or "")
+    other = refusing("sender_not_node", sender=sender, node_id=named)
     return Rejected(code=errors.SENDER_REFUSED, reason=other)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -39,9 +39,9 @@ class MemoryCluster:
     deleted: list[tuple[str, int | None]] = field(default_factory=list)
     has_created: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def quota(self) -> QueueQuota:
+    async def quota(self, flavor: str, per_slot: int) -> QueueQuota:
         self._answer()
-        return QueueQuota(FLAVOR, self.slots)
+        return QueueQuota(replace(FLAVOR, name=flavor), self.slots // per_slot)
 
     async def create(self, jobset: Json, secret: Json) -> None:
         self._answer()

@@ -1,6 +1,7 @@
 """What an agent says when it cannot begin."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,8 @@ from tunery.runtime.clock import SystemClock
 
 SETTINGS = {
     "QUEUE": "tunery",
-    "FLAVOR": "h100",
+    "FLAVORS": json.dumps({"h100": {"device_memory_bytes": 80 << 30}}),
     "IMAGE": "tunery:1",
-    "DEVICE_MEMORY_BYTES": str(80 << 30),
     "POD_HOST": "agent.tunery.svc",
 }
 
@@ -57,7 +57,7 @@ async def test_outside_of_a_cluster_it_says_what_it_lacks(monkeypatch: pytest.Mo
 @on_virtual_time
 async def test_the_quota_is_read_again_but_not_at_each_look() -> None:
     cluster = MemoryCluster(slots=4)
-    quota = QuotaReader(cluster, SystemClock(), await cluster.quota())
+    quota = QuotaReader(cluster, SystemClock(), await cluster.quota("h100", 1), 1)
     cluster.slots = 100
     assert await quota.slots() is None
     await asyncio.sleep(QUOTA_MS / 1_000)

@@ -53,6 +53,16 @@ def test_queue_leases_nodes_and_slots_of_a_pool() -> None:
     shown = values(figures_of_pool(POOL, pool.state[POOL]))
     waiting = sum(value for (name, *_), value in shown.items() if name == "tunery_pool_waiting")
     assert waiting == 2
+    lane = request("ftjob-0").placement.lane
+    assert shown["tunery_pool_slots_lacking", POOL, lane, "cpu"] == 2
+    several = request("ftjob-9")
+    pool.when(describe("ftjob-9"))
+    pool.when(replace(several, placement=replace(several.placement, slots=2, device="cuda")))
+    shown |= values(figures_of_pool(POOL, pool.state[POOL]))
+    assert shown["tunery_pool_slots_lacking", POOL, lane, "cuda"] == 2
+    assert shown["tunery_pool_slots_lacking", POOL, lane, "cpu"] == 2, (
+        "what is granted counts no more"
+    )
     assert shown["tunery_pool_leases", POOL, "granted"] == 3
     assert shown["tunery_pool_nodes", POOL, "up"] == 2
     assert shown["tunery_pool_slots", POOL, "offered"] == 3
@@ -91,6 +101,7 @@ def test_a_thousand_tenants_make_no_more_series_than_one() -> None:
     assert thousand == single
     assert (totals["tunery_jobs_open"], totals["tunery_tenants"]) == (TENANTS, TENANTS)
     assert totals["tunery_pool_waiting"] == 2 * TENANTS - 1
+    assert totals["tunery_pool_slots_lacking"] == 2 * TENANTS - 1
 
 
 def value_of(name: str, **labels: str) -> float:

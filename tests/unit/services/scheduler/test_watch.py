@@ -83,9 +83,13 @@ class WatchFixture:
             if body["type"] == "ObserveNodes.v1"
         ]
 
-    async def beat(self, incarnation: str = "a-1", keys: SenderKeys = UNSIGNED) -> None:
-        body = Heartbeat(pool=NAME, node_id="a", incarnation=incarnation, leases=())
-        await self.log.send(HEARTBEATS.name, b"a", keys.sign(NODES, msgspec.json.encode(body)))
+    async def beat(
+        self, incarnation: str = "a-1", keys: SenderKeys = UNSIGNED, node_id: str = "a"
+    ) -> None:
+        body = Heartbeat(pool=NAME, node_id=node_id, incarnation=incarnation, leases=())
+        await self.log.send(
+            HEARTBEATS.name, node_id.encode(), keys.sign(NODES, msgspec.json.encode(body))
+        )
 
     async def beats(self, seconds: float) -> None:
         for _ in range(int(1_000 * seconds / BEAT_MS)):
@@ -161,6 +165,24 @@ async def test_security_c2_heartbeats_of_others_keep_no_node_alive() -> None:
         beating = asyncio.create_task(beats(node_keys("a")))
         await until_silent(fixture, False)
         forging.cancel()
+        beating.cancel()
+
+
+@on_virtual_time
+async def test_the_agent_of_a_cluster_beats_for_all_its_nodes() -> None:
+    async with watching(keys=keys_of(b"s" * 32, "scheduler")) as fixture:
+        agent = Sender(fixture.log, STREAMS, keys=node_keys("a"))
+        await agent.send(POOL, NAME, "", node("a:h100", "a-1"))
+
+        async def beats() -> None:
+            while True:
+                await fixture.beat(keys=node_keys("a"), node_id="a:h100")
+                await asyncio.sleep(BEAT_MS / 1_000)
+
+        await fixture.beat(keys=node_keys("a"), node_id="a:h100")
+        assert (await until_silent(fixture, True)).node_id == "a:h100"
+        beating = asyncio.create_task(beats())
+        await until_silent(fixture, False)
         beating.cancel()
 
 

@@ -18,18 +18,13 @@ Awaited = Callable[[httpx2.Request], Coroutine[None, None, httpx2.Response]]
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 
 
-def cluster_of(answer: Answer | Awaited, per_slot: int = 1) -> KubernetesCluster:
+def cluster_of(answer: Answer | Awaited) -> KubernetesCluster:
     client = AsyncClient(
         config=KubeConfig.from_one(cluster=Cluster("http://cluster"), user=User(token="token")),
         namespace="team-a",
         transport=httpx2.MockTransport(answer),
     )
-    return KubernetesCluster(
-        *(client, "k8s-h100", "tunery", "h100"),
-        resource="nvidia.com/gpu",
-        per_slot=per_slot,
-        fresh_s=60,
-    )
+    return KubernetesCluster(client, "k8s", "tunery", resource="nvidia.com/gpu", fresh_s=60)
 
 
 def queue_with(**quota: str) -> Answer:
@@ -68,7 +63,7 @@ def refusing(code: int, message: str) -> Answer:
 async def test_slots_are_the_quota_and_what_may_be_borrowed(
     quota: dict[str, str], slots: int
 ) -> None:
-    answer = await cluster_of(queue_with(**quota)).quota()
+    answer = await cluster_of(queue_with(**quota)).quota("h100", 1)
     assert (answer.slots, answer.flavor.labels) == (slots, {"gpu": "h100"})
     assert answer.flavor.taints == ({"key": "gpu"},)
 
@@ -129,7 +124,35 @@ async def test_leases_that_look_at_the_same_time_cost_one_look() -> None:
     cluster = cluster_of(answer)
     for _ in range(5):
         assert await cluster.look() == {}
-    assert asked == ["jobsets", "workloads", "pods"]
+    assert asked == ["jobsets", "pods"], "there is no JobSet that could have a Workload"
+
+
+async def test_a_look_asks_for_workloads_of_own_jobsets_alone() -> None:
+    selectors: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        kind = request.url.path.rpartition("/")[2]
+        items: list[Json] = []
+        if kind == "jobsets":
+            assert request.url.params["labelSelector"] == "tunery.dev/node=k8s"
+            items = [{"metadata": {"name": f"t-{n}", "uid": f"u-{n}"}} for n in range(150)]
+        elif kind == "workloads":
+            selectors.append(request.url.params["labelSelector"])
+            label, _, uids = selectors[-1].partition(" in ")
+            items = [
+                {"metadata": {"name": f"w-{uid}", "labels": {label: uid}}}
+                for uid in uids.strip("()").split(",")
+            ]
+        return httpx2.Response(200, json={"items": items, "metadata": {}})
+
+    seen = await cluster_of(answer).look()
+    assert len(seen) == 150
+    for n in range(150):
+        workload = seen[f"t-{n}"].workload
+        assert workload is not None
+        assert workload.metadata.name == f"w-u-{n}"
+    assert [each.count(",") + 1 for each in selectors] == [100, 50], "a URL has a limit"
+    assert all(len(each) < 4_000 for each in selectors)
 
 
 async def test_what_is_gone_already_is_deleted() -> None:
@@ -160,4 +183,4 @@ async def test_a_look_that_began_before_a_change_does_not_count_after_it() -> No
     may_end.set()
     await looking
     await cluster.look()
-    assert asked == ["jobsets", "workloads", "pods"] * 2
+    assert asked == ["jobsets", "pods"] * 2

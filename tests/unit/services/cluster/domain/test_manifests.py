@@ -15,7 +15,7 @@ from services.cluster.domain.manifests import (
 )
 
 REQUEST = LeaseRequest(
-    node_id="k8s-h100",
+    agent="k8s",
     incarnation="0123456789abcdef",
     pool="default",
     lease=7,
@@ -48,7 +48,7 @@ def test_a_lease_is_a_suspended_jobset_that_is_never_restarted() -> None:
     labels = jobset["metadata"]["labels"]
     assert labels["kueue.x-k8s.io/queue-name"] == "team-a"
     assert labels["kueue.x-k8s.io/priority-class"] == "tunery-premium"
-    assert (labels["tunery.dev/node"], labels["tunery.dev/lease"]) == ("k8s-h100", "7")
+    assert (labels["tunery.dev/node"], labels["tunery.dev/lease"]) == ("k8s", "7")
     spec = jobset["spec"]
     assert spec["suspend"] is True
     assert spec["failurePolicy"] == {"maxRestarts": 0}
@@ -128,7 +128,7 @@ def test_another_incarnation_has_another_name() -> None:
 
 
 def test_the_secret_goes_with_its_jobset() -> None:
-    secret = secret_of(REQUEST, {"tls.key": "pem"})
+    secret = secret_of(REQUEST, H100, {"tls.key": "pem"})
     (owner,) = secret["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("JobSet", name_of(REQUEST))
     assert secret["stringData"] == {"tls.key": "pem"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.cluster.domain.manifests import AGENT
+from services.cluster.domain.manifests import AGENT, FLAVOR
 from services.cluster.effect.sweeping import NodeNameTaken, OrphanWatch, Sweeper
 from services.cluster.ports import ClusterUnavailable
 from tests.unit.services.cluster.clusters import Links, MemoryCluster
@@ -15,8 +15,9 @@ URL = "https://agent:8443"
 CLOCK = SystemClock()
 
 
-def jobset(name: str, url: str = URL) -> dict[str, Any]:
-    return {"metadata": {"name": name, "annotations": {AGENT: url}}}
+def jobset(name: str, url: str = URL, flavor: str = "h100") -> dict[str, Any]:
+    labels = {FLAVOR: flavor}
+    return {"metadata": {"name": name, "annotations": {AGENT: url}, "labels": labels}}
 
 
 @on_virtual_time
@@ -24,12 +25,15 @@ async def test_what_an_earlier_agent_left_is_removed() -> None:
     cluster = MemoryCluster()
     for name in ("t-default-1-aaaaaaaa", "t-default-2-aaaaaaaa"):
         await cluster.create(jobset(name), {})
-    assert await Sweeper(cluster, CLOCK, URL).sweep() == 2
+    assert await Sweeper(cluster, CLOCK, URL, "h100").sweep() == 2
     assert cluster.objects == {}
+    # On the node of another flavor, whose agent has begun before, leases run.
+    await cluster.create(jobset("t-default-4-cccccccc", flavor="a100"), {})
+    assert await Sweeper(cluster, CLOCK, URL, "h100").sweep() == 0
     cluster.keeps = True
     await cluster.create(jobset("t-default-3-aaaaaaaa"), {})
     with pytest.raises(TimeoutError, match="t-default-3"):
-        await Sweeper(cluster, CLOCK, URL).sweep()
+        await Sweeper(cluster, CLOCK, URL, "h100").sweep()
 
 
 @on_virtual_time
@@ -37,7 +41,7 @@ async def test_bad_input_leases_of_another_installation_under_this_name_are_left
     cluster = MemoryCluster()
     await cluster.create(jobset("t-default-1-bbbbbbbb", "https://other:8443"), {})
     with pytest.raises(NodeNameTaken, match="https://other:8443: give each"):
-        await Sweeper(cluster, CLOCK, URL).sweep()
+        await Sweeper(cluster, CLOCK, URL, "h100").sweep()
     await OrphanWatch(cluster, Links(), CLOCK, URL).sweep()
     assert cluster.deleted == []
 

@@ -85,6 +85,21 @@ async def test_what_a_withdrawn_key_has_signed_is_refused() -> None:
     assert await counts(signed("node.b#2"), REGISTERED_B, withdrawn)
 
 
+async def test_security_what_the_agent_of_a_flavors_node_has_signed_counts() -> None:
+    (seat,) = GRANTED.members
+    granted = replace(GRANTED, members=(replace(seat, node_id="k8s:h100"),))
+    views = StoreViews(FoldedStore(folded("pool", granted, key="default")))
+    senders = TelemetrySenders(GATEWAY, views)
+    assert await senders.counted([record(signed("node.k8s"))])
+    assert not await senders.counted([record(signed("node.a"))])
+    withdrawn = NodeKeysWithdrawn(node_id="k8s:h100", number=1)
+    registered = NodeRegistered(node=replace(NODE, node_id="k8s:h100"))
+    views = StoreViews(FoldedStore(folded("pool", registered, granted, withdrawn, key="default")))
+    senders = TelemetrySenders(GATEWAY, views)
+    assert not await senders.counted([record(signed("node.k8s"))])
+    assert await senders.counted([record(signed("node.k8s#2"))])
+
+
 async def test_an_attempt_that_the_read_models_do_not_show_may_be_any_nodes() -> None:
     assert await counts(signed("node.b", attempt=2), GRANTED)
     assert await counts(signed("node.b"))
