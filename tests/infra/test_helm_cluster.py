@@ -250,11 +250,11 @@ def test_queues_that_the_chart_makes_are_those_of_its_agents() -> None:
     }
     queue = {"name": "tunery", "flavors": flavors, "provisioning": provisioning}
 
-    def made(queue: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    def objects_made(queue: dict[str, Any]) -> dict[str, dict[str, Any]]:
         objects = objects_of(rendered({"cluster": {"queues": [queue]}}))
         return {item["kind"]: item for item in objects if "kueue" in item["apiVersion"]}
 
-    kinds = made(queue)
+    kinds = objects_made(queue)
     local, wide = kinds["LocalQueue"], kinds["ClusterQueue"]
     assert local["metadata"]["name"] == variables()["TUNERY_CLUSTER_QUEUE"]
     assert local["metadata"]["namespace"] == LEASES
@@ -265,6 +265,6 @@ def test_queues_that_the_chart_makes_are_those_of_its_agents() -> None:
     assert parameters["name"] == kinds["ProvisioningRequestConfig"]["metadata"]["name"]
     (group,) = wide["spec"]["resourceGroups"]
     assert group["coveredResources"] == ["cpu", "nvidia.com/gpu"]
-    plain = made({"name": "tunery", "flavors": flavors})
+    plain = objects_made({"name": "tunery", "flavors": flavors})
     assert kinds.keys() - plain.keys() == {"AdmissionCheck", "ProvisioningRequestConfig"}
     assert "admissionChecksStrategy" not in plain["ClusterQueue"]["spec"]
