@@ -17,6 +17,8 @@ Device: TypeAlias = Literal["cpu", "cuda"]
 DEVICES: Final[tuple[str, ...]] = get_args(Device)
 # What a training adapts its base model by: see `HyperParameters`.
 Adaptation: TypeAlias = Literal["lora", "qlora", "full"]
+# Type of the base model's weights; "fp8": bf16, multiplied in eight bits; "auto": the device's.
+Precision: TypeAlias = Literal["auto", "bf16", "fp32", "fp8"]
 # What runs the steps of a training: one process, or a process group of torch's or DeepSpeed's.
 EngineName: TypeAlias = Literal["single", "fsdp2", "deepspeed"]
 # Weights and configuration of what a training leaves: of an adapter, or of a whole model.
@@ -132,7 +134,7 @@ class HyperParameters(Part, omit_defaults=True):
     max_length: int  # tokens of one packed row
     seed: int  # seed of the order of rows, of dropout and of the adapter's first values
     # arithmetic of the base model; "auto" follows the device
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    precision: Precision = "auto"
     checkpoint_every_steps: int = 20  # largest number of steps between checkpoints
     checkpoint_every_ms: Ms = 600_000  # longest time between checkpoints
     keep_checkpoints: int = 3  # number of the newest checkpoints that a placement names
@@ -251,7 +253,7 @@ class EvalWork(Part, tag="eval"):
     adapter: tuple[BlobFile, ...]  # files of the adapter
     # precision, threads, method, beta_ppm, loss_type, adaptation, label_smoothing_ppm, gamma_ppm,
     # desirable_ppm, undesirable_ppm, max_completion_length: see the training's `HyperParameters`
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    precision: Precision = "auto"
     threads: int = 0
     prompts: Sealed | None = None  # see the job's `JobSpec`
     method: MethodName = "supervised"

@@ -5,10 +5,11 @@
   `process` (what they have in common), `inputs` (spec files, checked), `events` (their output),
   `beats` (heartbeats of ranks), `stop` (signals), `imports` (of large libraries)
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
-  `adapter_products` (what adapters add to layers), `loop` (its steps, and what happens between
-  two of them), `engines` (what computes a step: one process, FSDP2, DeepSpeed), `adamw` (masters,
-  moments, steps), `ranks` (processes that share a step), `self_check` (whether their steps repeat
-  to the byte), `colocated` (several trainings on one base), `turns` (which of them works),
+  `adapter_products` (what adapters add to layers), `float8` (products in eight bits), `loop` (its
+  steps, and what happens between two of them), `engines` (what computes a step: one process, FSDP2,
+  DeepSpeed), `adamw` (masters, moments, steps), `ranks` (processes that share a step),
+  `self_check` (whether their steps repeat to the byte), `colocated` (several trainings on one
+  base), `turns` (which of them works),
   `variants` (several as one, of which the best is left),
   `order` (which rows each step sees), `schedule` (learning rate), `packed` (rows and batches),
   `suspects` (rows with the highest losses), `evaluations` (which was the best), `samples` (answers
@@ -33,6 +34,7 @@ imported: a tenant's file must not leave the machine because a library looked fo
 """
 
 import os
+import sys
 
 _OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -47,5 +49,7 @@ _OFFLINE = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }
 os.environ.update(_OFFLINE)
+# transformers and PEFT import it wherever it is installed, for seconds: `float8` shows it.
+sys.modules.setdefault("torchao", None)  # type: ignore[arg-type]  # None: it cannot be imported
 # Spinning OpenMP threads made two threads take 84 s where one took 19 s on a shared machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -12,6 +12,7 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.nn import Parameter
 
+from tunery.ml.float8 import unwrapped
 from tunery.ml.ranks import ALONE, Ranks
 
 MOMENTS: Final = ("exp_avg", "exp_avg_sq", "step")
@@ -163,7 +164,7 @@ def named_state(
     """Weights and moments as every engine's checkpoints name them, whole or sharded."""
     tensors: dict[str, Tensor] = {}
     for name, weight in weights.items():
-        tensors[f"{name}.master"] = weight.detach()
+        tensors[f"{name}.master"] = unwrapped(weight.detach())
         for moment, value in optimizer.state.get(weight, {}).items():
             tensors[f"{name}.{moment}"] = value
     return tensors

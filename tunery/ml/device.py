@@ -7,9 +7,9 @@ from resource import RUSAGE_SELF, getrusage
 
 import torch
 
+from schemas.training import Precision
 from tunery.ml.free_memory import free_bytes
 from tunery.work.exits import WorkError
-from tunery.work.spec import Precision
 
 CPUINFO = Path("/proc/cpuinfo")
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
@@ -83,9 +83,9 @@ def uuid_of(accelerator: torch.device) -> str:
 
 
 def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
-    """bf16 where the hardware multiplies it, else fp32."""
+    """The type of weights. "auto": bf16 where the hardware multiplies it, else fp32."""
     match precision:
-        case "bf16":
+        case "bf16" | "fp8":
             return torch.bfloat16
         case "fp32":
             return torch.float32
@@ -93,6 +93,13 @@ def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
             return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
         case "auto":
             return torch.bfloat16 if cpu_flags() & BF16_FLAGS else torch.float32
+
+
+def precision_on(device: torch.device, precision: Precision) -> Precision:
+    """The precision that "auto" means on a device; any other is what it is."""
+    if precision != "auto":
+        return precision
+    return "bf16" if pick_dtype(precision, device) == torch.bfloat16 else "fp32"
 
 
 def cpu_flags(cpuinfo: Path = CPUINFO) -> frozenset[str]:

@@ -19,7 +19,7 @@ from tunery.ml.engines import TrainingEngine, check_engine, engine_environment, 
 from tunery.ml.events import EventWriter
 from tunery.ml.loop import VALID_ROWS_MAX, TrainingLoop
 from tunery.ml.loss import prove_packing
-from tunery.ml.model import DTYPE_NAMES, LoadBase, load_base, load_model
+from tunery.ml.model import LoadBase, load_base, load_model
 from tunery.ml.model_scores import model_scores_of
 from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
@@ -60,7 +60,7 @@ def fine_tune(
     """
     # 1. Make the computation deterministic, meet the other ranks, and check the inputs' hashes.
     hyper = spec.hyper
-    check_engine(spec.engine, hyper, spec.ranks)
+    check_engine(spec.engine, hyper, spec.precision, spec.ranks)
     threads = device.make_deterministic(spec.threads, spec.ranks)
     torch_device = _device_of(spec)
     ranks = _ranks_of(spec, torch_device)
@@ -70,7 +70,7 @@ def fine_tune(
     valid = _valid_rows(spec, vocabulary)
     _check_rows(rows, hyper)
     # 2. Find the newest checkpoint that verifies and belongs to this run.
-    precision: str = DTYPE_NAMES[device.pick_dtype(spec.precision, torch_device)]
+    precision: str = device.precision_on(torch_device, spec.precision)
     fingerprint = _fingerprint(spec, hyper, precision)
     loaded, skipped = checkpoints.choose(
         spec.resume, lambda manifest: _objection(spec, fingerprint, manifest)
@@ -265,7 +265,7 @@ def _objection(
 ) -> str | None:
     """Why a checkpoint does not belong to this run. With "auto" its precision is adopted."""
     mine = dict(fingerprint)
-    if spec.precision == "auto" and manifest.run.get("precision") in DTYPE_NAMES.values():
+    if spec.precision == "auto" and manifest.run.get("precision") in ("bf16", "fp32"):
         mine["precision"] = manifest.run["precision"]
     difference = checkpoints.first_difference(mine, manifest.run)
     return f"it belongs to another run: {difference}" if difference else None

@@ -6,7 +6,7 @@ precision all the time, with a master copy in fp32 (`tunery.ml.state`).
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -17,18 +17,15 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, set_seed
 from tunery.ml.adapter_products import use_products
 from tunery.ml.attention import use_document_attention
 from tunery.ml.engines import loads_on_cpu
+from tunery.ml.float8 import FLOAT8
 from tunery.ml.rewards import HEAD, add_head
 from tunery.ml.state import load_adapter
 from tunery.plan.memory import FUSED_FAMILIES
 from tunery.plan.methods import REWARD
 from tunery.work.exits import WorkError
-from tunery.work.spec import ALL_LINEAR, Hyper, Precision, StartingAdapter, TrainSpec
+from tunery.work.spec import ALL_LINEAR, Hyper, StartingAdapter, TrainSpec
 
 LoadBase: TypeAlias = Callable[..., Any]  # as `load_base`
-DTYPE_NAMES: Final[Mapping[torch.dtype, Precision]] = {
-    torch.bfloat16: "bf16",
-    torch.float32: "fp32",
-}
 
 # On processors with AVX512-BF16, bitsandbytes lays the weights of a layer out anew at the first
 # pass without gradients, for a product that has no gradient and rounds otherwise. A training would
@@ -95,14 +92,14 @@ def load_model(
 
     Where every weight is trained, it has none, and is that of `spec.start` or the base itself.
 
-    precision: a value of `DTYPE_NAMES`
+    precision: "bf16", "fp32" or "fp8", whose weights are in bf16
     load: gives the base of an adapter
     Raises WorkError("user") for layers that the base model does not have, or a start of another
     form.
 
     For an engine that shards it, it is in the machine's memory.
     """
-    dtype = next(dtype for dtype, name in DTYPE_NAMES.items() if name == precision)
+    dtype = torch.float32 if precision == "fp32" else torch.bfloat16
     begins_on = torch.device("cpu") if loads_on_cpu(spec.engine) else torch_device
     if hyper.adaptation == "full":
         return _load_whole(spec, dtype, torch_device, begins_on)
@@ -131,7 +128,8 @@ def load_model(
         set_adapter_type(model, dtype)
     if spec.start is not None:
         _begin_with(model, spec.start)
-    if spec.engine.tensor_parallel == 1:  # parts of a matrix are added up by PEFT's own layers
+    # PEFT's own layers add up parts of a matrix, and add to what float8 products gave, a view.
+    if spec.engine.tensor_parallel == 1 and precision != FLOAT8:
         use_products(model)
     return model.to(begins_on)
 

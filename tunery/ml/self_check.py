@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 from tunery.ml import state
 from tunery.ml.adamw import forget_steps
 from tunery.ml.engines import TrainingEngine
+from tunery.ml.float8 import unwrapped
 from tunery.ml.loop import TrainingLoop
 from tunery.ml.ranks import digest_of
 
@@ -66,4 +67,5 @@ def _moments_here(engine: TrainingEngine) -> list[Tensor]:
 @torch.no_grad()
 def _here(tensor: Tensor) -> Tensor:
     """The part of a tensor that this rank has, in place."""
-    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
+    tensor = unwrapped(tensor.detach())
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

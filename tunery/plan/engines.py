@@ -23,10 +23,12 @@ from tunery.plan.micro_batches import rows_at_once
 from tunery.work.spec import Engine
 
 # Where each engine has run, by the record of `docs/how-to/many-gpus.md`: a test compares them.
-RAN_ON: Final[Mapping[EngineName, tuple[Device, ...]]] = {
+# "fp8": products in float8, with any engine; processors have emulated them.
+RAN_ON: Final[Mapping[EngineName | Literal["fp8"], tuple[Device, ...]]] = {
     "single": ("cpu", "cuda"),
     "fsdp2": ("cpu",),
     "deepspeed": ("cpu",),
+    "fp8": ("cpu",),
 }
 BACKENDS: Final[Mapping[Device, Literal["gloo", "nccl"]]] = {"cpu": "gloo", "cuda": "nccl"}
 # Architectures, as a base's record names them, of which a model was tested: its layers are a plain
@@ -37,6 +39,9 @@ LAYERED_FAMILIES: Final = frozenset(
 
 # Those whose matrices transformers has a plan for, each shown by a test.
 DIVIDED_FAMILIES: Final = frozenset({"llama", "mistral", "qwen"})
+
+# Rows and columns of a matrix that cuBLAS multiplies in float8 are multiples of it.
+FLOAT8_MULTIPLE: Final = 16
 
 EngineCode: TypeAlias = Literal[
     "single_has_one_slot",  # slots
@@ -50,6 +55,7 @@ EngineCode: TypeAlias = Literal[
     "tensor_divides_slots",  # slots
     "tensor_needs_shards",
     "no_tensor_of",  # name
+    "no_float8_of",  # name
 ]
 # For the API and for processes that train: what is wrong; the nearest that works.
 ENGINE_WORDS: Final[Mapping[EngineCode, str]] = {
@@ -65,6 +71,7 @@ ENGINE_WORDS: Final[Mapping[EngineCode, str]] = {
     ),
     "tensor_needs_shards": "parts of matrices are no copies; set shard_weights to true",
     "no_tensor_of": "matrices of {name} are not divided; set tensor_parallel to 1",
+    "no_float8_of": "{name} cannot be computed in float8; set precision to bf16",
     "no_shards": (
         "layers of the family {family} are no plain list; leave shard_weights and offload out, "
         "slots have copies"
@@ -83,6 +90,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     shards: int  # number of ranks, all on one node, that share the weights; 1: each has all of them
     # param_type, reduce_type: types in which layers compute and in which gradients are added
     param_type: str
+    matmul_type: str  # in which the matrices of decoder layers are multiplied
     reduce_type: str
     rows_at_once: int  # packed rows of a micro-batch
     micro_batches: int  # largest number of micro-batches of a rank in each step
@@ -106,6 +114,7 @@ def configuration_of(
         ranks=ranks,
         shards=sharing(hyper, ranks) if engine.is_sharded else 1,
         param_type=precision,
+        matmul_type="fp8" if hyper.precision == "fp8" else precision,
         reduce_type="fp32",
         rows_at_once=rows_at_once(hyper),
         micro_batches=divide_up(hyper.accumulation, ranks // engine.tensor_parallel),
@@ -117,7 +126,7 @@ def configuration_of(
         if engine.name == "deepspeed"
         else None,
         memory_bytes=memory_bytes(base, hyper, device, ranks=ranks),
-        ran_on=RAN_ON[engine.name],
+        ran_on=RAN_ON["fp8" if hyper.precision == "fp8" else engine.name],
     )
 
 
@@ -169,14 +178,13 @@ def has_plain_layers(family: str) -> bool:
     return family in LAYERED_FAMILIES
 
 
-def engine_problem(
-    asked: Mapping[str, Any], family: str | None, slots: int
-) -> EngineProblem | None:
+def engine_problem(asked: Mapping[str, Any], base: Base | None, slots: int) -> EngineProblem | None:
     """Return the first setting that no engine supports, before the job is queued or paid for.
 
     asked: requested hyper-parameters by name; the plan chooses what is missing or "auto"
-    family: model family of the base; None: unknown
+    base: base model; None: unknown
     """
+    family = None if base is None else base.family
     engine = asked.get("engine")
     shards, offload = asked.get("shard_weights"), asked.get("offload") is True
     if engine == "single":
@@ -202,7 +210,26 @@ def engine_problem(
         return _problem(param, "no_shards", family=family)
     if engine == "deepspeed" and (shards is True or offload) and asked.get("adaptation") == "qlora":
         return _problem("engine", "no_shards_of_four_bits")
-    return None
+    return _float8_problem(asked, base) if asked.get("precision") == "fp8" else None
+
+
+def _float8_problem(asked: Mapping[str, Any], base: Base | None) -> EngineProblem | None:
+    """Return what does not go together with products in float8."""
+    tensor = asked.get("tensor_parallel")
+    names = {
+        "qlora": asked.get("adaptation") == "qlora",
+        "deepspeed": asked.get("engine") == "deepspeed",
+        "tensor_parallel": isinstance(tensor, int) and tensor > 1,
+        "offload": asked.get("offload") is True,
+    }
+    if base is not None:
+        names[f"the family {base.family}"] = not has_plain_layers(base.family)
+        for width in (base.hidden_size, base.inner_size):
+            names[f"a width of {width}, no multiple of {FLOAT8_MULTIPLE},"] = bool(
+                width % FLOAT8_MULTIPLE
+            )
+    wrong = next((name for name, is_so in names.items() if is_so), None)
+    return None if wrong is None else _problem("precision", "no_float8_of", name=wrong)
 
 
 def _tensor_problem(

@@ -95,6 +95,13 @@ def memory_reason(spec: JobSpec) -> str | None:
 
 def engine_reason(spec: JobSpec) -> str:
     """Why this engine runs the job, in words."""
+    reason = _engine_reason(spec)
+    if spec.hyper.precision == "fp8":
+        reason += "; products in float8 have run emulated on processors only"
+    return reason
+
+
+def _engine_reason(spec: JobSpec) -> str:
     hyper, slots = spec.hyper, spec.slots
     if "engine" not in spec.auto:
         return "the request names it"
@@ -139,7 +146,7 @@ def _ways(
 def _may_offload(hyper: HyperParameters, device: Device, ranks: int) -> bool:
     """Return whether the plan may choose offload. On a CPU, host memory is the device's memory."""
     may_move = hyper.engine != "single" and (ranks == 1 or hyper.shard_weights)
-    return device == "cuda" and may_move
+    return device == "cuda" and may_move and hyper.precision != "fp8"
 
 
 def _with_engine(hyper: HyperParameters, asked: Collection[str], ranks: int) -> HyperParameters:

@@ -106,8 +106,7 @@ def problems(
         named.append(ParameterProblem("learning_rate_multiplier", both))
     if (unsmoothed := _smoothing_problem(request)) is not None:
         named.append(unsmoothed)
-    family = None if base is None else base.family
-    if not named and (refused := engine_problem(request, family, slots)) is not None:
+    if not named and (refused := engine_problem(request, base, slots)) is not None:
         named.append(ParameterProblem(refused.param, refused.reason))
     batch, parts = request.get("batch_size"), request.get("accumulation")
     divides = isinstance(batch, int) and isinstance(parts, int) and parts and batch % parts == 0

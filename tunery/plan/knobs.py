@@ -232,7 +232,11 @@ KNOBS: Final[Mapping[str, Knob]] = {
         "512 (2,048 on an accelerator), doubled for longer rows up to 2,048 (8,192)",
     ),
     "precision": _choice(
-        "precision", ("auto", "bf16", "fp32"), "auto", "bf16 where the device multiplies it"
+        "precision",
+        ("auto", "bf16", "fp32", "fp8"),
+        "auto",
+        "bf16 where the device multiplies it; `fp8` multiplies the matrices of decoder layers in "
+        "float8, and has run emulated on processors only",
     ),
     "packing": _flag(
         "packing",

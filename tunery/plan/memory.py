@@ -169,6 +169,8 @@ def memory_of_variants(
 
 def precision_of(hyper: HyperParameters, device: Device) -> str:
     """The type of weights, as far as a plan knows it."""
+    if hyper.precision == "fp8":  # of products alone
+        return "bf16"
     return AUTO_PRECISION[device] if hyper.precision == "auto" else hyper.precision
 
 

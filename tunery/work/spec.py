@@ -15,12 +15,12 @@ from schemas.training import (
     HyperParameters,
     LossType,
     MethodName,
+    Precision,
     added_fields,
 )
 from schemas.units import PPB, PPM, Ms
 from tunery.work.questions import CALLS_MAX
 
-Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
 Scheduler: TypeAlias = Literal["linear", "cosine", "constant", "wsd"]
 Weights: TypeAlias = Literal["copied", "sharded"]
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
+from schemas.training import Precision
+from tunery.ml.float8 import FLOAT8, use_float8
 from tunery.plan.engines import engine_problem
 from tunery.work.exits import WorkError
 from tunery.work.spec import Engine, Hyper
@@ -63,7 +65,7 @@ class TrainingEngine(Protocol):
         """Restore weights and optimizer from a checkpoint."""
 
 
-def check_engine(engine: Engine, hyper: Hyper, ranks: int) -> None:
+def check_engine(engine: Engine, hyper: Hyper, precision: Precision, ranks: int) -> None:
     """Raises WorkError("user") for what an engine does not do, with the nearest that works."""
     asked = {
         "engine": engine.name,
@@ -72,6 +74,7 @@ def check_engine(engine: Engine, hyper: Hyper, ranks: int) -> None:
         "adaptation": hyper.adaptation,
         "dora": hyper.dora,
         "tensor_parallel": engine.tensor_parallel,
+        "precision": precision,
     }
     # One rank with an engine for several is slower than "single", which is all that a plan minds.
     slots = ranks if engine.name == "single" else max(2, ranks)
@@ -111,6 +114,9 @@ def start_engine(run: "TrainingRun", model: Any, device: torch.device) -> Traini
 
             return ShardedEngine(engine, model, run.hyper, precision, device, run.ranks)
         case _:
+            from tunery.ml.engines.fsdp2 import parts_of
             from tunery.ml.engines.whole import WholeEngine
 
+            if precision == FLOAT8:
+                use_float8(parts_of(model)[2], device, gathers=False)
             return WholeEngine(model, run.hyper, run.ranks)

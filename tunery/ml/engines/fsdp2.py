@@ -34,6 +34,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from tunery.ml import state
 from tunery.ml.adamw import is_fused, named_state, parameter_groups, rehearse, restore_state
+from tunery.ml.float8 import FLOAT8, use_float8
 from tunery.ml.ranks import TIMEOUT, Ranks
 from tunery.ml.rewards import HEAD
 from tunery.ml.trained import is_whole, trained_tensors
@@ -68,11 +69,15 @@ class ShardedEngine:
         self._tensor = mesh["tensor"] if ranks.tensor_parallel > 1 else None
         if self._tensor is not None:
             self._of_heads = split_layers(model, self._tensor)
+        if precision == FLOAT8:
+            for weight in model.parameters():
+                _make_master(weight)  # before it is wrapped
+            use_float8(parts_of(model)[2], device, gathers=True)
         self._modules = shard(
             model,
             device,
             mesh,
-            compute=torch.bfloat16 if precision == "bf16" else None,
+            compute=None if precision == "fp32" else torch.bfloat16,
             cpu_offload=engine.cpu_offload,
             rewards=hyper.method == REWARD,
         )
@@ -190,7 +195,7 @@ def shard(
 
     Raises WorkError("user") for a model without a plain list of layers.
     """
-    causal, decoder, layers = _parts_of(model)
+    causal, decoder, layers = parts_of(model)
     names = tuple(name for name in mesh.mesh_dim_names or () if name != "tensor")
     options: dict[str, Any] = {
         "mesh": mesh[names] if len(names) < mesh.ndim else mesh,
@@ -216,7 +221,7 @@ def split_layers(model: Any, mesh: DeviceMesh) -> frozenset[str]:
     Returns the names of trained weights whose gradients are of a rank's own heads, and have to be
     added up. Raises WorkError("user") for a model that has no such plan, or is not divisible.
     """
-    causal, _, layers = _parts_of(model)
+    causal, _, layers = parts_of(model)
     config, ranks = causal.config, mesh.size()
     plan = {
         path.removeprefix("layers.*."): style
@@ -252,7 +257,7 @@ def _split_parts(layer: Any, style: str) -> list[torch.nn.Module]:
     return [layer.base_layer, *adapters.values()]
 
 
-def _parts_of(model: Any) -> tuple[Any, Any, torch.nn.ModuleList]:
+def parts_of(model: Any) -> tuple[Any, Any, torch.nn.ModuleList]:
     """The causal model, its decoder and its layers. Raises WorkError("user") without a list."""
     causal = model if is_whole(model) else model.get_base_model()
     decoder = getattr(causal, causal.base_model_prefix, None)

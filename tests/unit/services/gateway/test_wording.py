@@ -214,7 +214,7 @@ def test_a_wrong_hyper_parameter_names_its_range() -> None:
     assert epochs == 'must be a whole number from 1 to 50, or "auto"; it is 0'
     assert dropout == 'must be a number from 0 to 0.9, or "auto"; it is 2.5'
     assert speed.startswith("unknown hyper-parameter; known: n_epochs, ")
-    assert precision == "must be one of auto, bf16, fp32"
+    assert precision == "must be one of auto, bf16, fp32, fp8"
 
 
 def test_every_wait_is_in_the_guide_and_says_what_ends_it() -> None:

@@ -373,7 +373,7 @@ def test_what_an_engine_does_not_do_is_refused_with_the_nearest_that_works(
     from tunery.ml.engines import check_engine
 
     with pytest.raises(WorkError) as refused:
-        check_engine(engine, replace(HYPER, **hyper), 2)
+        check_engine(engine, replace(HYPER, **hyper), "auto", 2)
     assert refused.value.cause == "user"
     assert advice in refused.value.advice
 

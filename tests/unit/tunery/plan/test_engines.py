@@ -29,6 +29,8 @@ REQUESTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("Qwen2.5-7B", {"engine": "deepspeed", "adaptation": "full"}),
     ("Qwen2.5-7B", {"engine": "deepspeed", "adaptation": "full", "offload": True}),
     ("Qwen2.5-7B", {"tensor_parallel": 2}),
+    ("Qwen2.5-7B", {"precision": "fp8"}),
+    ("Qwen2.5-7B", {"precision": "fp8", "adaptation": "full"}),
     ("Qwen2.5-32B", {}),
     ("Llama-3.1-70B", {}),
     ("Llama-3.1-70B", {"adaptation": "qlora"}),
@@ -75,7 +77,7 @@ def test_one_slot_is_one_process_as_it_always_was() -> None:
 
 
 def test_every_engine_says_where_it_ran() -> None:
-    assert set(RAN_ON) == set(get_args(EngineName))
+    assert set(RAN_ON) == {*get_args(EngineName), "fp8"}
     hyper, _ = resolve({"engine": "fsdp2"}, SMOL, None, 1)
     assert "cuda" not in configuration_of(SMOL, hyper, "cuda", 8).ran_on, "nobody has run it there"
 
@@ -115,6 +117,10 @@ def test_deepspeed_gets_no_batch_that_it_could_refuse() -> None:
         ({"tensor_parallel": 2, "shard_weights": False}, 2, "tensor_parallel", "to true"),
         ({"tensor_parallel": 2, "adaptation": "qlora"}, 2, "tensor_parallel", "matrices of qlora"),
         ({"tensor_parallel": 2, "dora": True}, 2, "tensor_parallel", "matrices of dora"),
+        ({"precision": "fp8", "adaptation": "qlora"}, 1, "precision", "set precision to bf16"),
+        ({"precision": "fp8", "engine": "deepspeed"}, 2, "precision", "deepspeed cannot be"),
+        ({"precision": "fp8", "tensor_parallel": 2}, 2, "precision", "tensor_parallel cannot be"),
+        ({"precision": "fp8", "offload": True}, 1, "precision", "offload cannot be"),
         ({"engine": "zero"}, 2, "engine", "single, fsdp2, deepspeed"),
     ],
 )
@@ -132,6 +138,10 @@ def test_layers_that_are_no_plain_list_are_copied_and_never_sharded() -> None:
     assert "the family mamba" in parameter_words(problem.reason)
     (problem,) = problems({"shard_weights": True}, mamba, 2)
     assert "layers of the family mamba" in parameter_words(problem.reason)
+    (problem,) = problems({"precision": "fp8"}, mamba, 1)
+    assert "the family mamba" in parameter_words(problem.reason)
+    (problem,) = problems({"precision": "fp8"}, replace(SMOL, inner_size=100), 1)
+    assert "a width of 100, no multiple of 16" in parameter_words(problem.reason)
     hyper, _ = resolve({"adaptation": "full"}, mamba, None, 1, "cuda")
     assert not fitted(mamba, hyper, "cuda", None, 1, (), 8).shard_weights
 
@@ -150,6 +160,8 @@ def test_layers_that_are_no_plain_list_are_copied_and_never_sharded() -> None:
         ({"packing": False, "shard_weights": True}, 2),
         ({"packing": False, "offload": True}, 1),
         ({"tensor_parallel": 4, "adaptation": "full", "engine": "fsdp2"}, 8),
+        ({"precision": "fp8"}, 1),
+        ({"precision": "fp8", "adaptation": "full", "method": "dpo"}, 8),
     ],
 )
 def test_what_goes_together_is_not_refused(asked: dict[str, Any], slots: int) -> None:
