@@ -28,7 +28,9 @@ YOU: Final = "you"
 @click.option("--prompt", help="One question. [a conversation, until an empty line]")
 @click.option("--system", help="System prompt for both.")
 @click.option("--max-tokens", type=click.IntRange(1), default=256, help="Of an answer. [256]")
-@click.option("--temperature", type=click.FloatRange(0, 2), help="0: the likeliest answer. [1]")
+@click.option(
+    "--temperature", type=click.FloatRange(0, 2), default=0.0, help="1: as OpenAI's API. [0]"
+)
 @click.option("--seed", type=int, help="The same seed gives the same answer.")
 @_options.data_dir
 @_options.as_json
@@ -38,7 +40,7 @@ def command(
     prompt: str | None,
     system: str | None,
     max_tokens: int,
-    temperature: float | None,
+    temperature: float,
     seed: int | None,
     folders: DataDir,
     as_json: bool,

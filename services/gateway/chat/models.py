@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
 from schemas import errors
 from schemas.deployments import BUCKETS, LOCAL_POOL, Deployment
 from schemas.ids import MODEL as MODEL_PREFIX
+from schemas.training import TRAINED_FILES
 from services.gateway.chat.observed import ObservedEngine, Shadow
 from services.gateway.deployments.domain.buckets import bucket_of, is_second
 from services.gateway.deployments.serving import (
@@ -15,15 +18,19 @@ from services.gateway.deployments.serving import (
     engine_of,
     loadable,
     refuse_quarantined,
+    refuse_unaskable,
     unknown,
 )
+from services.gateway.jobs.checkpoint_routes import find_checkpoint
 from services.gateway.models.domain.names import named_stage
 from services.gateway.models.routes import find_base, version_named
 from services.gateway.ports import ChatEngine
 from services.gateway.views.tables.accounts import TENANTS
+from services.gateway.views.tables.jobs import JOBS
 from services.gateway.views.tables.models import ModelRow
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.domain.errors import ApiError
+from services.gateway.web.storage import within
 from tunery.work.engine import EngineModel
 
 DRAWN_BYTES: Final = 8
@@ -41,7 +48,8 @@ class ServedModel:
 async def find_model(
     deps: Deps, caller: Principal, name: str, user: str | None = None
 ) -> ServedModel:
-    """A base model by its id or alias, or a version of the caller's by its name or its stage.
+    """A base model by its id or alias; a version of the caller's by its name or its stage, or a
+    checkpoint by its name.
 
     user: whom the caller asks for; a stage's second version answers a share of them.
 
@@ -60,7 +68,7 @@ async def find_model(
         return ServedModel(name, engine_model(base), deps.engine)
     version = await version_named(deps, caller.tenant, name)
     if version is None:
-        raise unknown(name)
+        return ServedModel(name, await _checkpoint(deps, caller, name), deps.engine)
     stage = named_stage(name)
     if stage is not None:
         deployment = (await deployment_of(deps, version, stage)).deployment
@@ -92,6 +100,27 @@ async def _deployed(
         await _shadow(deps, caller, deployment),
     )
     return ServedModel(version.id, await loadable(deps, caller, version, version.id), observed)
+
+
+async def _checkpoint(deps: Deps, caller: Principal, name: str) -> EngineModel:
+    """The adapter of one of the caller's checkpoints. The gate judges versions alone.
+
+    Raises ApiError 400 for whole weights and reward models, 404 where it is not kept.
+    """
+    row = await find_checkpoint(deps, caller.tenant, name)
+    if row is None:
+        raise unknown(name)
+    job = await deps.views.first(JOBS, {"tenant": caller.tenant, "id": row.job_id})
+    if job is None:
+        raise unknown(name)
+    own = f"t/{caller.tenant}/"
+    files = tuple(f for f in row.files if f.name in TRAINED_FILES and f.blob.startswith(own))
+    refuse_unaskable(files, job.settled.hyper.method, name)
+    check_key(caller, job.spec.base.base_id)
+    if not files or not await within(deps.blobs.exists(files[0].blob)):
+        message = f"The files of {name} are not kept any more: raise training.keep_checkpoints."
+        raise ApiError(404, errors.UNKNOWN_BASE, message, "model")
+    return replace(engine_model(job.spec.base), adapter=files)
 
 
 async def _shadow(deps: Deps, caller: Principal, deployment: Deployment) -> Shadow | None:

@@ -24,7 +24,7 @@ from services.gateway.deployments.serving import (
     deployments_of,
     engine_of,
     loadable,
-    refuse_whole,
+    refuse_unaskable,
 )
 from services.gateway.models.domain.names import HELD_STAGES, named_stage, stage_name
 from services.gateway.models.routes import (
@@ -141,7 +141,7 @@ async def _check_pool(deps: Deps, caller: Principal, pool: str, names: Sequence[
 
 async def _second(deps: Deps, caller: Principal, row: ModelRow, body: DeployRequest) -> Arm | None:
     """The other version in `traffic` with its share. Raises ApiError 400, 404."""
-    refuse_whole(row, row.id)
+    refuse_unaskable(row.files, row.lineage.method, row.id)
     await look_at_base(deps, caller, row.lineage.base_id)
     if body.traffic is None:
         return None
@@ -168,7 +168,7 @@ async def _shadow(deps: Deps, caller: Principal, body: DeployRequest) -> Arm | N
 
 async def _arm(deps: Deps, caller: Principal, name: str, buckets: int) -> Arm:
     row = await find_version(deps, caller, name)
-    refuse_whole(row, name)
+    refuse_unaskable(row.files, row.lineage.method, name)
     await look_at_base(deps, caller, row.lineage.base_id)
     return Arm(model_id=row.id, buckets=buckets)
 

@@ -1,11 +1,12 @@
 """A version as an engine loads it, and the deployment of the stage that it holds."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from schemas import errors
 from schemas.deployments import LOCAL_POOL, Deployment
 from schemas.model import Base, HeldStage
-from schemas.training import are_whole
+from schemas.training import BlobFile, MethodName, are_whole
 from services.gateway.models.domain.names import HELD_STAGES
 from services.gateway.models.routes import MODELS_MAX
 from services.gateway.ports import ChatEngine
@@ -56,8 +57,8 @@ async def loadable(deps: Deps, caller: Principal, version: ModelRow, name: str) 
     Raises ApiError 400 for a whole model, 403 for a base model that the key may not use, 404 for
     one that is gone.
     """
-    refuse_whole(version, name)
     lineage = version.lineage
+    refuse_unaskable(version.files, lineage.method, name)
     check_key(caller, lineage.base_id)
     row = await deps.views.first(BASES, {"id": lineage.base_id})
     if row is None:
@@ -85,15 +86,15 @@ def refuse_quarantined(version: ModelRow, name: str) -> None:
         raise ApiError(403, QUARANTINED, message, "model")
 
 
-def refuse_whole(version: ModelRow, name: str) -> None:
-    """Raise ApiError 400 for a version that is no adapter, or one that writes no answers."""
-    if version.lineage.method == REWARD:
+def refuse_unaskable(files: Sequence[BlobFile], method: MethodName, name: str) -> None:
+    """Raise ApiError 400 for what is no adapter, or writes no answers."""
+    if method == REWARD:
         message = (
             f"The model '{name}' is a reward model: it says what an answer is worth, and writes "
             "none. Download it with `tunery model download`; the page on training loads it."
         )
         raise ApiError(400, UNSUPPORTED, message, "model")
-    if are_whole(version.files):
+    if are_whole(files):
         message = (
             f"The model '{name}' has weights of its own, and chats load adapters alone. Download "
             "it with `tunery model download`, and serve the folder with vLLM or llama.cpp."

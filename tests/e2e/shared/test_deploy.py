@@ -43,6 +43,8 @@ async def test_two_versions_share_a_name_and_a_rollback_is_one_event(home: Guest
         timeout=LOADED_S_MAX,
     ) as client:
         alone = {model: (await answering(client, model, "x"))[1] for model in (first, second)}
+        checkpoint = await newest_checkpoint(client, first)
+        assert (await answering(client, checkpoint, "x"))[0] == checkpoint
         before = {user: await answering(client, name, user) for user in USERS}
         assert {model for model, _ in before.values()} == {first, second}
         assert all(text == alone[model] for model, text in before.values())
@@ -63,6 +65,14 @@ async def test_two_versions_share_a_name_and_a_rollback_is_one_event(home: Guest
     events = await home.command("model", "history", first)
     changes = [change["change"] for change in events]
     assert changes == ["published", "promotion", "replaced", "rollback"]
+
+
+async def newest_checkpoint(client: openai.AsyncOpenAI, model: str) -> str:
+    """The name under which the newest checkpoint of a model's job answers."""
+    jobs = [job async for job in client.fine_tuning.jobs.list()]
+    (job_id,) = (job.id for job in jobs if job.fine_tuned_model == model)
+    checkpoints = await client.fine_tuning.jobs.checkpoints.list(job_id)
+    return checkpoints.data[0].fine_tuned_model_checkpoint
 
 
 async def counted(home: Guest, name: str, answers: int) -> None:

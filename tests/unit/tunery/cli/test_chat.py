@@ -35,11 +35,11 @@ def run(
 
 
 def test_one_question_prints_the_answer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    done, asked = run(monkeypatch, "a", "--prompt", "Hi", "--temperature", "0", "--seed", "3")
+    done, asked = run(monkeypatch, "a", "--prompt", "Hi", "--temperature", "0.5", "--seed", "3")
     assert (done.exit_code, done.output) == (0, "answer 1\n")
     (body,) = asked
     assert body["messages"] == [{"role": "user", "content": "Hi"}]
-    assert (body["temperature"], body["seed"], body["max_tokens"]) == (0, 3, 256)
+    assert (body["temperature"], body["seed"], body["max_tokens"]) == (0.5, 3, 256)
 
 
 def test_two_models_are_asked_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,6 +47,7 @@ def test_two_models_are_asked_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     done, asked = run(monkeypatch, *words)
     assert done.output == "a: answer 1 …\nb: answer 2 …\n"
     assert [body["model"] for body in asked] == ["a", "b"]
+    assert {body["temperature"] for body in asked} == {0}  # U19: the likeliest answer
     assert asked[0]["messages"] == asked[1]["messages"]
     assert asked[0]["messages"][0] == {"role": "system", "content": "Be brief."}
 

@@ -6,6 +6,7 @@ from schemas.training import BlobFile
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
 from tests.unit.services.gateway.chat.test_routes import HI, URL, engine
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
+from tests.unit.services.gateway.jobs.test_checkpoint_routes import NAMES, checkpoint_of_tenant
 from tests.unit.services.gateway.models.test_routes import version
 
 __all__ = ["engine"]  # a fixture
@@ -76,6 +77,34 @@ async def test_a_whole_model_is_refused_with_what_serves_it(
     assert answer.status_code == 400
     assert "tunery model download" in answer.json()["error"]["message"]
     assert engine.asked == []
+
+
+async def test_review2_u5_a_checkpoint_answers_its_tenant_while_its_files_are_kept(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    """By the name that OpenAI's API has for it, also while its job is still running."""
+    checkpoint, other = await checkpoint_of_tenant(api), await api.tenant()
+    body = {"model": checkpoint.name, "messages": HI}
+    answer = await checkpoint.owner.post(URL, json=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["model"] == checkpoint.name
+    model = engine.asked[0].model
+    assert [file.name for file in model.adapter] == [*NAMES[:2]]
+    assert (model.base_id, model.base_sha256) == (BASE.base_id, BASE.sha256)
+    assert (await other.post(URL, json=body)).status_code == 404
+    for file in model.adapter:
+        await api.world.blobs.delete(file.blob)
+    gone = await checkpoint.owner.post(URL, json=body)
+    assert (gone.status_code, "not kept any more" in gone.text) == (404, True)
+    assert len(engine.asked) == 1
+
+
+async def test_review2_u5_a_checkpoint_with_files_of_another_tenant_does_not_answer(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    checkpoint = await checkpoint_of_tenant(api, of="another")
+    answer = await checkpoint.owner.post(URL, json={"model": checkpoint.name, "messages": HI})
+    assert (answer.status_code, engine.asked) == (404, [])
 
 
 async def test_a_stage_answers_with_the_version_that_holds_it(
