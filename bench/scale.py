@@ -1,6 +1,7 @@
 """Measures what grows with an installation: nodes, tenants, and what a stopped partition costs.
 
     python -m bench.scale [--nodes 10000] [--tenants 12500] [--json]
+    python -m bench.scale --months [--closings 100000] [--minutes 10] [--json]
 
 * the watcher of heartbeats over a log in memory, beside nodes that beat once a second: how often it
   looks and asks for ends, and when it reports the node that never beat;
@@ -8,14 +9,15 @@
 * an observation of ten nodes, decided and folded in pools of 25, 50 and 100 full nodes;
 * the month's end of all tenants of one partition, through the owner of production: eight partitions
   have eight times as many in the same time, where they have their own processors;
-* their closings, from the first month that ends to the last bill that is closed: owner, projections
-  and effect of billing in one process, over a real PostgreSQL. `statements_per_closing` counts
-  what is sent to the database, projections included. `of_100000_s` is 100,000 tenants at
-  this rate, which is of one process for all partitions; `lease_of_100000_ms`: one lease of rows
-  while so many wait;
+* the month's end of 100,000 tenants over a real Kafka and a real PostgreSQL, with `--months` only
+  that: each has a plan to come, a prepaid credit that expires and a job in the ledger. Owner,
+  projections and effect of billing are one process for all of them. `ended`, `planned`, `closed`
+  and `expired` are how many were done within the minutes, and after how many seconds the last one
+  was; `statements_per_closing` counts what is sent to the database, projections included;
+  `lease_of_100000_ms`: one lease of rows while so many wait;
 * how long a partition stands once the command that stops it is refused.
 
-The log in memory acknowledges at once: a broker adds its own time.
+But for closings the log is in memory and acknowledges at once: a broker adds its own time.
 """
 
 import argparse
@@ -23,29 +25,28 @@ import asyncio
 import json
 import logging
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import count, islice
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from time import process_time_ns
 from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
 
+from bench.closings import (
+    MANY,
+    PARTITION,
+    ShiftedClock,
+    closings,
+    create_tenants,
+    names_of,
+    until,
+)
 from bench.full_pool import FullPool
 from examples.first_stream import SEATS, SEATS_AGGREGATE
 from schemas.account import (
-    CreateTenant,
-    ImportPrices,
-    InvoiceClosed,
-    Limits,
     PeriodEnded,
-    PlanTerms,
     ResumeTenant,
-    TenantCreated,
 )
 from schemas.envelope import Envelope, Message, Source
 from schemas.node import LeaseSeen, NodeDescription, NodeSeen
@@ -59,35 +60,24 @@ from schemas.pool import (
     Token,
 )
 from schemas.reasons import ending
-from schemas.sealed import Sealed
-from schemas.streams import GLOBAL, PARTITIONS
+from schemas.streams import PARTITIONS
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, STREAMS, TOPICS
 from schemas.topics import POOL as POOL_STREAM
 from schemas.units import DAY_MS, HOUR_MS
-from services.billing.adapters.ledger import PostgresBooks
-from services.billing.adapters.prices import read_imports
-from services.billing.app import ACCOUNTS, LEDGER, STORAGE, TENANTS
-from services.billing.effect import CLOSINGS_AT_ONCE, close
-from services.billing.project import CLOSE
+from services.billing.app import ACCOUNTS
 from services.scheduler.domain.liveness import Sightings
 from services.scheduler.settings import SchedulerSettings
 from services.scheduler.watch import Watcher
 from simulator.control_plane.samples import POOL, T0
 from simulator.event_core.streams import CountSeats
-from tunery.local.stack import stack
-from tunery.platform.memory_servers import memory_servers
-from tunery.platform.store.postgres import PostgresStore, open_store, pool_of
+from tunery.billing.periods import period_of
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.bus.signing import UNSIGNED
-from tunery.runtime.clock import SystemClock
-from tunery.runtime.hosts.abstract import Host
-from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.owner import PartitionOwner, Settled
-from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.ids import new_id
 from tunery.runtime.journal.acceptance import Poison
 from tunery.runtime.journal.codec import encode
@@ -95,36 +85,11 @@ from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.refusals import refusal_of, refusing_claim
 
 NODES, TENANTS_OF_PARTITION, LEASES_OF_NODE = 10_000, 12_500, 8
+MINUTES: Final = 10.0
 KILLED_AT: Final = (1_000, 5_000, 10_000)
 POOLS_OF: Final = (25, 50, 100)
 OBSERVED: Final = 10
 REPEATS: Final = 5
-WAIT_S: Final = 600.0
-PARTITION: Final = 3
-MANY: Final = 100_000
-TODOS: Final = """
-INSERT INTO todos (kind, id, projection, key, tenant, body)
-SELECT $1, n::text, 'tenants', 'k', 't' || n, '' FROM generate_series(1, $2::int) AS n
-"""
-TRANSACTIONS: Final = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
-CONNECTIONS: Final = 8  # of a service to PostgreSQL, unless it is set otherwise
-#: Rows before the first record of an empty journal, which is how far the ledger has read.
-USE: Final = """
-INSERT INTO ledger
-SELECT $3, 0, -1, 'default', number, $2 + hour, 'usage', '', tenant, 'ftjob-' || tenant, 1, 'train',
-    'standard', '2026-11', 1000, 1000, 0
-FROM unnest($1::text[]) WITH ORDINALITY AS t (tenant, number)
-CROSS JOIN generate_series(0, 3) AS hour
-"""
-
-
-class ShiftedClock(SystemClock):
-    """The clock of a process and of its broker, which may be moved on."""
-
-    ahead_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.ahead_ms
 
 
 class CountedLog(MemoryLog):
@@ -142,18 +107,6 @@ class CountedLog(MemoryLog):
     async def ends(self, topic: str, partitions: Sequence[int]) -> Mapping[int, int]:
         self.requests += 1
         return await super().ends(topic, partitions)
-
-
-def _names(partition: int) -> Iterator[str]:
-    return (name for name in map("t{}".format, count()) if partition_of(name.encode()) == partition)
-
-
-async def _until(condition: Callable[[], bool]) -> float:
-    began = time.monotonic()
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110  # conditions look at many things
-            await asyncio.sleep(0.02)
-    return time.monotonic() - began
 
 
 def registered(name: str) -> NodeRegistered:
@@ -265,7 +218,7 @@ async def dead_node(nodes: int) -> dict[str, float]:
             sent += 1
         return any(b'"dead"' in record.value for record in commands.records)
 
-    took_s = await _until(is_reported)
+    took_s = await until(is_reported)
     lost = sum(record.value.count(b'"silent":true') for record in commands.records)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -282,7 +235,7 @@ async def months(tenants: int) -> dict[str, float]:
     """The month's end of so many tenants of one partition."""
     log = CountedLog()
     await log.create(TOPICS, PARTITIONS)
-    names = await _create(log.sender, tenants)
+    names = await create_tenants(log.sender, tenants)
     settled = ended = 0
 
     def note(done: Settled) -> None:
@@ -292,10 +245,11 @@ async def months(tenants: int) -> dict[str, float]:
 
     owner = PartitionOwner(log, ACCOUNTS, PARTITION, "bench", new_id, HostLimits(), note)
     task = asyncio.create_task(owner.run())
-    created_s = await _until(lambda: settled >= tenants)
-    log.moved.ahead_ms = 40 * DAY_MS
+    created_s = await until(lambda: settled >= tenants)
+    now = log.moved.now_ms()
+    log.moved.ahead_ms = period_of(now).end_ms + 3 * DAY_MS - now  # one month ends, not two
     await log.sender.send("account", names[0], names[0], ResumeTenant())
-    took_s = await _until(lambda: ended >= tenants)
+    took_s = await until(lambda: ended >= tenants)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     return {
@@ -306,116 +260,11 @@ async def months(tenants: int) -> dict[str, float]:
     }
 
 
-async def closings(tenants: int) -> dict[str, float]:
-    """The bills of so many tenants, each with a job in the ledger."""
-    with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o711)
-        async with stack(Path(folder)) as running:
-            store = await open_store(running.postgres_dsn, "billing", CONNECTIONS)
-            try:
-                return {**await close_months(store, tenants), **await _leasing(store)}
-            finally:
-                await store.close()
-
-
-async def close_months(store: PostgresStore, tenants: int) -> dict[str, float]:
-    """Close a month of so many tenants in the tables of this store."""
-    clock = ShiftedClock()
-    servers = await memory_servers(clock)
-    runtime = replace(servers.runtime("billing"), store=store)
-    log, sender = servers.log, runtime.sender
-    await sender.send("account", GLOBAL, GLOBAL, _import(), partition=PARTITION)
-    names = await _create(sender, tenants)
-    created = ended = closed = 0
-
-    def note(done: Settled) -> None:
-        nonlocal created, ended, closed
-        created += any(isinstance(event, TenantCreated) for event in done.events)
-        ended += any(isinstance(event, PeriodEnded) for event in done.events)
-        closed += any(isinstance(event, InvoiceClosed) for event in done.events)
-
-    owner = PartitionOwner(runtime, ACCOUNTS, PARTITION, "bench", new_id, HostLimits(), note)
-    books = PostgresBooks(store, pool_of(store))
-    hosts: tuple[Host, ...] = (
-        *(Projector(runtime, projection) for projection in (TENANTS, LEDGER, STORAGE)),
-        EffectHost(runtime, (close(log, books),)),
-    )
-    tasks = [asyncio.create_task(host.run()) for host in hosts]
-    tasks.append(asyncio.create_task(owner.run()))
-    for host in hosts:
-        await host.ready()
-    await _until(lambda: created >= tenants)
-    await _use(store, names, clock.now_ms() // HOUR_MS)
-    clock.ahead_ms = 40 * DAY_MS
-    began, statements = time.monotonic(), await _statements(store)
-    await _until(lambda: ended >= tenants)
-    ended_s = time.monotonic() - began
-    await _until(lambda: closed >= tenants)
-    took_s = time.monotonic() - began
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    statements = await _statements(store) - statements
-    return {
-        "tenants": tenants,
-        "statements_per_closing": round(statements / tenants, 2),
-        "ended_after_s": round(ended_s, 1),
-        "closed_after_s": round(took_s, 1),
-        "closings_per_s": round(tenants / took_s, 1),
-        "of_100000_s": round(MANY * took_s / tenants),
-    }
-
-
-async def _statements(store: PostgresStore) -> int:
-    """Transactions of the database so far; each of billing's is one round trip."""
-    pool = pool_of(store)
-    await pool.execute("SELECT pg_stat_force_next_flush()")
-    return int(await pool.fetchval(TRANSACTIONS))
-
-
-async def _leasing(store: PostgresStore) -> dict[str, float]:
-    """How long it takes to lease rows when 100,000 tenants have one each to do."""
-    await pool_of(store).execute(TODOS, CLOSE, MANY)
-    await pool_of(store).execute("ANALYZE todos")
-    times = []
-    for _ in range(REPEATS):
-        began = time.monotonic()
-        rows = await store.lease_rows(CLOSE, CLOSINGS_AT_ONCE, DAY_MS)
-        times.append((time.monotonic() - began) * 1e3)
-        assert len(rows) == CLOSINGS_AT_ONCE
-    return {"lease_of_100000_ms": round(min(times), 1)}
-
-
-async def _create(sender: Sender, tenants: int) -> Sequence[str]:
-    """Tenants of one partition."""
-    terms = PlanTerms(
-        lane="standard",
-        limits=Limits(soft_gpu_ms=1, hard_gpu_ms=2, concurrency=1),
-        price_version="2026-11",
-    )
-    names = list(islice(_names(PARTITION), tenants))
-    for name in names:
-        sealed = Sealed(key_id="", nonce=b"", ciphertext=b"")
-        await sender.send("account", name, name, CreateTenant(name=sealed, terms=terms))
-    return names
-
-
-def _import() -> ImportPrices:
-    (ours,) = read_imports()
-    return ImportPrices(book=ours.book, sha256=ours.sha256)
-
-
-async def _use(store: PostgresStore, names: Sequence[str], hour_utc: int) -> None:
-    """Four hours of a training each."""
-    await pool_of(store).execute(USE, names, hour_utc, PARTITION)
-    await pool_of(store).execute("ANALYZE ledger")
-
-
 async def refused_command() -> dict[str, float]:
     """From an operator's order until the command behind the refused one is decided."""
     log = CountedLog()
     await log.create([*TOPICS, SEATS.commands, SEATS.journal], PARTITIONS)
-    key, events, stopped = next(_names(PARTITION)), list[Settled](), list[Poison | None]()
+    key, events, stopped = next(names_of(PARTITION)), list[Settled](), list[Poison | None]()
 
     def put(body: Message, source: Source | None) -> bytes:
         raw = msgspec.Raw(msgspec.json.encode(body))
@@ -429,25 +278,25 @@ async def refused_command() -> dict[str, float]:
         log, SEATS_AGGREGATE, PARTITION, "a", new_id, HostLimits(), events.append, stopped.append
     )
     task = asyncio.create_task(owner.run())
-    await _until(lambda: bool(stopped))
+    await until(lambda: bool(stopped))
     poison = log.topics[SEATS.commands.name][PARTITION].records[0]
     order = refusal_of(poison, 0, "bench", "it cannot be decided")
     claim = refusing_claim(SEATS, order, "bench", new_id(), UNSIGNED)
     log.put(SEATS.journal.name, PARTITION, b"", encode(claim))
-    took_s = await _until(lambda: len(events) >= 2)
+    took_s = await until(lambda: len(events) >= 2)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     return {"goes_on_after_s": round(took_s, 2)}
 
 
-async def measure(nodes: int, tenants: int) -> dict[str, Any]:
-    """All figures."""
+async def measure(nodes: int, tenants: int, closed: int, minutes: float) -> dict[str, Any]:
+    """All figures. closed: tenants whose month is closed, within so many minutes."""
     return {
         "dead_node": await dead_node(nodes),
         "killed_lease": [killed_lease(size) for size in KILLED_AT],
         "observation": [observation(size) for size in POOLS_OF],
         "months": await months(tenants),
-        "closings": await closings(tenants),
+        "closings": await closings(closed, minutes),
         "refused_command": await refused_command(),
     }
 
@@ -459,10 +308,17 @@ def main() -> None:
     parser.add_argument(
         "--tenants", type=int, default=TENANTS_OF_PARTITION, help="of one partition"
     )
+    parser.add_argument("--closings", type=int, default=MANY, help="tenants of months that end")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="for them, at most")
+    parser.add_argument("--months", action="store_true", help="only this")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    figures = asyncio.run(measure(options.nodes, options.tenants))
+    closed, minutes = options.closings, options.minutes
+    if options.months:
+        figures: dict[str, Any] = {"closings": asyncio.run(closings(closed, minutes))}
+    else:
+        figures = asyncio.run(measure(options.nodes, options.tenants, closed, minutes))
     if options.json:
         sys.stdout.write(json.dumps(figures) + "\n")
         return

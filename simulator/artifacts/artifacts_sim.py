@@ -21,6 +21,7 @@ from simulator.artifacts.jobs import SimJobs
 from simulator.artifacts.model_books import ModelBooks
 from simulator.artifacts.people import WEIGHTS, TenantClient
 from simulator.artifacts.plan import ArtifactsPlan, ArtifactsSize
+from simulator.artifacts.releases import release
 from simulator.control_plane.samples import BASE
 from simulator.engine.broker import Broker
 from simulator.engine.cluster import Cluster
@@ -123,6 +124,9 @@ class ArtifactsSim:
         acts += (
             (until_s * 2.2, partial(self.run.jobs.judge_again, keeper)) for keeper in self.keepers
         )
+        for keeper in self.keepers:
+            chance = self.log.chance(f"releases of {keeper.name}")
+            acts.append((until_s * 2.3, partial(release, keeper, chance)))
         if plan.erasure:
             acts.append((rng.uniform(until_s / 2, until_s), partial(self._erase, self.keepers[-1])))
         return acts

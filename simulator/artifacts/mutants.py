@@ -15,7 +15,7 @@ from services.ingest.domain.state import TenantDatasets
 from services.ingest.react import react_dataset
 from services.registry.domain import decide as models
 from services.registry.domain import deployments, lifetime, trust
-from services.registry.domain.state import TenantModels
+from services.registry.domain.state import TenantModels, former_of, missing_approvals
 from services.registry.react import react_model
 from simulator.artifacts import hosts
 from simulator.event_core.mutants import Mutant
@@ -27,6 +27,7 @@ _promote = models._promote
 _following, _count, _share = deployments._following, deployments.count_traffic, models._share
 _approve, _publication = trust._approve, models._record_publication
 _pin_base, _judge, _quarantine = models._pin_base, models._record_gate_run, models._set_quarantine
+_register_file = files._register
 _register, _restore = models._register, lifetime._restore
 _remove_benchmark, _remove = models._remove_benchmark, lifetime._delete
 _end_upload, _complete = uploads.end_upload, uploads._complete
@@ -144,6 +145,22 @@ def _by_author(tenant: TenantModels, command: Any) -> Any:
     return _approve(replace(tenant, versions=Map({command.model_id: another})), command)
 
 
+def _of_any_stage(tenant: TenantModels, version: Any, stage: Any) -> int:
+    """Approvals of a version count for each stage."""
+    approvals = frozenset(replace(approval, stage=stage) for approval in version.approvals)
+    return missing_approvals(tenant, replace(version, approvals=tuple(approvals)), stage)
+
+
+def _quarantined_too(tenant: TenantModels, series: str, stage: Any) -> str | None:
+    """Roll back to versions in quarantine."""
+    return former_of(_all_with(tenant, quarantined=False), series, stage)
+
+
+def _ids_again(datasets: TenantDatasets, *command: Any) -> Any:
+    """Files take the ids of others."""
+    return _register_file(replace(datasets, files=Map()), *command)
+
+
 def _other_callers(known: Any, wanted: Any) -> Any:
     """Callers change sides when shares change."""
     return replace(_following(known, wanted), salt=wanted.salt)
@@ -216,8 +233,6 @@ def _given_again(tenant: TenantModels, command: Any) -> Any:
     return _share(replace(tenant, shared=Map()), command)
 
 
-# No run of the first 400 seeds meets two rules, which tests of the registry's trust hold: nobody
-# rolls back to a version in quarantine, and an approval is of one stage.
 MUTANTS: Final = (
     Mutant("files go while they are used", files, "_delete", _without_pins, "in use", seed=4),
     Mutant("used files expire", expiry, "_needed", _no_files, "in use", seed=4),
@@ -232,9 +247,14 @@ MUTANTS: Final = (
     Mutant("models keep no files", hosts, "react_model", _not_kept, "lineage", seed=3),
     Mutant("quarantine does not bind", models, "_promote", _from_quarantine, "quarantine", seed=4),
     Mutant("no approvals", trust, "missing_approvals", _zero, "approval", seed=13),
-    Mutant("authors approve", trust, "_approve", _by_author, "refusal", seed=18),
+    Mutant(
+        "approvals of any stage", trust, "missing_approvals", _of_any_stage, "approval", seed=37
+    ),
+    Mutant("quarantined take over", models, "former_of", _quarantined_too, "rollback", seed=111),
+    Mutant("ids of files are taken", files, "_register", _ids_again, "refusal", seed=8),
+    Mutant("authors approve", trust, "_approve", _by_author, "refusal", seed=24),
     Mutant("stale versions hold stages", trust, "refuse_stale", _no_events, "stale", seed=13),
-    Mutant("callers change sides", deployments, "_following", _other_callers, "deployment", seed=4),
+    Mutant("callers change sides", deployments, "_following", _other_callers, "deployment", seed=7),
     Mutant("callers count again", deployments, "_is_seen", _never, "traffic", seed=20),
     Mutant("former shares count", models, "count_traffic", _of_any_phase, "traffic", seed=28),
     Mutant("shares of versions that go", lifetime, "refuse_deployed", _no_events, "in use", seed=7),

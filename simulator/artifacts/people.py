@@ -83,6 +83,8 @@ class TenantClient:
         self.operator = sender_as("billing")
         self._file_books, self._model_books = files, models
         self._asked = 0
+        # Ids are drawn once, so a file whose id is sent again is one that stays.
+        self.sent_again, self.deleted = set[str](), set[str]()
 
     @property
     def files(self) -> FilesOfTenant:
@@ -118,7 +120,10 @@ class TenantClient:
         quota = QUOTA if rng.random() < 0.4 else None
         file_id = f"file-{self.name}-{number}"
         if rng.random() < 0.5:
-            file_id = rng.choice((file_id, file_id, *self.files.files))  # now and then taken
+            taken = rng.choice((file_id, file_id, *self.files.files))
+            if taken != file_id and self._stays(taken):
+                self.sent_again.add(taken)
+                file_id = taken
             content = self._put(f"t/{self.name}/files/{file_id}/{number}", data)
             register = RegisterFile(file_id=file_id, terms=terms, content=content, quota=quota)
             await self._keep(register, content.blob)
@@ -163,6 +168,10 @@ class TenantClient:
             and blob not in self.files.needed_blobs()
         ):
             self.storage.bodies.pop(blob, None)
+
+    def _stays(self, file_id: str) -> bool:
+        """Return whether nothing deletes a file that is there."""
+        return file_id not in self.deleted and self.files.files[file_id].expires_at is None
 
     def _put(self, key: str, data: bytes) -> FileContent:
         self.storage.bodies[key] = data
@@ -287,6 +296,10 @@ def _quarantine(keeper: TenantClient, rng: Random) -> Message:
     former = sorted({name for names in keeper.models.former.values() for name in names})
     if former and rng.random() < 0.5:
         name, quarantined = rng.choice(former), True
+    return set_quarantine(name, quarantined)
+
+
+def set_quarantine(name: str, quarantined: bool) -> SetQuarantine:
     decision = QuarantineDecision(model_id=name, quarantined=quarantined, cause=NO_TEXT, by=NO_TEXT)
     return SetQuarantine(decision=decision)
 
@@ -348,7 +361,11 @@ def _delete(keeper: TenantClient, rng: Random) -> Message:
 
 
 def _delete_file(keeper: TenantClient, rng: Random) -> Message:
-    return DeleteFile(file_id=rng.choice(sorted(keeper.files.files) or ["file-none"]))
+    file_id = rng.choice(sorted(keeper.files.files) or ["file-none"])
+    if file_id in keeper.sent_again:
+        file_id = "file-none"
+    keeper.deleted.add(file_id)
+    return DeleteFile(file_id=file_id)
 
 
 def _unshare(keeper: TenantClient, rng: Random) -> Message:

@@ -20,8 +20,6 @@ UNPLAYED: Final[Mapping[str, str]] = {
         "only pools of hundreds of nodes or placements fill a record",
     ),
 }
-#: Kinds that take several things at once, so that some hundred runs meet them, and not any few.
-RARE: Final = frozenset(("job event SweepRunSkipped", "job event SweepWaiting"))
 
 
 def kind_of(stream: str, what: str, message: Any) -> str:
@@ -47,11 +45,6 @@ def reason_unplayed(kind: str) -> str | None:
 def unmet(kinds: Mapping[str, int]) -> list[str]:
     """Return kinds that runs must meet, and that these did not."""
     return [kind for kind in vocabulary() if not kinds.get(kind) and reason_unplayed(kind) is None]
-
-
-def unmet_by_few(kinds: Mapping[str, int]) -> list[str]:
-    """Return kinds that even a few runs must meet, and that these did not."""
-    return [kind for kind in unmet(kinds) if kind not in RARE]
 
 
 def wrongly_excused(kinds: Iterable[str]) -> list[str]:

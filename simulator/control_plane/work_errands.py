@@ -51,8 +51,11 @@ async def sweep(world: "SimWorld", rng: Random) -> None:
         for trial in range(trials)
     ]
     asked, count, budget = spec(price=tenant.price, slots=1), tokens(TOKENS_PER_SLOT), None
-    if rng.random() < 0.4:  # for one to three holds
-        most = rng.randint(100, 300) * estimate(asked, count).price_max_micro // 100
+    if rng.random() < 0.4:  # for one to three holds, or for one job alone
+        holds_percent = rng.randint(100, 300)
+        if holds_percent < 200:
+            holds_percent = 100
+        most = holds_percent * estimate(asked, count).price_max_micro // 100
         budget = Budget(max_amount_micro=most)
     terms = SweepTerms(
         sweep_id=f"sweep-{tenant.name}",

@@ -34,6 +34,12 @@ def test_a_file_that_was_refused_is_not_granted_when_its_command_comes_again(see
     assert sound(ARTIFACTS, seed).violations == []
 
 
+@pytest.mark.parametrize("seed", [505047, 880187])
+def test_ids_are_sent_again_only_of_files_that_stay(seed: int) -> None:
+    """Reports of a file went with those of a deleted one, whose id the world had given it."""
+    assert sound(ARTIFACTS, seed).violations == []
+
+
 @pytest.mark.parametrize("seed", [401437])
 def test_no_verdict_is_on_a_version_that_is_not_published(seed: int) -> None:
     """Its publication forgot the verdict."""

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from simulator.artifacts.scenario import ARTIFACTS
-from simulator.control_plane.coverage import unmet_by_few, wrongly_excused
+from simulator.control_plane.coverage import unmet, wrongly_excused
 from simulator.control_plane.errands import ERRANDS
 from simulator.control_plane.scenario import CONTROL_PLANE
 
@@ -33,5 +33,5 @@ def test_review2_w1_runs_meet_every_kind_that_has_no_excuse() -> None:
         verdict = ARTIFACTS.play(ARTIFACTS.plan(seed))
         assert verdict.violations == [], seed
         kinds.update(verdict.kinds)
-    assert unmet_by_few(kinds) == []
+    assert unmet(kinds) == []
     assert wrongly_excused(kinds) == []

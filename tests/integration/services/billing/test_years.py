@@ -12,7 +12,7 @@ import msgspec
 import pytest_asyncio
 from msgspec import structs
 
-from bench.scale import close_months
+from bench.closings import close_months
 from schemas.account import PeriodEnded
 from schemas.billing import AnswerPrices, Statement
 from schemas.envelope import Header, Message
