@@ -155,7 +155,7 @@ async def close_months(
     sender = Sender(log, STREAMS)
     runtime = replace(servers.runtime("billing"), store=store, log=log, sender=sender)
     await sender.send("account", GLOBAL, GLOBAL, _import(), partition=PARTITION)
-    done = Progress()
+    done = MonthTurn()
     owner = PartitionOwner(runtime, ACCOUNTS, PARTITION, "bench", new_id, HostLimits(), done.note)
     books = PostgresBooks(store, pool_of(store))
     hosts: tuple[Host, ...] = (
@@ -190,7 +190,7 @@ async def close_months(
     }
 
 
-class Progress:
+class MonthTurn:
     """How many tenants have come how far, and after how many seconds the last of them."""
 
     def __init__(self) -> None:

@@ -11,10 +11,10 @@
   have eight times as many in the same time, where they have their own processors;
 * the month's end of 100,000 tenants over a real Kafka and a real PostgreSQL, with `--months` only
   that: each has a plan to come, a prepaid credit that expires and a job in the ledger. Owner,
-  projections and effect of billing are one process for all of them. `ended`, `planned`, `closed`
-  and `expired` are how many were done within the minutes, and after how many seconds the last one
-  was; `statements_per_closing` counts what is sent to the database, projections included;
-  `lease_of_100000_ms`: one lease of rows while so many wait;
+  projections and effect of billing are one process for all of them. Printed are how many months
+  ended, plans came into force, months were closed and credits expired within the minutes, and
+  after how many seconds the last one of each was; what is sent to the database for a closing,
+  projections included; and one lease of rows while 100,000 tenants wait;
 * how long a partition stands once the command that stops it is refused.
 
 But for closings the log is in memory and acknowledges at once: a broker adds its own time.

@@ -120,10 +120,10 @@ class TenantClient:
         quota = QUOTA if rng.random() < 0.4 else None
         file_id = f"file-{self.name}-{number}"
         if rng.random() < 0.5:
-            taken = rng.choice((file_id, file_id, *self.files.files))
-            if taken != file_id and self._stays(taken):
-                self.sent_again.add(taken)
-                file_id = taken
+            known_id = rng.choice((file_id, file_id, *self.files.files))
+            if known_id != file_id and self._stays(known_id):
+                self.sent_again.add(known_id)
+                file_id = known_id
             content = self._put(f"t/{self.name}/files/{file_id}/{number}", data)
             register = RegisterFile(file_id=file_id, terms=terms, content=content, quota=quota)
             await self._keep(register, content.blob)

@@ -28,6 +28,21 @@ def test_review2_q1_longest_waits_are_measured_beside_easy(monkeypatch: pytest.M
     )
 
 
+def test_review2_q1_longest_waits_are_pooled_over_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SEED", 5), ("NODES", 2), ("HOURS", 24), ("LOAD", 0.9), ("DRAWS", 1)):
+        monkeypatch.setattr(scheduler, f"WHOLE_{name}", value)
+    alone, name = scheduler.whole_nodes_pooled(), "free_from_8_slots_max_of_easy"
+    assert alone[name] == scheduler.whole_nodes()[name]
+    monkeypatch.setattr(scheduler, "WHOLE_DRAWS", 3)
+    others = []
+    for seed in (6, 7):
+        monkeypatch.setattr(scheduler, "WHOLE_SEED", seed)
+        others.append(scheduler.whole_nodes()[name])
+    monkeypatch.setattr(scheduler, "WHOLE_SEED", 5)
+    pooled = scheduler.whole_nodes_pooled()[name]
+    assert min(alone[name], *others) <= pooled <= max(alone[name], *others)
+
+
 @pytest.mark.long
 def test_the_memory_of_the_scheduler_does_not_grow_with_its_jobs() -> None:
     figures = scheduler.heap_of_many(20_000)
