@@ -257,7 +257,9 @@ MUTANTS: Final = (
     Mutant("callers change sides", deployments, "_following", _other_callers, "deployment", seed=7),
     Mutant("callers count again", deployments, "_is_seen", _never, "traffic", seed=20),
     Mutant("former shares count", models, "count_traffic", _of_any_phase, "traffic", seed=28),
-    Mutant("shares of versions that go", lifetime, "refuse_deployed", _no_events, "in use", seed=7),
+    Mutant(
+        "shares of versions that go", lifetime, "refuse_deployed", _no_events, "in use", seed=489
+    ),
     Mutant("no days of grace", lifetime, "GRACE_MS", 0, "lifetime", seed=6),
     Mutant("blocked versions are free", models, "_record_publication", _free, "quarantine", seed=6),
     Mutant("unchecked files are prepared", files, "_all_accepted", _always, "preparation", seed=2),
@@ -270,7 +272,7 @@ MUTANTS: Final = (
     Mutant("models keep files for ever", hosts, "react_model", _not_released, "lineage", seed=3),
     Mutant("deleted versions stay", lifetime, "_due", _no_events, "lifetime", seed=6),
     Mutant("restored without files", lifetime, "_restore", _without_files, "lifetime", seed=57),
-    Mutant("shares above the whole", deployments, "_refuse_shares", _no_events, "refusal", seed=7),
+    Mutant("shares above the whole", deployments, "_refuse_shares", _no_events, "refusal", seed=39),
     Mutant("any version answers", deployments, "_refuse_versions", _no_events, "refusal", seed=30),
     Mutant("stages of others are taken", models, "_conflict", _no_events, "refusal", seed=32),
     Mutant(
