@@ -1,12 +1,14 @@
-"""The console in a real browser on a live stack: from a file to a job that loses its agent.
+"""The console in a real browser on a live stack: from a file with a fault to an invoice, by clicks.
 
-Servers, services and the agent are real; what trains is a stand-in.
+Everything is real: servers, services, the agent that is killed, a tiny model that is trained,
+judged, asked and promoted.
 
-`TUNERY_SCREENSHOTS=FOLDER` keeps a picture of each view, in both themes and as wide as a phone.
+`TUNERY_SCREENSHOTS=FOLDER` keeps pictures, in both themes and as wide as a phone.
 """
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -16,27 +18,21 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.browser import browser
 from tests.browser.pictures import picture
-from tests.e2e import stand_in_agent
-from tests.e2e.stand_in_process import STORIES
-from tests.e2e.stories import RunningStack, rows, running_stack, tunery
-from tunery.local.stack import ServiceSpec
+from tests.e2e.stories import AGENT_A, RunningStack, rows, running_stack, tunery
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.train, pytest.mark.timeout(1_200)]
 
-LATE_MS: Final = 120_000  # a shared machine may be slow
-AGENT: Final = ServiceSpec(
-    "agent-stand-in",
-    module=stand_in_agent.__name__,
-    env={"TUNERY_NODE_ID": "only"},
-    stop_ms_max=60_000,
-)
+LATE_MS: Final = 300_000  # a shared machine may be slow
 BROKEN: Final = b'{"messages": [{"role": "user", "content": "<img src=x onerror=alert(1)>"}]}\n'
 SUFFIX: Final = "<b>'\"&"
+VERDICTS: Final = re.compile("pass|inconclusive")
+TUNED: Final = re.compile("^ft:.*:lighthouse:")
+EPOCHS: Final = 16  # of 48 rows: long enough to be killed after its first checkpoint, at step 20
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def home() -> AsyncIterator[RunningStack]:
-    async with running_stack((AGENT,)) as running:
+    async with running_stack() as running:
         yield running
 
 
@@ -46,17 +42,31 @@ async def chromium() -> AsyncIterator[Browser]:
         yield running
 
 
-async def steps_of(page: Page) -> list[int]:
-    """Steps of the page's curve, once there are some; `wait_for_function` needs an `eval`."""
+async def steps_of(page: Page, count: int) -> list[int]:
+    """Steps of the page's curve, once there are so many; `wait_for_function` needs an `eval`."""
     async with asyncio.timeout(LATE_MS / 1_000):
         while True:
-            steps: list[int] = await page.evaluate("curve.step")
-            if len(steps) > 20:
+            steps: list[int] = await page.evaluate("curve?.step ?? []")
+            if len(steps) >= count:
                 return steps
             await page.wait_for_timeout(100)
 
 
-async def test_a_person_uploads_estimates_submits_and_watches_a_job_survive_its_agent(
+async def start_training(page: Page, base: str, suffix: str) -> None:
+    """Fill the form of a checked file in, read the estimate, and submit."""
+    await page.get_by_label("Base model").select_option(base)
+    await page.get_by_label("Epochs").fill(str(EPOCHS))
+    await page.get_by_label("Batch size").fill("1")
+    await page.get_by_label("Suffix").fill(suffix)
+    estimate = page.locator("#estimate")
+    await expect(estimate).to_contain_text(f'"suffix": "{suffix}"', timeout=LATE_MS)
+    await expect(estimate).to_contain_text("Price, expected", timeout=LATE_MS)
+    await picture(page, "new-job")
+    await page.get_by_role("button", name="Start training").click()
+    await page.wait_for_url("**/console/jobs/ftjob-*")
+
+
+async def test_a_person_takes_a_file_to_a_promoted_model_and_its_bill_by_clicks(
     home: RunningStack, chromium: Browser
 ) -> None:
     context = await chromium.new_context(locale="en-GB", timezone_id="Europe/Berlin")
@@ -74,7 +84,6 @@ async def test_a_person_uploads_estimates_submits_and_watches_a_job_survive_its_
     stranger = await (await chromium.new_context()).new_page()
     await stranger.goto(address)
     await expect(stranger.get_by_role("heading", name="Sign in")).to_be_visible()
-    await picture(stranger, "sign-in")
     await stranger.close()
 
     # a file with a fault is not accepted, and says where it is
@@ -84,40 +93,72 @@ async def test_a_person_uploads_estimates_submits_and_watches_a_job_survive_its_
     await page.get_by_role("button", name="Upload and check").click()
     await expect(page.locator("#report")).to_contain_text("not accepted", timeout=LATE_MS)
     await expect(page.locator("#report")).to_contain_text("row 1")
-    await picture(page, "report-bad")
 
-    # the next one is, and costs what the settings say
+    # the mended one is, and costs what the settings say; a job of it is cancelled
     await page.get_by_role("link", name="Upload another file").click()
     good = {"name": "keeper.jsonl", "mimeType": "application/jsonl", "buffer": rows()}
     await page.set_input_files("#file", good)  # type: ignore[arg-type]  # it is a FilePayload
     await page.get_by_role("button", name="Upload and check").click()
     await expect(page.locator("#report")).to_contain_text("accepted", timeout=LATE_MS)
-    await page.get_by_label("Base model").select_option(home.base)
-    await page.get_by_label("Epochs").fill("12")
-    await page.get_by_label("Batch size").fill("1")
-    await page.get_by_label("Suffix").fill("keeper")
-    await expect(page.locator("#estimate")).to_contain_text('"n_epochs": 12', timeout=LATE_MS)
-    await expect(page.locator("#estimate")).to_contain_text("Price, expected", timeout=LATE_MS)
-    await picture(page, "new-job")
-    await page.get_by_role("button", name="Start training").click()
-    await page.wait_for_url("**/console/jobs/ftjob-*")
+    checked = page.url
+    await start_training(page, home.base, "keeper")
     await page.get_by_role("button", name="Cancel").click()
     await expect(page.locator("#job-head .state")).to_have_text("cancelled", timeout=LATE_MS)
 
-    # a curve grows, the agent is killed, the job goes on, and the page was open all the time
-    job_id = await home.submit(seed=STORIES.index("endless"), suffix="lighthouse")
-    await page.goto(f"{home.stack.api_url}/console/jobs/{job_id}")
-    await expect(page.locator("#chart canvas")).to_have_count(3, timeout=LATE_MS)
+    # a curve grows, the node is killed, the job goes on, and the page was open all the time
+    await page.goto(checked)
+    await start_training(page, home.base, "lighthouse")
+    await expect(page.locator("#chart canvas")).to_have_count(4, timeout=LATE_MS)
     await expect(page.locator("#job-checkpoints td").first).to_be_visible(timeout=LATE_MS)
-    await picture(page, "job-runs")
-    home.stack.kill(AGENT.name)
-    resumed = page.locator("#job-attempts").get_by_text("resumed from step")
-    await expect(resumed).to_be_visible(timeout=LATE_MS)
-    await expect(page.locator("#job-attempts")).to_contain_text("lost its machine")
-    steps = await steps_of(page)
-    assert steps == list(range(1, len(steps) + 1)), "no gap and no step twice"
+    assert home.stack.kill(AGENT_A.name, tree=True)
+    attempts = page.locator("#job-attempts")
+    await expect(attempts).to_contain_text("resumed from step", timeout=LATE_MS)
+    await expect(attempts).to_contain_text("lost its machine")
     await picture(page, "job-resumed")
-    await page.get_by_role("link", name="Jobs", exact=True).first.click()
+    steps = await steps_of(page, EPOCHS * len(rows().splitlines()))
+    assert steps == list(range(1, len(steps) + 1)), "no gap and no step twice"
+
+    # the gate judges it; its model answers beside its base
+    await expect(page.locator("#job-head .state")).to_have_text("succeeded", timeout=LATE_MS)
+    await expect(page.locator("#job-gate .state").first).to_have_text(VERDICTS, timeout=LATE_MS)
+    await expect(page.locator("#job-answers")).to_contain_text("After", timeout=LATE_MS)
+    await picture(page, "job-ended")
+    job_page = page.url
+    await page.get_by_role("link", name="Ask this model").click()
+    await expect(page.get_by_role("combobox", name="Model", exact=True)).to_have_value(TUNED)
+    await expect(page.get_by_role("combobox", name="Beside it")).to_have_value(home.base)
+    await page.get_by_label("Question").fill("What is 3 plus 6?")
+    await page.get_by_role("button", name="Ask").click()
+    answers = page.locator("#answers")
+    await expect(answers.get_by_text("Save as evaluation item")).to_have_count(2, timeout=LATE_MS)
+    tuned, base = await answers.locator(".answer").all_text_contents()
+    assert tuned != base, "it has learnt something"
+    await picture(page, "playground")
+
+    # it is promoted
+    await page.goto(job_page)
+    await page.get_by_role("link", name="Lineage and stages of its model").click()
+    await page.get_by_role("button", name="Promote to staging").click()
+    await expect(page.get_by_role("button", name="Roll back staging")).to_be_visible()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("staging")
+    await picture(page, "model")
+
+    # and billed: from the month to the event in the log
+    statement = page.locator("#statement")
+    await page.get_by_role("link", name="Usage", exact=True).click()
+    invoice = page.get_by_role("region", name="Invoices").get_by_role("link")
+    async with asyncio.timeout(LATE_MS / 1_000):
+        while not await invoice.count():
+            await page.wait_for_timeout(1_000)  # billing writes it within seconds
+            await page.reload()
+    await invoice.first.click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("draft")
+    await picture(page, "invoice")
+    await page.get_by_role("link", name=job_page.rpartition("/")[2]).click()
+    await expect(page.get_by_role("heading", name="Statement", exact=True)).to_be_visible()
+    await expect(statement.locator("tbody")).to_contain_text("lost")
+    await picture(page, "statement")
+    await page.get_by_role("link", name="Jobs", exact=True).click()
     await expect(page.locator("#jobs")).to_contain_text("lighthouse")
     await picture(page, "jobs")
 

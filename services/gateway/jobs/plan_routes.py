@@ -6,6 +6,7 @@ from typing import Final
 from msgspec import structs
 
 from schemas.account import Lane
+from schemas.units import Ms
 from services.gateway.jobs.deps import JobDeps, WithJobDeps
 from services.gateway.jobs.domain.bodies import JobRequest
 from services.gateway.jobs.domain.cost_responses import estimate_response, no_estimate_response
@@ -49,18 +50,20 @@ async def planned(
     *,
     lane: Lane | None = None,
     instead_of: JobRow | None = None,
+    later_ms: Ms = 0,
 ) -> PlanResponse:
     """Return the plan of a job. Raises ApiError.
 
     lane: in which it would be if its tenant's plan had that lane; None: as the plan is
     instead_of: the job whose place in the queue and whose hold it would take
+    later_ms: time from now until it would be submitted
     """
     submissions, caller = submission.submissions, submission.caller
     resolved = await submission.resolve(body)
     spec, tokens = resolved.spec, resolved.tokens
     if lane is not None and (book := await deps.prices.book(spec.price.version)) is not None:
         spec = structs.replace(spec, price=lane_price(book, lane))
-    now = deps.clock.now_ms()
+    now = deps.clock.now_ms() + later_ms
     needed = outlook = None
     problems, unchecked = [], [] if caller.cap is None else [KEY_CAP]
     forecast = no_estimate_response(spec, NOT_VALIDATED)

@@ -14,6 +14,7 @@ from services.gateway.jobs.domain.queue_view import (
     QueueView,
     look_out,
     look_out_full,
+    look_out_later,
     outlook_of,
     view_queue,
 )
@@ -127,14 +128,17 @@ class Queues:
     async def outlook_of_new(
         self, request: Request, pool: str, instead_of: JobRow | None = None
     ) -> Outlook | None:
-        """Return the outlook of a job if it were submitted now; None: not known.
+        """Return the outlook of a job that is submitted now or later; None: not known.
 
         instead_of: a job that would leave the queue for it
         """
         rows, _ = await self.read(pool)
         if instead_of is not None:
             rows = rows.without(instead_of.id)
-        view = await asyncio.to_thread(view_queue, rows, self._clock.now_ms(), request)
+        now = self._clock.now_ms()
+        if request.submitted_at > now:
+            return await asyncio.to_thread(look_out_later, rows, request, now)
+        view = await asyncio.to_thread(view_queue, rows, now, request)
         explanation = view.explanation(request.job_id)
         return None if explanation is None else outlook_of(explanation, self._clock.now_ms())
 

@@ -3,12 +3,14 @@
 from typing import Any
 
 from schemas.account import Lane
+from schemas.units import Ms
 from services.gateway.jobs.deps import WithJobDeps
 from services.gateway.jobs.domain.bodies import JobRequest
 from services.gateway.jobs.domain.integrations import shown_integrations
 from services.gateway.jobs.domain.plan_responses import RefusalResponse
 from services.gateway.jobs.domain.responses import cost_summary, queue_response
 from services.gateway.jobs.domain.sooner import (
+    LATER_MS,
     Change,
     ChangedStartResponse,
     StartsResponse,
@@ -33,7 +35,8 @@ async def starts_of_job(
     job_id: str, deps: WithJobDeps, submission: WithSubmission
 ) -> StartsResponse:
     """What would start a job sooner: fewer slots, half the epochs, any model of device, any domain,
-    spot machines too, a plan with a higher lane. Nothing is recorded. Empty if it does not wait.
+    spot machines too, a plan with a higher lane; and when it would start if it were submitted
+    tonight. Nothing is recorded. Empty if it does not wait.
     """
     row = await find(deps, submission.caller, job_id)
     status, now = job_status(row.wanted, row.phase, row.outcome), deps.clock.now_ms()
@@ -46,12 +49,21 @@ async def starts_of_job(
     body = {name: value for name, value in recipe.items() if name != "version"}
 
     async def start(
-        change: Change, text: str, changed: dict[str, Any], lane: Lane | None = None
+        change: Change,
+        text: str,
+        changed: dict[str, Any],
+        lane: Lane | None = None,
+        later_ms: Ms = 0,
     ) -> ChangedStartResponse:
         known: dict[str, Any] = {"change": change, "text": text, "body": None if lane else changed}
         try:
             plan = await planned(
-                deps, submission, JobRequest.model_validate(changed), lane=lane, instead_of=row
+                deps,
+                submission,
+                JobRequest.model_validate(changed),
+                lane=lane,
+                instead_of=row,
+                later_ms=later_ms,
             )
         except ApiError as error:
             if error.status in (401, 403, 429):
@@ -77,6 +89,8 @@ async def starts_of_job(
     )
     # one after the other: each plays the whole queue through
     rows = [as_it_is, *[await start(*each) for each in changed_bodies(body)]]
+    text = "Submitted 8 hours from now, such as tonight"
+    rows.append(await start("later", text, body, later_ms=LATER_MS))
     rows += [
         await start("lane", f"With the plan {lane}, which an operator sets", body, lane)
         for lane in higher_lanes(row.lane)

@@ -111,6 +111,27 @@ def explain(cluster: PlanningState, requests: Iterable[Request], at: Ms) -> Expl
     return ExplainedQueue(explanations, planned)
 
 
+def start_of_later(
+    cluster: PlanningState, explained: ExplainedQueue, later: Request, at: Ms
+) -> tuple[Ms, Ms] | None:
+    """Return the expected start of a request that is submitted after `at`: if everything lasts as
+    long as expected, and as long as it may. None: it fits on no node that there is.
+
+    cluster, explained: the queue that is explained as of `at`; nothing else comes before it
+    """
+    if later.needs.slots > cluster.capacity.most(later.needs):
+        return None
+    waiting_ones = (each.request for each in explained.explanations.values())
+    order = [
+        _without_back_off(each) for each in waiting_ones if each.job_id in cluster.queue.requests
+    ]
+    played = [
+        forecast(cluster, explained.planned, order, at, quantile, later) for quantile in QUANTILES
+    ]
+    starts = [by[later.job_id] for by in played if later.job_id in by]
+    return (min(starts), max(starts)) if starts else None
+
+
 def _forecasts(
     cluster: PlanningState, planned: Plan, order: Sequence[Request], at: Ms
 ) -> list[dict[str, Ms]]:

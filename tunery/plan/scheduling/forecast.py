@@ -20,16 +20,22 @@ QUANTILES: Final[tuple[Quantile, ...]] = ("p50", "p90")
 
 
 def forecast(
-    cluster: PlanningState, planned: Plan, order: Sequence[Request], at: Ms, quantile: Quantile
+    cluster: PlanningState,
+    planned: Plan,
+    order: Sequence[Request],
+    at: Ms,
+    quantile: Quantile,
+    later: Request | None = None,
 ) -> dict[str, Ms]:
     """Expected starts by job, none before `at`; what never fits has none.
 
     planned: what the planner does now; requests that it starts, or stops others for, start at `at`.
     order: everything that waits, in order of service.
     quantile: how long everything is expected to last.
+    later: a request that comes when it is submitted, and is the last of its lane then.
     Later preemptions are not foreseen, nor what will be past the promise of its lane by then.
     """
-    return _Playback(cluster, planned, order, at, quantile).run()
+    return _Playback(cluster, planned, order, at, quantile, later).run()
 
 
 # What holds slots: its end, a number, its seats, and memory of each slot.
@@ -100,6 +106,7 @@ class _Playback:
         order: Sequence[Request],
         at: Ms,
         quantile: Quantile,
+        later: Request | None,
     ) -> None:
         self._at, self._quantile, self._policy = at, quantile, cluster.policy
         self._free = cluster.capacity.copy()
@@ -116,13 +123,22 @@ class _Playback:
         self._promises: dict[str, _Promise | None] = {}
         self._classes: dict[RequestClass, _Class] = {}
         self._lines = self._stand_in_line(cluster, planned, order)
+        self._later: list[tuple[Ms, _Line]] = []
+        if later is not None:
+            lane = cluster.queue.lane_of(later)
+            before = sum(cluster.queue.lane_of(each) <= lane for each in order)
+            line = _Line(self._class_of(later.needs), lane, deque([(2 * before - 1, later)]))
+            self._later.append((later.submitted_at, line))
 
     def run(self) -> dict[str, Ms]:
         self._serve()
-        while self._ends and self._lines:
-            self._at = self._ends[0][0]
-            while self._ends and self._ends[0][0] == self._at:
+        while (self._ends and self._lines) or self._later:
+            moments = [at for at, *_ in (*self._ends[:1], *self._later)]
+            self._at = max(self._at, min(moments))
+            while self._ends and self._ends[0][0] <= self._at:
                 self._release(heappop(self._ends))
+            if self._later and self._later[0][0] <= self._at:
+                self._lines.append(self._later.pop()[1])
             self._serve()
         return self._starts
 
@@ -139,7 +155,7 @@ class _Playback:
             line = lines.get((needs, turn))
             if line is None:
                 line = lines[needs, turn] = _Line(self._class_of(needs), turn)
-            line.members.append((number, request))
+            line.members.append((2 * number, request))  # one that comes later stands between two
         return [*lines.values()]
 
     def _class_of(self, needs: RequestClass) -> _Class:

@@ -9,7 +9,13 @@ POINTS_MAX: Final = 1_500  # of a whole curve; steps that come later are added t
 ADDED_MAX: Final = 500  # points that are added before the whole curve is sent again
 PAGE: Final = 1_000
 PAGES_MAX: Final = 200
-COLUMNS: Final = ("train_loss", "valid_loss", "learning_rate", "tokens_per_second")
+COLUMNS: Final = (
+    "train_loss",
+    "valid_loss",
+    "learning_rate",
+    "tokens_per_second",
+    "peak_memory_bytes",
+)
 Step: TypeAlias = Mapping[str, Any]
 
 

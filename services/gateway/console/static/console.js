@@ -17,11 +17,18 @@ function localTimes(root) {
   }
 }
 
+const bytes = (value) => {
+  if (value == null) return "–";
+  const unit = Math.min(4, Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1) / 3)));
+  return `${+(value / 1000 ** unit).toPrecision(3)} ${["B", "kB", "MB", "GB", "TB"][unit]}`;
+};
+
 // Curves: one column of numbers for each series, all over the same steps.
 const PANELS = [
   { height: 250, series: [["train_loss", "Training loss", "--accent"], ["valid_loss", "Validation loss", "--second"]] },
   { height: 120, series: [["learning_rate", "Learning rate", "--accent"]] },
   { height: 120, series: [["tokens_per_second", "Tokens/s", "--accent"]] },
+  { height: 120, show: bytes, series: [["peak_memory_bytes", "Peak memory", "--accent"]] },
 ];
 let curve = null;
 let plots = [];
@@ -58,10 +65,10 @@ function draw() {
     height: panel.height,
     cursor: { sync: { key: "steps" } },
     scales: { x: { time: false } },
-    axes: [{ ...axis, size: 28 }, { ...axis, size: 64, values: (_, ticks) => ticks.map(short) }],
+    axes: [{ ...axis, size: 28 }, { ...axis, size: 64, values: (_, ticks) => ticks.map(panel.show ?? short) }],
     series: [{ label: "Step" }, ...panel.series.map(([, label, name]) => ({
       label, stroke: resolved(name), width: 2, spanGaps: label.startsWith("Validation"),
-      value: (_, value) => short(value), points: { show: label.startsWith("Validation"), size: 5 },
+      value: (_, value) => (panel.show ?? short)(value), points: { show: label.startsWith("Validation"), size: 5 },
     }))],
   }, data(panel), place));
 }

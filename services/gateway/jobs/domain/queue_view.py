@@ -20,7 +20,12 @@ from services.gateway.views.tables.jobs import (
 )
 from tunery.plan.durations import follow
 from tunery.plan.scheduling.expectations import expected_end
-from tunery.plan.scheduling.explanation import ExplainedQueue, Explanation, explain
+from tunery.plan.scheduling.explanation import (
+    ExplainedQueue,
+    Explanation,
+    explain,
+    start_of_later,
+)
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import PRODUCT
 from tunery.plan.scheduling.requests import (
@@ -218,6 +223,14 @@ def look_out_full(tenant: str, limit: int, rows: QueueRows, view: QueueView, now
         earliest=not_before(earliest, now),
         latest=not_before(latest, now),
     )
+
+
+def look_out_later(rows: QueueRows, request: Request, now: Ms) -> Outlook:
+    """Outlook of a job that is submitted later than now; its position then is not known."""
+    view = view_queue(rows, now)
+    starts = start_of_later(view.state, view.explained, request, now)
+    earliest, latest = (None, None) if starts is None else starts
+    return Outlook(lane=LANES[request.lane], earliest=earliest, latest=latest)
 
 
 def not_before(at: Ms | None, now: Ms) -> Ms | None:

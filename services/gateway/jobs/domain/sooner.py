@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from schemas.account import Lane
+from schemas.units import HOUR_MS, Ms
 from services.gateway.jobs.domain.plan_responses import RefusalResponse
 from services.gateway.jobs.domain.responses import QueueResponse
 from services.gateway.web.domain.responses import Response
 from tunery.plan.scheduling.requests import LANES
 
-Change = Literal["none", "slots", "epochs", "accelerator", "domain", "spot", "lane"]
+Change = Literal["none", "slots", "epochs", "accelerator", "domain", "spot", "later", "lane"]
+LATER_MS: Final[Ms] = 8 * HOUR_MS  # tonight, seen from a working day in any zone
 #: settings that keep a job from nodes which it could have otherwise
 BOUNDS: Final[dict[Change, str]] = {
     "accelerator": "On any model of device",
@@ -18,9 +20,9 @@ BOUNDS: Final[dict[Change, str]] = {
 
 
 class ChangedStartResponse(Response):
-    """A change, and when the job would start with it. `body`: the submission that makes it; null:
-    none does. `queue`: null: not known. `refusals`: why it would be refused, and how much more of
-    a budget would admit it.
+    """A change, and when the job would start with it. `body`: the submission that makes it, with
+    `later` in eight hours; null: none does. `queue`: null: not known. `refusals`: why it would be
+    refused, and how much more of a budget would admit it.
     """
 
     change: Change
@@ -35,7 +37,7 @@ class ChangedStartResponse(Response):
 
 class StartsResponse(Response):
     """What would start a job sooner, as the scheduler's planner answers. The first row is the job
-    as it is; each other one is a plan for a job in its place, submitted at `at`.
+    as it is; each other one is a plan for a job in its place, submitted at `at`, or later.
     """
 
     object: Literal["fine_tuning.job.starts"] = "fine_tuning.job.starts"

@@ -30,13 +30,17 @@ async def test_the_planner_answers_for_a_job_in_the_place_of_the_one_that_waits(
         assert (await client.post("/v1/budgets", json=budget)).status_code < 300
         starts = (await client.get(f"{path}/starts")).json()
         rows = {row["change"]: row for row in starts["data"]}
-        assert [*rows] == ["none", "epochs", "spot", "lane"]
+        assert [*rows] == ["none", "epochs", "spot", "later", "lane"]
         own = rows["none"]
         assert (own["queue"]["code"], own["queue"]["position"]) == ("no_capacity", 1)
         assert own["amount_max_micro"] == job["cost"]["amount_max_micro"]
         assert rows["epochs"]["refusals"] == rows["spot"]["refusals"] == []
         assert rows["epochs"]["amount_micro"] < own["amount_micro"]
         assert rows["epochs"]["queue"]["position"] == 1, "the job itself is not before it"
+        later = rows["later"]
+        assert (later["queue"]["position"], later["refusals"]) == (None, [])
+        in_eight_hours = starts["at"] + 8 * 3600
+        assert in_eight_hours <= later["queue"]["eta"] <= later["queue"]["eta_latest"]
         lane = rows["lane"]
         assert (lane["text"], lane["body"]) == (
             "With the plan premium, which an operator sets",
@@ -61,7 +65,7 @@ async def test_the_console_shows_them(api: ControlPlane) -> None:
         assert f"/console/jobs/{job_id}/starts" in page.text
         part = await browser.get(f"/console/jobs/{job_id}/starts", headers={"hx-request": "true"})
         assert "<html" not in part.text
-        for name in ("As it is", "With 1 of 3 epochs", "With the plan premium"):
+        for name in ("As it is", "With 1 of 3 epochs", "such as tonight", "With the plan premium"):
             assert name in part.text
         whole = await browser.get(f"/console/jobs/{job_id}/starts")
         assert f"GET /v1/fine_tuning/jobs/{job_id}/starts" in whole.text

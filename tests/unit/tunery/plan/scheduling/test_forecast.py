@@ -135,6 +135,24 @@ def _play(state: PlanningState, at: int) -> dict[str, int]:
     return starts
 
 
+def test_what_comes_later_is_last_of_its_lane_then() -> None:
+    state = cluster(nodes(2))
+    state.start(ran(request("r", slots=2, hours=3), (("a", 2),), 0, NOW))
+    free, standard = LANES.index("free"), LANES.index("standard")
+    order = [request("first", 2, hours=4), request("last", 2, hours=5, lane="free")]
+
+    def later(hours: int, slots: int = 2, **changes: int) -> dict[str, int]:
+        comes = replace(request("l", slots, hours=1), submitted_at=NOW + hours * HOUR, **changes)
+        starts = forecast(state, Plan(), order, NOW, "p90", comes)
+        return {job_id: (at - NOW) // HOUR for job_id, at in starts.items()}
+
+    assert later(1, lane=standard) == {"first": 3, "l": 7, "last": 8}
+    assert later(1, lane=free) == {"first": 3, "last": 7, "l": 12}
+    assert later(8, lane=standard) == {"first": 3, "last": 7, "l": 12}
+    assert later(20)["l"] == 20, "nothing is left before it"
+    assert later(1, slots=9) == {"first": 3, "last": 7}, "it fits on no node"
+
+
 def test_what_never_fits_has_no_start() -> None:
     assert played(cluster(nodes(2)), request("gang", 3), request("j")) == {"j": 0}
     assert played(cluster([]), request("j")) == {}

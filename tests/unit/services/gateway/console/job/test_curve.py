@@ -12,6 +12,7 @@ def step(number: int, loss: float | None = 1.0, **more: Any) -> dict[str, Any]:
         "valid_loss": None,
         "learning_rate": 1e-4,
         "tokens_per_second": 100.0,
+        "peak_memory_bytes": 1 << 30,
         **more,
     }
 

@@ -19,7 +19,8 @@ from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import a_step, ready, submit
 
 STEP = (
-    '{"step": 1, "train_loss": 1, "valid_loss": null, "learning_rate": 1, "tokens_per_second": 1}'
+    '{"step": 1, "train_loss": 1, "valid_loss": null, "learning_rate": 1,'
+    ' "tokens_per_second": 1, "peak_memory_bytes": 1}'
 )
 
 
