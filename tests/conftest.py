@@ -37,6 +37,12 @@ GARBAGE_OBJECTS: Final = 20_000  # new ones between two collections
 gc.disable()  # until all tests are collected: modules and tests are no garbage
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-pictures", action="store_true", help="keep the console's pictures as they are now"
+    )
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """What is named after a finding of the security review belongs to `make test-security`."""
     if item.name.startswith(SECURITY):

@@ -9,7 +9,6 @@ from playwright.async_api import Page
 KEPT: Final = os.environ.get("TUNERY_SCREENSHOTS")
 WIDTHS: Final = {"light": 1280, "dark": 1280, "phone": 390}
 HEIGHT: Final = 900
-DRAWN_MS: Final = 500  # until a curve has the size and the colours of the screen
 
 
 async def picture(page: Page, name: str) -> None:
@@ -17,9 +16,15 @@ async def picture(page: Page, name: str) -> None:
     if KEPT is not None:
         for screen in WIDTHS:
             await show_on(page, screen)
-            await page.wait_for_timeout(DRAWN_MS)
+            await drawn(page)
             await page.screenshot(path=Path(KEPT) / f"{name}-{screen}.png", full_page=True)
         await show_on(page, "light")
+
+
+async def drawn(page: Page) -> None:
+    """Wait until curves have the size and the colours of the screen."""
+    for _ in range(3):
+        await page.evaluate("() => new Promise(requestAnimationFrame)")
 
 
 async def show_on(page: Page, screen: str) -> None:

@@ -27,7 +27,7 @@ BROKEN: Final = b'{"messages": [{"role": "user", "content": "<img src=x onerror=
 SUFFIX: Final = "<b>'\"&"
 VERDICTS: Final = re.compile("pass|inconclusive")
 TUNED: Final = re.compile("^ft:.*:lighthouse:")
-EPOCHS: Final = 16  # of 48 rows: long enough to be killed after its first checkpoint, at step 20
+EPOCHS: Final = 16  # 80 steps: long enough to be killed after the first checkpoint, at step 20
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -40,16 +40,6 @@ async def home() -> AsyncIterator[RunningStack]:
 async def chromium() -> AsyncIterator[Browser]:
     async with browser() as running:
         yield running
-
-
-async def steps_of(page: Page, count: int) -> list[int]:
-    """Steps of the page's curve, once there are so many; `wait_for_function` needs an `eval`."""
-    async with asyncio.timeout(LATE_MS / 1_000):
-        while True:
-            steps: list[int] = await page.evaluate("curve?.step ?? []")
-            if len(steps) >= count:
-                return steps
-            await page.wait_for_timeout(100)
 
 
 async def start_training(page: Page, base: str, suffix: str) -> None:
@@ -115,11 +105,13 @@ async def test_a_person_takes_a_file_to_a_promoted_model_and_its_bill_by_clicks(
     await expect(attempts).to_contain_text("resumed from step", timeout=LATE_MS)
     await expect(attempts).to_contain_text("lost its machine")
     await picture(page, "job-resumed")
-    steps = await steps_of(page, EPOCHS * len(rows().splitlines()))
-    assert steps == list(range(1, len(steps) + 1)), "no gap and no step twice"
 
     # the gate judges it; its model answers beside its base
     await expect(page.locator("#job-head .state")).to_have_text("succeeded", timeout=LATE_MS)
+    said = await page.locator("#job-progress").inner_text()
+    steps = await page.evaluate("curve.step")
+    assert f"step {len(steps)} of {len(steps)}" in said
+    assert steps == list(range(1, len(steps) + 1)), "no gap and no step twice"
     await expect(page.locator("#job-gate .state").first).to_have_text(VERDICTS, timeout=LATE_MS)
     await expect(page.locator("#job-answers")).to_contain_text("After", timeout=LATE_MS)
     await picture(page, "job-ended")

@@ -1,9 +1,9 @@
 """Every view of the console in a browser, over an API in memory: in both themes and on a phone.
 
 WCAG 2.2 AA by axe-core, no error of a script, nothing wider than the screen, each section in
-a column of the page's grid.
+a column of the page's grid, and as it looks in the pictures of tests/browser/views.
 
-`TUNERY_SCREENSHOTS=FOLDER` keeps a picture of each view.
+`TUNERY_SCREENSHOTS=FOLDER` keeps a large picture of each view.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ import httpx
 import pytest
 import pytest_asyncio
 import uvicorn
+from PIL.Image import Image
 from playwright.async_api import Browser, Page, Route
 
 from schemas.telemetry import Step
@@ -29,6 +30,7 @@ from services.gateway.console.app import Console
 from services.gateway.console.new_job.page import PART_BYTES
 from simulator.control_plane.samples import node
 from tests.browser import axe_script, browser
+from tests.browser.compared import FOLDER, difference, keep, taken
 from tests.browser.layout import boxes, off_grid
 from tests.browser.pictures import WIDTHS, picture, show_on
 from tests.unit.services.gateway.billing.test_invoice_routes import MONTH, billed
@@ -48,6 +50,7 @@ LATE_MS: Final = 120_000
 STANDARD: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 LEFT_AT: Final = 6  # the part of an upload at which its page is left
 FIRST_VIEW_BYTES_MAX: Final = 150_000  # as they are sent, with scripts and styles
+PICTURES_BYTES_MAX: Final = 800_000
 FOCUSED: Final = """
 () => document.activeElement.localName === "body" ? "BODY" : document.activeElement.textContent
 """
@@ -223,8 +226,11 @@ async def fits(page: Page, width: int) -> bool:
     return False
 
 
-async def look(page: Page, url: str, name: str, path: str) -> None:
-    """Open a view, wait for what its script draws, and check it on every screen."""
+async def look(page: Page, url: str, name: str, path: str) -> dict[str, Image]:
+    """Open a view, wait for what its script draws, and check it on every screen.
+
+    Returns its pictures by name.
+    """
     response = await page.goto(url + path)
     assert response is not None
     assert response.status == (404 if name == "missing" else 200), name
@@ -257,19 +263,29 @@ async def look(page: Page, url: str, name: str, path: str) -> None:
         assert off_grid(there[screen]) == [], f"{name}, {screen}"
     assert there["light"] == there["dark"], f"{name}: a theme changes colours alone"
     await picture(page, name)
+    file = name.replace(" ", "-")
+    return {f"{file}-{theme}": await taken(page, theme) for theme in ("light", "dark")}
 
 
-async def test_every_view_is_accessible_fits_and_stands_on_its_grid_on_every_screen(
-    console: Site, chromium: Browser
+async def test_every_view_is_accessible_fits_and_looks_as_it_did_on_every_screen(
+    console: Site, chromium: Browser, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     wrong: list[str] = []
+    differences: list[str] = []
     for key in (console.tenant_key, console.operator_key):
         page = await signed_in(chromium, console.url, key, wrong)
         for name, path in console.views.items():
             if path.startswith("/operators") == (key == console.operator_key):
-                await look(page, console.url, name, path)
+                for file, image in (await look(page, console.url, name, path)).items():
+                    if pytestconfig.getoption("update_pictures"):
+                        keep(image, file)
+                    elif found := difference(image, file):
+                        image.save(tmp_path / f"{file}.png")
+                        differences.append(found)
         await page.context.close()  # one in the background would draw nothing
     assert wrong == []
+    assert differences == [], f"see {tmp_path}; --update-pictures keeps what is wanted"
+    assert sum(file.stat().st_size for file in FOLDER.iterdir()) <= PICTURES_BYTES_MAX
 
 
 async def test_an_upload_of_100_mb_continues_after_a_cut_and_after_a_reload(

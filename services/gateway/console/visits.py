@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 import httpx
 from starlette.datastructures import FormData
@@ -144,10 +145,23 @@ def route(path: str, *methods: str) -> Callable[[Endpoint], Route]:
 
 def _to_sign_in(request: Request) -> Response:
     """Redirect to the form for a key, and back to the page; a change is not repeated."""
-    if request.headers.get("hx-request") == "true":
-        return Response(status_code=401, headers={"hx-redirect": SIGN_IN})
-    back = request.url.path if request.method == "GET" else ROOT
-    return RedirectResponse(SIGN_IN + str(httpx.URL("", params={"next": back})), 303)
+    is_part = request.headers.get("hx-request") == "true"
+    address = SIGN_IN + str(httpx.URL("", params={"next": _shown(request, is_part=is_part)}))
+    if is_part:
+        return Response(status_code=401, headers={"hx-redirect": address})
+    return RedirectResponse(address, 303)
+
+
+def _shown(request: Request, *, is_part: bool = False) -> str:
+    """Return path and query of the page that the browser shows or would show, of ours alone."""
+    if is_part:
+        address = request.headers.get("hx-current-url", "")
+    else:
+        is_page = request.method == "GET"
+        address = str(request.url) if is_page else request.headers.get("referer", "")
+    parts = urlsplit(address)
+    path = parts.path if parts.path.startswith(f"{ROOT}/") else ROOT
+    return f"{path}?{parts.query}" if parts.query else path
 
 
 async def refused(request: Request, error: Any) -> Response:
@@ -164,7 +178,8 @@ async def unavailable(request: Request, error: Any) -> Response:
 def problem(request: Request, refusal: CallRefused, **values: Any) -> Response:
     """Render the API's error as a page, or above the page that the browser has."""
     if request.headers.get("hx-request") != "true":
-        return page(request, "problem.html", refusal.status, problem=refusal, **values)
+        values |= {"problem": refusal, "again": _shown(request)}
+        return page(request, "problem.html", refusal.status, **values)
     shown = page(request, "problem_part.html", refusal.status, problem=refusal, **values)
     shown.headers.update({"hx-retarget": "#problem", "hx-reswap": "innerHTML"})
     return shown

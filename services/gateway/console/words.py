@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 MICRO: Final = 1_000_000
 SYMBOLS: Final[Mapping[str, str]] = {"EUR": "€", "USD": "$", "GBP": "£"}
@@ -38,6 +38,11 @@ TONES: Final[Mapping[str, str]] = {
     "paused": "still",
 }
 DASH: Final = "–"
+#: for fonts that have no arrow
+ARROW: Final = Markup(
+    '<span class="hidden">to</span><svg class="arrow" viewBox="0 0 16 10" aria-hidden="true">'
+    '<path d="M1 5h13M10 1l4 4-4 4"/></svg>'
+)
 
 
 def money(micro: int | None, currency: str) -> str:
@@ -120,6 +125,11 @@ def number(text: str, kind: type[int] | type[float]) -> int | float | str:
     return value if math.isfinite(value) else text  # JSON has no other numbers
 
 
+def prose(text: str) -> str:
+    """Return a sentence of the API, whose arrows are drawn."""
+    return escape(text).replace("→", ARROW)
+
+
 def tone(state: str | None) -> str:
     return TONES.get(state or "", "waits")
 
@@ -144,6 +154,7 @@ def templates() -> Environment:
         "count": count,
         "share": share,
         "size": size,
+        "prose": prose,
         "tone": tone,
     }
     environment.filters.update(filters)

@@ -18,6 +18,7 @@ INVOICES: Final = "/v1/invoices"
 BUDGETS: Final = "/v1/budgets"
 DAYS: Final = "bucket_width=1d&limit=31"
 LINES: Final = 100
+JOBS_SHOWN: Final = 20  # of a sum of usage: those that used most
 GROUPS: Final = ("job", "model", "key", "suffix")
 #: group → its field in a sum of an invoice
 FIELDS: Final = {"job": "job_id", "model": "model", "key": "api_key_id", "suffix": "suffix"}
@@ -27,7 +28,7 @@ FIELDS: Final = {"job": "job_id", "model": "model", "key": "api_key_id", "suffix
 async def show(visit: Visit) -> Response:
     """Show this month: GPU time by day, tokens of answers, budgets, credit, invoices."""
     lists = await visit.api.get_all(
-        days=f"/v1/usage?group_by=model,key&{DAYS}",
+        days=f"/v1/usage?group_by=job,model,key&{DAYS}",
         answers=f"/v1/usage/completions?group_by=model,key&{DAYS}",
         invoices=INVOICES,
         prepaid="/v1/billing/prepaid",
@@ -36,6 +37,7 @@ async def show(visit: Visit) -> Response:
     )
     values = {
         **lists,
+        "jobs_shown": JOBS_SHOWN,
         "days": daily(lists["days"] or ()),
         "trainings": summed(lists["days"] or (), "net_gpu_ms"),
         "answers": summed(lists["answers"] or ()),
@@ -120,12 +122,21 @@ def daily(buckets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def summed(buckets: Sequence[Mapping[str, Any]], by: str = "output_tokens") -> list[dict[str, Any]]:
-    """Return the use of each model by each key, of all days; the most of `by` first."""
+    """Return the use of each model by each key, of all days, with its jobs; the most of `by`
+    first.
+    """
     counts: dict[tuple[Any, Any], Counter[str]] = {}
+    jobs: dict[tuple[Any, Any], Counter[str]] = {}
     for result in (result for bucket in buckets for result in bucket["results"]):
-        counted = counts.setdefault((result["model"], result["api_key_id"]), Counter())
+        who = (result["model"], result["api_key_id"])
+        counted = counts.setdefault(who, Counter())
         counted.update({n: v for n, v in result.items() if isinstance(v, int)})
-    rows = [{"model": model, "key": key, **sums} for (model, key), sums in counts.items()]
+        if result.get("job_id"):
+            jobs.setdefault(who, Counter())[result["job_id"]] += result[by]
+    rows = [
+        {"model": who[0], "key": who[1], "jobs": jobs.get(who, Counter()), **sums}
+        for who, sums in counts.items()
+    ]
     return sorted(rows, key=lambda row: -row[by])
 
 

@@ -57,13 +57,17 @@ function draw() {
   notice.hidden = !gaps.length;
   notice.textContent = `The training loss is not a finite number at ${gaps.length === 1 ? "step" : `${gaps.length} of these steps, first at step`} ${gaps[0]}: the curve has a gap there. A lower learning rate is the usual remedy.`;
   const data = (panel) => [curve.step, ...panel.series.map(([name]) => curve[name])];
-  if (plots.length) return plots.forEach((plot, at) => plot.setData(data(PANELS[at])));
+  if (plots.length) {
+    plots.forEach((plot, at) => plot.setData(data(PANELS[at])));
+    return plots.forEach(newest);
+  }
   const [text, line] = [resolved("--quiet"), resolved("--line")];
   const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   plots = PANELS.map((panel) => new uPlot({
     width: place.clientWidth,
     height: panel.height,
     cursor: { sync: { key: "steps" } },
+    hooks: { setCursor: [newest] },
     scales: { x: { time: false } },
     axes: [{ ...axis, size: 28 }, { ...axis, size: 64, values: (_, ticks) => ticks.map(panel.show ?? short) }],
     series: [{ label: "Step" }, ...panel.series.map(([, label, name]) => ({
@@ -71,6 +75,11 @@ function draw() {
       value: (_, value) => (panel.show ?? short)(value), points: { show: label.startsWith("Validation"), size: 5 },
     }))],
   }, data(panel), place));
+  plots.forEach(newest);
+}
+
+function newest(plot) {  // while no step is pointed at, a legend has the values of the last one
+  if (plot.cursor.idx == null) plot.setLegend({ idx: plot.data[0].length - 1 });
 }
 
 // A comparison: the training loss of several jobs over the steps of all.
@@ -159,13 +168,47 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 let width = innerWidth;
 addEventListener("resize", () => { if (width !== innerWidth) { width = innerWidth; redraw(); } });
 
+// What cannot be sent is sent once the service answers again. A form keeps what is in it.
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const submitted = new Map();  // form → true once the service has answered
+
+async function reached() {
+  const icon = document.querySelector("link[rel=icon]").href;
+  for (;;) {
+    const answer = await fetch(icon, { method: "HEAD", cache: "no-store" }).catch(() => null);
+    offline(!(answer?.status < 500));
+    if (answer?.status < 500) return;
+    await pause(2000);
+  }
+}
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || form.method !== "post" || form.matches("[data-upload]")) return;
+  if (submitted.get(form)) return submitted.delete(form);
+  event.preventDefault();
+  if (submitted.has(form)) return;
+  submitted.set(form, false);
+  await reached();
+  submitted.set(form, true);
+  form.requestSubmit(event.submitter);
+});
+
+document.addEventListener("htmx:error", async (event) => {
+  const { ctx, error } = event.detail;
+  if (!ctx || !(error instanceof TypeError)) return;  // it has been answered
+  const source = ctx.sourceElement;
+  await reached();
+  if (source.matches("form")) source.requestSubmit();
+  else if (source.matches("a, button")) source.click();
+  else source.dispatchEvent(new Event("retry"));
+});
+
 // An upload goes in parts, and continues after a cut or a reload with the parts that have arrived.
 // Without this script it is an ordinary form.
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-
 async function sent(path, body) {  // until it is answered; a refusal is thrown as a response
   for (;;) {
-    const answer = await fetch(path, { method: "POST", body, headers: { "hx-request": "true" } }).catch(() => null);
+    const answer = await fetch(path, { method: "POST", body, headers: { "hx-request": "true", "hx-current-url": location.href } }).catch(() => null);
     if (answer?.status === 401) location.assign(answer.headers.get("hx-redirect"));
     if (answer?.ok) {
       offline(false);

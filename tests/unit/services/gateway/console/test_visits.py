@@ -1,6 +1,12 @@
 """A page needs a session, ends with its key, and shows its calls."""
 
-from tests.unit.services.gateway.console.consoles import console_of, key_of, signed_in, visiting
+from tests.unit.services.gateway.console.consoles import (
+    OWN_SITE,
+    console_of,
+    key_of,
+    signed_in,
+    visiting,
+)
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
 
@@ -13,8 +19,42 @@ async def test_a_page_needs_a_session(api: ControlPlane) -> None:
             answer = await browser.get(f"/console{view}")
             assert answer.status_code == 303
             assert answer.headers["location"].startswith("/console/sign-in?next=")
-        part = await browser.get("/console/jobs/ftjob-1/stream", headers={"hx-request": "true"})
-        assert (part.status_code, part.headers["hx-redirect"]) == (401, "/console/sign-in")
+        for shown, back in (
+            ("http://api/console/jobs/ftjob-1?a=b", "%2Fconsole%2Fjobs%2Fftjob-1%3Fa%3Db"),
+            ("http://api//elsewhere/", "%2Fconsole"),
+            ("", "%2Fconsole"),
+        ):
+            headers = {"hx-request": "true", "hx-current-url": shown}
+            part = await browser.get("/console/jobs/ftjob-1/stream", headers=headers)
+            address = f"/console/sign-in?next={back}"
+            assert (part.status_code, part.headers["hx-redirect"]) == (401, address)
+
+
+async def test_an_error_says_what_to_do(api: ControlPlane) -> None:
+    client = await api.tenant()
+    name = client.headers["x-tenant"]
+    key = await api.api.post(f"/v1/tenants/{name}/keys", json={"name": "r", "scopes": ["read"]})
+    console = console_of(api)
+    async with signed_in(console, key.json()["key"]) as browser:
+        refused = await browser.post("/console/webhooks", data={"url": "x"}, headers=OWN_SITE)
+        assert (refused.status_code, "webhooks.write" in refused.text) == (403, True)
+        assert "This key is <b>r</b>" in refused.text
+        assert "Try again" not in refused.text
+
+        async def away(*_: object) -> None:
+            raise OSError
+
+        console._pages.app.state.sessions.find = away  # type: ignore[attr-defined]  # a stand-in
+        for path, shown, again in (
+            ("/console/models?a=b", "", "/console/models?a=b"),
+            ("/console/keys", "http://api/console/webhooks", "/console/webhooks"),
+            ("/console/keys", "http://api//elsewhere/", "/console"),
+        ):
+            method = "POST" if shown else "GET"
+            headers = {**OWN_SITE, "referer": shown}
+            answer = await browser.request(method, path, headers=headers)
+            assert answer.status_code == 503
+            assert f'href="{again}">Try again' in answer.text
 
 
 async def test_a_revoked_key_ends_its_session(api: ControlPlane) -> None:

@@ -23,3 +23,7 @@ def test_values_are_escaped_in_every_template() -> None:
     template = words.templates().from_string("{{ text }} {{ at|moment }}")
     shown = template.render(text="<b>'\"", at=0)
     assert shown.startswith("&lt;b&gt;&#39;&#34; <time datetime=")
+
+
+def test_an_arrow_is_drawn_and_all_else_is_text() -> None:
+    assert words.prose("loss <b> 3 → 1") == f"loss &lt;b&gt; 3 {words.ARROW} 1"

@@ -20,6 +20,7 @@ async def test_an_invoice_leads_to_the_events_of_its_lines(api: ControlPlane) ->
         assert f"/console/money/invoices/{MONTH}-EUR" in month.text
         assert "Trainings by model and key" in month.text
         assert "<td><bdi>tiny-llama</bdi></td>" in month.text
+        assert f'href="/console/money/jobs/{job_id}">of one job</a>' in month.text
         invoice = await browser.get(f"/console/money/invoices/{MONTH}-EUR")
         assert f"/console/money/jobs/{job_id}#{hour * 3_600}" in invoice.text
         assert "€2.40" in invoice.text
@@ -95,3 +96,14 @@ def test_answers_are_summed_over_days() -> None:
     other = {**result, "api_key_id": None, "output_tokens": 5}
     rows = summed([{"results": [result, other]}, {"results": [result]}])
     assert [(row["key"], row["output_tokens"]) for row in rows] == [("k", 6), (None, 5)]
+
+
+def test_a_sum_has_its_jobs_by_their_use() -> None:
+    use = {"model": "m", "api_key_id": "k", "net_gpu_ms": 2}
+    days = [
+        [{**use, "job_id": "a"}, {**use, "job_id": "b", "net_gpu_ms": 3}],
+        [{**use, "job_id": "a"}],
+    ]
+    (row,) = summed([{"results": results} for results in days], "net_gpu_ms")
+    assert row["net_gpu_ms"] == 7
+    assert row["jobs"].most_common() == [("a", 4), ("b", 3)]

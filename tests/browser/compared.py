@@ -1,0 +1,92 @@
+"""Pictures of views that are committed, and what a test compares with them.
+
+    python -m pytest tests/e2e/test_console_views.py --update-pictures
+
+A picture is half as large as the page and compressed, some ten kilobytes. Ids, times and hashes
+are written over before it is taken, as they differ between runs. Compared are means of squares,
+so that one pixel of a letter may differ and a word, a colour or an edge may not.
+"""
+
+from io import BytesIO
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from playwright.async_api import Page
+
+from tests.browser.pictures import drawn, show_on
+
+FOLDER: Final = Path(__file__).parent / "views"
+SCALE: Final = 2  # pixels of a page for one of its picture
+QUALITY: Final = 60
+SQUARE: Final = 8  # pixels of the picture
+#: difference of a square's mean, of 255; compression and two processors differ by less than half
+DIFFERENCE_MAX: Final = 14.0
+
+#: what differs between runs is the same in every picture; the stream is closed, as it would
+#: bring the rest back
+FREEZE: Final = """
+() => {
+  document.getElementById("stream")?.remove();
+  const date = "1 Dec 2026", time = "14:05:09";
+  const samples = {full: `${date}, ${time}`, short: "1 Dec, 14:05", time, day: date};
+  for (const each of document.querySelectorAll("time"))
+    each.textContent = samples[each.dataset.form];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const same = (text) => text
+    .replace(/[0-9a-f]{8,}/g, (id) => "0123456789abcdef".repeat(4).slice(0, id.length))
+    .replace(/…[\\w-]{4}\\b/g, "…abcd")
+    .replace(/\\b20\\d\\d-\\d\\d\\b/g, "2026-12");
+  while (texts.nextNode()) texts.currentNode.data = same(texts.currentNode.data);
+  for (const option of document.querySelectorAll("option")) option.text = same(option.text);
+}
+"""
+
+
+async def taken(page: Page, theme: str) -> Image.Image:
+    """Return a picture of the whole page."""
+    await show_on(page, theme)
+    await page.evaluate(FREEZE)
+    await drawn(page)
+    whole = Image.open(
+        BytesIO(await page.screenshot(full_page=True, animations="disabled"))
+    ).convert("RGB")
+    return whole.resize((whole.width // SCALE, whole.height // SCALE), Image.Resampling.BOX)
+
+
+def kept(name: str) -> Path:
+    return FOLDER / f"{name}.webp"
+
+
+def keep(picture: Image.Image, name: str) -> None:
+    picture.save(kept(name), quality=QUALITY, method=6)
+
+
+def difference(picture: Image.Image, name: str) -> str | None:
+    """Return how a picture differs from the one that is kept; None: it does not."""
+    if not kept(name).exists():
+        return f"{name}: none is kept"
+    with Image.open(kept(name)) as image:
+        before = image.convert("RGB")
+    if picture.size != before.size:
+        return f"{name}: {picture.size}, not {before.size} pixels"
+    squares = np.abs(_means(picture) - _means(before)).max(axis=2)
+    if squares.max() <= DIFFERENCE_MAX:
+        return None
+    row, column = np.unravel_index(squares.argmax(), squares.shape)
+    where = f"{SCALE * SQUARE * column}, {SCALE * SQUARE * row}"
+    count = int((squares > DIFFERENCE_MAX).sum())
+    return f"{name}: {count} squares differ, most at {where} px, by {squares.max():.0f} of 255"
+
+
+def _means(picture: Image.Image) -> NDArray[np.float64]:
+    """Mean of each square and colour, with those at the edges whole."""
+    pixels = np.asarray(picture, np.float64)
+    height, width, _ = pixels.shape
+    pixels = np.pad(pixels, ((0, -height % SQUARE), (0, -width % SQUARE), (0, 0)), "edge")
+    rows, columns = pixels.shape[0] // SQUARE, pixels.shape[1] // SQUARE
+    squares = pixels.reshape(rows, SQUARE, columns, SQUARE, 3)
+    means: NDArray[np.float64] = squares.mean(axis=(1, 3))
+    return means
