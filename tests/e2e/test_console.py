@@ -122,10 +122,12 @@ async def test_a_person_takes_a_file_to_a_promoted_model_and_its_bill_by_clicks(
     await page.get_by_label("Question").fill("What is 3 plus 6?")
     await page.get_by_role("button", name="Ask").click()
     answers = page.locator("#answers")
-    await expect(answers.get_by_text("Save as evaluation item")).to_have_count(2, timeout=LATE_MS)
+    await expect(answers.get_by_role("heading")).to_have_count(2, timeout=LATE_MS)
+    await expect(answers.locator(".state.live")).to_have_count(0, timeout=LATE_MS)
+    await picture(page, "playground")
+    assert await answers.locator(".notice").all_text_contents() == []
     tuned, base = await answers.locator(".answer").all_text_contents()
     assert tuned != base, "it has learnt something"
-    await picture(page, "playground")
 
     # it is promoted
     await page.goto(job_page)

@@ -9,46 +9,29 @@ a column of the page's grid, and as it looks in the pictures of tests/browser/vi
 import asyncio
 import hashlib
 import re
-import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 import pytest
 import pytest_asyncio
-import uvicorn
 from PIL.Image import Image
 from playwright.async_api import Browser, Page, Route
 
-from schemas.telemetry import Step
-from schemas.topics import POOL
-from schemas.units import HOUR_MS
-from services.gateway.console.app import Console
 from services.gateway.console.new_job.page import PART_BYTES
-from simulator.control_plane.samples import node
 from tests.browser import axe_script, browser
 from tests.browser.compared import FOLDER, difference, keep, taken
 from tests.browser.layout import boxes, off_grid
-from tests.browser.pictures import WIDTHS, picture, show_on
-from tests.unit.services.gateway.billing.test_invoice_routes import MONTH, billed
-from tests.unit.services.gateway.billing.used import lease, sliced, use
+from tests.browser.pictures import WIDTHS, drawn, picture, show_on
+from tests.browser.sites import LATE_MS, SHIFTS, Site, serving, signed_in, site, step_of, steps_of
 from tests.unit.services.gateway.console import consoles
-from tests.unit.services.gateway.console.consoles import key_of
-from tests.unit.services.gateway.control_plane import ROW, ControlPlane, control_plane
-from tests.unit.services.gateway.jobs.test_queue_routes import ask_pool
-from tests.unit.services.gateway.jobs.test_routes import submit
-from tests.unit.services.gateway.jobs.test_sweep_routes import sweep
-from tests.unit.services.gateway.models.test_routes import version
-from tunery.local.console import scripts_dir
+from tests.unit.services.gateway.control_plane import ROW
 
 pytestmark = pytest.mark.timeout(900)
 
-LATE_MS: Final = 120_000
 STANDARD: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 LEFT_AT: Final = 6  # the part of an upload at which its page is left
+SHIFT_MAX: Final = 0.01  # of a page while it loads; 0.1 is called good
 FIRST_VIEW_BYTES_MAX: Final = 150_000  # as they are sent, with scripts and styles
 PICTURES_BYTES_MAX: Final = 800_000
 FOCUSED: Final = """
@@ -64,21 +47,6 @@ IS_MARKED: Final = """
   return outlineStyle !== "none" && parseFloat(outlineWidth) >= 2;
 }
 """
-RIGHT_TO_LEFT: Final = "מגדלור \u202eנמל"  # with a mark that turns all that follows it
-HOOK: Final = {"name": "ci", "url": "https://example.com/hook"}
-
-
-@dataclass
-class Site:
-    """The console at an address, with keys of a tenant and of the operator, and its views."""
-
-    url: str
-    tenant_key: str
-    operator_key: str
-    views: dict[str, str]
-    tenant: httpx.AsyncClient  # of the API
-    console: Console
-    api: ControlPlane
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", name="console")
@@ -91,119 +59,6 @@ async def console_of_a_tenant() -> AsyncIterator[Site]:
 async def chromium() -> AsyncIterator[Browser]:
     async with browser() as running:
         yield running
-
-
-@asynccontextmanager
-async def site() -> AsyncIterator[Site]:
-    """One tenant that has something for each view."""
-    async with control_plane() as api:
-        views, tenant = await _filled(api)
-        settings = api.deps.settings.model_copy(update={"console_dir": scripts_dir()})
-        app = api.api._transport.app  # type: ignore[attr-defined]  # as in `console_of`
-        console = Console(app, settings, None)
-        async with serving(console) as url:
-            yield Site(url, key_of(tenant), key_of(api.api), views, tenant, console, api)
-
-
-@asynccontextmanager
-async def serving(console: Console, port: int = 0) -> AsyncIterator[str]:
-    """Serve the console inside the block; what is connected at its end is cut off."""
-    config = uvicorn.Config(console, log_level="critical", lifespan="off")
-    server = uvicorn.Server(config)
-    listener = socket.create_server(("127.0.0.1", port))  # it queues what comes before the start
-    running = asyncio.create_task(server.serve([listener]))
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/console"
-    finally:
-        for connection in list(server.server_state.connections):
-            connection.transport.abort()
-        server.should_exit = server.force_exit = True
-        await running
-
-
-async def _filled(api: ControlPlane) -> tuple[dict[str, str], httpx.AsyncClient]:
-    """Give a tenant something to see; return the views by name, and its client."""
-    client = await billed(api)
-    tenant = client.headers["x-tenant"]
-    file_id = (await api.upload(client))["id"]
-    await api.validated(client, file_id)
-    jobs = [
-        (await submit(client, file_id, suffix=f"rank-{rank}", lora={"rank": rank})).json()["id"]
-        for rank in (8, 16)
-    ]
-    await api.runtime.sender.send(POOL, "default", "", node("a", "a-1", 1))
-    for job_id in jobs:
-        await ask_pool(api, tenant, job_id, memory_bytes=1)
-        for number in range(1, 41):
-            await api.telemetry(tenant, job_id, _step(tenant, job_id, number))
-    path = f"/v1/fine_tuning/jobs/{jobs[1]}/metrics?limit=100"
-    await api.until(client, path, lambda page: len(page["data"]) == 40)
-    await use(api, sliced(lease(tenant, jobs[0]), api.deps.clock.now_ms() // HOUR_MS))
-    model_id = await version(api, client, "keeper", job_id=jobs[0])
-    await client.post(f"/v1/models/{model_id}/promote", json={"stage": "staging"})
-    long_id = await version(api, client, "long" * 42, job_id=jobs[1])
-    assert len(long_id) >= 200
-    rtl_id = (await submit(client, file_id, suffix=RIGHT_TO_LEFT)).json()["id"]
-    swept = (await client.post("/v1/sweeps", json=sweep(file_id))).json()["id"]
-    hook = (await client.post("/v1/webhook_endpoints", json=HOOK)).json()["id"]
-    return {
-        "jobs": "",
-        "job": f"/jobs/{jobs[0]}",
-        "starts": f"/jobs/{jobs[1]}/starts",
-        "compare": f"/compare?job={jobs[0]}&job={jobs[1]}",
-        "new": "/new",
-        "report": f"/new?file={file_id}",
-        "sweeps": "/sweeps",
-        "sweep": f"/sweeps/{swept}",
-        "models": "/models",
-        "model": f"/models/{model_id}",
-        "files": f"/models/{model_id}/files",
-        "long": f"/models/{long_id}",
-        "right to left": f"/jobs/{rtl_id}",
-        "playground": f"/playground?model={model_id}",
-        "usage": "/money",
-        "invoice": f"/money/invoices/{MONTH}-EUR",
-        "statement": f"/money/jobs/{jobs[0]}",
-        "webhooks": "/webhooks",
-        "webhook": f"/webhooks/{hook}",
-        "keys": "/keys",
-        "operators": "/operators",
-        "plan": "/operators/plan?like=a&nodes=2",
-        "tenants": "/operators/tenants",
-        "missing": "/nowhere",
-    }, client
-
-
-def _step(tenant: str, job_id: str, number: int) -> Step:
-    """Return a step of a curve with a gap: two losses are not finite."""
-    return Step(
-        tenant=tenant,
-        job_id=job_id,
-        attempt=1,
-        step=number,
-        total_steps=100,
-        loss=float("nan") if number in (20, 21) else 2 / number,
-        accuracy=0.5,
-        grad_norm=1.0,
-        learning_rate=1e-4,
-        tokens=100 * number,
-        elapsed_ms=1_000 * number,
-        tokens_per_s=900.0,
-        memory_bytes=1 << 30,
-    )
-
-
-async def signed_in(chromium: Browser, url: str, key: str, wrong: list[str]) -> Page:
-    # axe-core is added to the page by its text, which the console's policy refuses
-    context = await chromium.new_context(bypass_csp=True, locale="en-GB")
-    page = await context.new_page()
-    page.set_default_timeout(LATE_MS)
-    page.on("pageerror", lambda error: wrong.append(f"{page.url} {error}"))
-    await page.goto(f"{url}/sign-in")
-    await page.get_by_label("API key").fill(key)
-    await page.get_by_role("button", name="Sign in").click()
-    await page.wait_for_url(url)
-    return page
 
 
 async def violations(page: Page) -> list[Any]:
@@ -234,6 +89,10 @@ async def look(page: Page, url: str, name: str, path: str) -> dict[str, Image]:
     response = await page.goto(url + path)
     assert response is not None
     assert response.status == (404 if name == "missing" else 200), name
+    if name == "job":
+        await page.locator("#chart canvas").nth(3).wait_for()
+    await drawn(page)
+    assert await page.evaluate(SHIFTS) < SHIFT_MAX, name
     if name == "job":
         await page.get_by_role("link", name="What would start it sooner?").click()
         await page.get_by_text("As it is", exact=True).wait_for()
@@ -348,23 +207,13 @@ async def test_a_page_of_a_job_misses_nothing_while_the_api_is_away(
         assert await steps_of(page, 40) == list(range(1, 41))
     await page.get_by_text(lost).wait_for()
     for number in range(41, 51):
-        await api.telemetry(tenant, job_id, _step(tenant, job_id, number))
+        await api.telemetry(tenant, job_id, step_of(tenant, job_id, number))
     async with serving(console.console, port):
         assert await steps_of(page, 50) == list(range(1, 51)), "no gap and no step twice"
         await page.get_by_text(lost).wait_for(state="hidden")
         assert (await api.api.delete(f"{path}/{key['id']}")).status_code == 200
         await page.get_by_role("heading", name="Sign in").wait_for()
         await page.context.close()
-
-
-async def steps_of(page: Page, count: int) -> list[int]:
-    """Return the steps of the page's curve, once there are so many."""
-    async with asyncio.timeout(LATE_MS / 1_000):
-        while True:
-            steps: list[int] = await page.evaluate("curve?.step ?? []")
-            if len(steps) >= count:
-                return steps
-            await page.wait_for_timeout(100)
 
 
 async def test_a_first_view_is_small(console: Site) -> None:
