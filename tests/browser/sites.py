@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from math import exp, sin
 from typing import Final
 
 import httpx
@@ -87,14 +88,17 @@ async def _filled(api: ControlPlane) -> tuple[dict[str, str], httpx.AsyncClient]
     file_id = (await api.upload(client))["id"]
     await api.validated(client, file_id)
     jobs = [
-        (await submit(client, file_id, suffix=f"rank-{rank}", lora={"rank": rank})).json()["id"]
+        (await submit(client, file_id, suffix=f"rank-{rank}", lora={"rank": rank}, seed=7)).json()[
+            "id"
+        ]
         for rank in (8, 16)
     ]
     await api.runtime.sender.send(POOL, "default", "", node("a", "a-1", 1))
     for job_id in jobs:
         await ask_pool(api, tenant, job_id, memory_bytes=1)
         for number in range(1, 41):
-            await api.telemetry(tenant, job_id, step_of(tenant, job_id, number))
+            better = 0.2 if job_id == jobs[1] else 0.0  # the larger rank learns more
+            await api.telemetry(tenant, job_id, step_of(tenant, job_id, number, better))
     path = f"/v1/fine_tuning/jobs/{jobs[1]}/metrics?limit=100"
     await api.until(client, path, lambda page: len(page["data"]) == 40)
     await use(api, sliced(lease(tenant, jobs[0]), api.deps.clock.now_ms() // HOUR_MS))
@@ -133,22 +137,23 @@ async def _filled(api: ControlPlane) -> tuple[dict[str, str], httpx.AsyncClient]
     }, client
 
 
-def step_of(tenant: str, job_id: str, number: int) -> Step:
+def step_of(tenant: str, job_id: str, number: int, better: float = 0.0) -> Step:
     """Return a step of a curve with a gap: two losses are not finite."""
+    loss = 0.6 - better + 2.4 * exp(-number / 9) + 0.09 * sin(2.4 * number)
     return Step(
         tenant=tenant,
         job_id=job_id,
         attempt=1,
         step=number,
         total_steps=100,
-        loss=float("nan") if number in (20, 21) else 2 / number,
+        loss=float("nan") if number in (20, 21) else loss,
         accuracy=0.5,
         grad_norm=1.0,
-        learning_rate=1e-4,
+        learning_rate=1e-4 * min(number / 5, 5 / number),
         tokens=100 * number,
         elapsed_ms=1_000 * number,
-        tokens_per_s=900.0,
-        memory_bytes=1 << 30,
+        tokens_per_s=900.0 + 120 * sin(number),
+        memory_bytes=(1 << 30) + (min(number, 12) << 24),
     )
 
 

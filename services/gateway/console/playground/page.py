@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from random import SystemRandom
 from typing import Any, Final
@@ -20,6 +21,9 @@ CHAT: Final = "/v1/chat/completions"
 EVERY_S: Final = 0.1
 SIDES: Final = ("a", "b")
 TOKENS_MAX: Final = 512
+LOADING_S_MAX: Final = 180  # a model that nobody has asked yet is loaded first
+AGAIN_S: Final = 5.0
+AWAY_STATUSES: Final = (429, 503)  # nothing has been answered
 BROKEN: Final = "The answer broke off. Ask again."
 
 
@@ -78,7 +82,9 @@ async def _frames(
         "messages": body["messages"],
         "pair": " / ".join(sorted(models.values())),
     }
-    answers = {side: {"model": model, "text": "", "failure": ""} for side, model in sides}
+    answers = {
+        side: {"model": model, "text": "", "failure": "", "waits": ""} for side, model in sides
+    }
     tasks = [
         asyncio.create_task(_fill(visit, answer, {**body, "model": answer["model"]}))
         for answer in answers.values()
@@ -104,20 +110,33 @@ async def _frames(
 
 
 async def _fill(visit: Visit, answer: dict[str, str], body: Mapping[str, Any]) -> None:
-    """Add the parts of an answer to its text as they come."""
+    """Add the parts of an answer to its text as they come; ask again while the engine is busy."""
+    until_s = time.monotonic() + LOADING_S_MAX
+    while await _is_away(visit, answer, body):
+        if time.monotonic() >= until_s:
+            answer["failure"], answer["waits"] = answer["waits"], ""
+            return
+        await asyncio.sleep(AGAIN_S)
+
+
+async def _is_away(visit: Visit, answer: dict[str, str], body: Mapping[str, Any]) -> bool:
+    """Ask once; return whether the engine has answered nothing and may do so later."""
     async with visit.api.stream("POST", CHAT, json=body) as response:
+        answer["waits"] = ""
         if not response.is_success:
             await response.aread()
-            answer["failure"] = refusal_of(response).message
-            return
+            is_away = response.status_code in AWAY_STATUSES
+            answer["waits" if is_away else "failure"] = refusal_of(response).message
+            return is_away
         async for part in EventSource(response).aiter_sse():
             if part.data == "[DONE]":
-                return
+                break
             content = json.loads(part.data)
             if "error" in content:
                 answer["failure"] = str(content["error"]["message"])
             for choice in content.get("choices", ()):
                 answer["text"] += choice["delta"].get("content") or ""
+    return False
 
 
 ROUTES: Final[tuple[Route, ...]] = (show, ask, keep)

@@ -1,0 +1,134 @@
+"""Measures the console in a browser: the first view, a long curve, a long list, and what moves.
+
+    python -m bench.console [--json] [--quick]
+
+Pages come from the console over an API in memory, in this process, beside the browser: on a busy
+machine compare ratios rather than milliseconds. `*_ms` are medians from the request to the end of
+loading, with an empty cache. `frames_per_s` counts frames while the curve of STEPS steps gets a
+point with each frame; a browser without a screen draws at most 60. `shift` is the largest sum
+of layout shifts of a page while it loads.
+"""
+
+import argparse
+import asyncio
+import json
+from statistics import median
+from typing import Any, Final
+
+from playwright.async_api import Browser, Page
+
+from tests.browser import browser
+from tests.browser.pictures import drawn
+from tests.browser.sites import SHIFTS, Site, signed_in, site, step_of, steps_of
+from tests.unit.services.gateway.jobs.test_routes import submit
+
+STEPS, QUICK_STEPS = 10_000, 500
+JOBS, QUICK_JOBS = 1_000, 60
+ROUNDS: Final = 5
+DRAWING_MS: Final = 3_000
+LOADED: Final = """
+() => {
+  const [page] = performance.getEntriesByType("navigation");
+  const all = [page, ...performance.getEntriesByType("resource")];
+  return {ms: page.loadEventEnd, bytes: all.reduce((sum, each) => sum + each.transferSize, 0)};
+}
+"""
+#: adds a point a frame, and counts frames
+DRAW: Final = """
+async (ms) => {
+  const last = curve.step.at(-1), until = performance.now() + ms;
+  let frames = 0;
+  while (performance.now() < until) {
+    frames += 1;
+    const newest = (name) => [name, [curve[name].at(-1)]];
+    const added = Object.fromEntries(Object.keys(curve).map(newest));
+    added.step = [last + frames];
+    document.dispatchEvent(new CustomEvent("points", {detail: {data: JSON.stringify(added)}}));
+    await new Promise(requestAnimationFrame);
+  }
+  return frames / (ms / 1000);
+}
+"""
+
+
+async def measure(quick: bool) -> dict[str, float]:
+    """Return figures by key."""
+    steps, jobs = (QUICK_STEPS, QUICK_JOBS) if quick else (STEPS, JOBS)
+    async with site() as filled, browser() as chromium:
+        job_id = await _fill(filled, steps, jobs)
+        first = [await _loaded(chromium, filled, "", fresh=True) for _ in range(ROUNDS)]
+        listed = [await _loaded(chromium, filled, "?search=rank") for _ in range(ROUNDS)]
+        page = await signed_in(chromium, filled.url, filled.tenant_key, [])
+        await page.goto(f"{filled.url}/jobs/{job_id}")
+        points = len(await steps_of(page, min(steps, 1_000)))
+        frames = await page.evaluate(DRAW, DRAWING_MS)
+        await page.context.close()
+        shifts = [await _shift(chromium, filled, path) for path in filled.views.values()]
+    return {
+        "first_view_ms": round(median(each["ms"] for each in first), 1),
+        "first_view_bytes": first[0]["bytes"],
+        "jobs": jobs,
+        "list_ms": round(median(each["ms"] for each in listed), 1),
+        "steps": steps,
+        "points": points,
+        "frames_per_s": round(frames, 1),
+        "shift": round(max(shifts), 4),
+    }
+
+
+async def _fill(filled: Site, steps: int, jobs: int) -> str:
+    """Give the tenant many jobs, and one of them many steps; return its id."""
+    file_id = (await filled.tenant.get("/v1/files?limit=1")).json()["data"][0]["id"]
+    tenant = filled.tenant.headers["x-tenant"]
+    ids = []
+    for number in range(jobs):
+        body = await submit(filled.tenant, file_id, suffix=f"rank-{number}")
+        ids.append(body.json()["id"])
+    for number in range(1, steps + 1):
+        await filled.api.telemetry(tenant, ids[-1], step_of(tenant, ids[-1], number))
+    path = f"/v1/fine_tuning/jobs/{ids[-1]}/metrics?limit=1"
+    await filled.api.until(
+        filled.tenant, path, lambda page: page["data"] and page["data"][0]["step"] == steps
+    )
+    return str(ids[-1])
+
+
+async def _loaded(
+    chromium: Browser, filled: Site, path: str, *, fresh: bool = False
+) -> dict[str, float]:
+    """Return time and bytes of loading a page; fresh: with an empty cache."""
+    page = await signed_in(chromium, filled.url, filled.tenant_key, [])
+    if fresh:
+        session = await page.context.new_cdp_session(page)
+        await session.send("Network.clearBrowserCache")
+    await page.goto(filled.url + path)
+    loaded: dict[str, float] = await page.evaluate(LOADED)
+    await page.context.close()
+    return loaded
+
+
+async def _shift(chromium: Browser, filled: Site, path: str) -> float:
+    key = filled.operator_key if path.startswith("/operators") else filled.tenant_key
+    page: Page = await signed_in(chromium, filled.url, key, [])
+    await page.goto(filled.url + path)
+    await drawn(page)
+    shift: float = await page.evaluate(SHIFTS)
+    await page.context.close()
+    return shift
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--quick", action="store_true", help="fewer steps and jobs")
+    options = parser.parse_args()
+    figures: dict[str, Any] = asyncio.run(measure(options.quick))
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            print(f"{name:18} {value:>12,}")
+
+
+if __name__ == "__main__":
+    main()
