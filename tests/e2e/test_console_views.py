@@ -191,6 +191,68 @@ async def test_an_upload_of_100_mb_continues_after_a_cut_and_after_a_reload(
     assert wrong == []
 
 
+async def test_an_upload_whose_key_ends_continues_with_another_key(
+    console: Site, chromium: Browser, tmp_path: Path
+) -> None:
+    api, tenant = console.api, console.tenant.headers["x-tenant"]
+    path = f"/v1/tenants/{tenant}/keys"
+    body = {"name": "uploader", "scopes": ["read", "files.write"]}
+    key = (await api.api.post(path, json=body)).json()
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(ROW * (3 * PART_BYTES // len(ROW) + 1))  # four parts
+    parts = 0
+
+    async def pass_on(route: Route) -> None:
+        nonlocal parts
+        parts += 1
+        if parts == 3:
+            assert (await api.api.delete(f"{path}/{key['id']}")).status_code == 200
+        await route.continue_()
+
+    page = await signed_in(chromium, console.url, key["key"], [])
+    await page.route("**/parts", pass_on)
+    await page.goto(f"{console.url}/new")
+    for round_key in ("", console.tenant_key):
+        if round_key:
+            await page.get_by_role("heading", name="Sign in").wait_for()
+            await page.get_by_label("API key").fill(round_key)
+            await page.get_by_role("button", name="Sign in").click()
+            await page.wait_for_url("**/console/new")
+        await page.set_input_files("#file", file)
+        await page.get_by_role("button", name="Upload and check").click()
+    await page.wait_for_url("**/new?file=*")
+    assert parts == 4 + 1, "what had arrived is not sent again"
+    await page.context.close()
+
+
+async def test_a_form_that_is_sent_while_the_api_is_away_is_sent_once_it_is_back(
+    console: Site, chromium: Browser
+) -> None:
+    lost = "The connection is lost"
+    async with serving(console.console) as url:
+        port = int(url.split(":")[2].partition("/")[0])
+        page = await signed_in(chromium, url, console.tenant_key, [])
+        await page.goto(f"{url}/webhooks")
+        await page.get_by_label("Name").fill("patient")
+        await page.get_by_label("URL").fill("https://example.com/patient")
+        asking = await page.context.new_page()
+        asking.set_default_timeout(LATE_MS)
+        await asking.goto(f"{url}/playground")
+        await asking.get_by_label("Question").fill("Who keeps the lamp?")
+    await page.get_by_role("button", name="Create").click()
+    await page.get_by_text(lost).wait_for()
+    await page.get_by_role("button", name="Create").click()  # impatience sends nothing twice
+    await asking.get_by_role("button", name="Ask").click()
+    await asking.get_by_text(lost).wait_for()
+    async with serving(console.console, port):
+        await page.get_by_role("heading", name="The signing secret").wait_for()
+        await asking.get_by_text("Hello", exact=True).first.wait_for()
+        await asking.get_by_text(lost).wait_for(state="hidden")
+        hooks = (await console.tenant.get("/v1/webhook_endpoints")).json()["data"]
+        assert [hook["name"] for hook in hooks].count("patient") == 1
+        await page.context.close()
+
+
 async def test_a_page_of_a_job_misses_nothing_while_the_api_is_away(
     console: Site, chromium: Browser
 ) -> None:

@@ -50,7 +50,7 @@ class Console:
 
     def __init__(self, api: ASGIApp, settings: GatewaySettings, valkey_url: str | None) -> None:
         self._api = api
-        routes = [
+        self.routes = [
             Route(f"{ROOT}/assets/{{digest}}/{{name}}", _asset),
             *sign_in.ROUTES,
             *jobs.ROUTES,
@@ -66,7 +66,7 @@ class Console:
             *webhooks.ROUTES,
         ]
         pages = Starlette(
-            routes=routes,
+            routes=self.routes,
             exception_handlers={
                 404: _not_found,
                 405: _not_found,

@@ -101,10 +101,17 @@ def calls_of(request: Request, key: str) -> Calls:
     return Calls(client, key, origin)
 
 
+def cookie_of(request: Request) -> str:
+    """Return the name of the session's cookie. Over TLS no other host of the domain can set it, and
+    so sign a visitor in as somebody else.
+    """
+    return f"__Host-{COOKIE}" if request.url.scheme == "https" else COOKIE
+
+
 async def person_of(request: Request) -> Person | None:
     """Return the person who is signed in. Raises RedisError, OSError while Valkey is away."""
     sessions: Sessions = request.app.state.sessions
-    token = request.cookies.get(COOKIE)
+    token = request.cookies.get(cookie_of(request))
     return None if token is None else await sessions.find(token)
 
 
@@ -134,7 +141,7 @@ def route(path: str, *methods: str) -> Callable[[Endpoint], Route]:
                 return await endpoint(visit)
             except CallRefused as refusal:
                 if refusal.status == 401:  # revoked or expired since the sign-in
-                    await request.app.state.sessions.end(request.cookies[COOKIE])
+                    await request.app.state.sessions.end(request.cookies[cookie_of(request)])
                     return _to_sign_in(request)
                 return problem(request, refusal, visit=visit, calls=visit.api.requests)
 

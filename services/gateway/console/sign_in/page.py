@@ -1,6 +1,6 @@
 """Sign in: a key is checked by the API once, and kept for the browser's session."""
 
-from typing import Final
+from typing import Any, Final
 
 from redis.exceptions import RedisError
 from starlette.requests import Request
@@ -11,10 +11,10 @@ from services.gateway.console.calls import CallRefused, refusal_of
 from services.gateway.console.sessions import CODE_S, SESSION_S, Person, Sessions
 from services.gateway.console.visits import (
     AWAY,
-    COOKIE,
     ROOT,
     SIGN_IN,
     calls_of,
+    cookie_of,
     form_of,
     page,
     person_of,
@@ -77,9 +77,9 @@ async def new_code(request: Request) -> Response:
 
 
 async def sign_out(request: Request) -> Response:
-    await request.app.state.sessions.end(request.cookies.get(COOKIE, ""))
+    await request.app.state.sessions.end(request.cookies.get(cookie_of(request), ""))
     answer = RedirectResponse(SIGN_IN, 303)
-    answer.delete_cookie(COOKIE, path=ROOT)
+    answer.delete_cookie(cookie_of(request), **_kept(request))
     return answer
 
 
@@ -102,16 +102,20 @@ async def _signed_in(request: Request, person: Person, next_path: str) -> Respon
     """Begin a session with a new token, and end the one that the browser had."""
     sessions: Sessions = request.app.state.sessions
     if await person_of(request) is not None:
-        await sessions.end(request.cookies[COOKIE])
+        await sessions.end(request.cookies[cookie_of(request)])
     token = await sessions.begin(person)
     # a path of ours alone: `//host` and `/\host` are other sites
     is_ours = next_path == ROOT or next_path.startswith(f"{ROOT}/")
     answer = RedirectResponse(next_path if is_ours else ROOT, 303)
-    secure = request.url.scheme == "https"
-    answer.set_cookie(
-        COOKIE, token, SESSION_S, path=ROOT, httponly=True, samesite="lax", secure=secure
-    )
+    answer.set_cookie(cookie_of(request), token, SESSION_S, **_kept(request))
     return answer
+
+
+def _kept(request: Request) -> Any:
+    """Return where a browser keeps the cookie: its name over TLS asks for the path "/"."""
+    is_secure = request.url.scheme == "https"
+    path = "/" if is_secure else ROOT
+    return {"path": path, "secure": is_secure, "httponly": True, "samesite": "lax"}
 
 
 ROUTES: Final = (

@@ -51,7 +51,7 @@ function draw() {
   isDue = false;
   const place = document.getElementById("chart");
   if (!place || !curve || !curve.step.length || !window.uPlot) return;
-  document.getElementById("chart-empty").hidden = true;
+  place.classList.remove("waits");
   const gaps = curve.step.filter((_, at) => curve.train_loss[at] == null);
   const notice = document.getElementById("chart-gaps");
   notice.hidden = !gaps.length;

@@ -1,5 +1,6 @@
 """All pages: requests of other sites, the policy, texts of tenants."""
 
+import json
 import re
 
 import httpx
@@ -7,9 +8,10 @@ import pytest
 
 from schemas.telemetry import LogLine
 from services.gateway.console.app import POLICY
-from tests.unit.services.gateway.console.consoles import console_of, key_of, signed_in
+from tests.unit.services.gateway.console.consoles import OWN_SITE, console_of, key_of, signed_in
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
+from tests.unit.services.gateway.jobs.test_sweep_routes import sweep
 from tests.unit.services.gateway.models.test_routes import version
 
 XSS = "<img src=x onerror=alert(1)>\"'&</script>"
@@ -72,7 +74,7 @@ async def test_texts_of_tenants_are_text(api: ControlPlane) -> None:
         "/v1/files", data={"purpose": "fine-tune"}, files={"file": (XSS, b"{}\n")}
     )
     assert named.status_code == 200, named.text
-    submitted = await submit(client, file_id, suffix=XSS[:18], metadata={"k": XSS})
+    submitted = await submit(client, file_id, suffix=XSS[:18], metadata={"k": XSS}, tags=[XSS])
     job_id, tenant = submitted.json()["id"], client.headers["x-tenant"]
     line = LogLine(tenant=tenant, job_id=job_id, attempt=1, level="warn", text=XSS)
     await api.telemetry(tenant, job_id, line)
@@ -94,6 +96,8 @@ async def test_texts_of_tenants_are_text(api: ControlPlane) -> None:
             f"/playground?model={XSS}",
             f"/sign-in?next={XSS}",
             f"/?metadata={XSS}=1",
+            f"/?search={XSS}&after={XSS}",
+            f"/new/rows?model={XSS}&training_file={file_id}",
             f"/compare?job={job_id}&job={other_id}",
             f"/jobs/{job_id}/starts",
             f"/models/{XSS}",
@@ -108,3 +112,67 @@ async def test_texts_of_tenants_are_text(api: ControlPlane) -> None:
             assert page.headers["content-type"].startswith("text/html")
             assert "<img" not in page.text, path
             assert "</script>\"'" not in page.text, path
+        asked = {"a": XSS, "b": "tiny-llama", "system": XSS, "user": XSS, "blind": "yes"}
+        item = {"messages": json.dumps([{"role": "user", "content": XSS}]), "answer": XSS}
+        for path, form in (
+            ("/playground/ask", asked),
+            ("/playground/items", item),
+            ("/new/estimate", {"model": XSS, "training_file": XSS, "suffix": XSS}),
+            ("/new", {"model": XSS, "training_file": file_id}),
+            ("/cancel", {"job": XSS}),
+            ("/webhooks", {"name": XSS, "url": XSS}),
+            ("/keys", {"name": XSS, "role": XSS}),
+            ("/money/budgets", {"key_id": XSS, "amount": XSS}),
+            ("/sign-in", {"key": XSS, "next": XSS}),
+        ):
+            answer = await browser.post(f"/console{path}", data=form, headers=OWN_SITE)
+            assert answer.status_code < 500, path
+            assert "<img" not in answer.text, path
+            assert "</script>\"'" not in answer.text, path
+
+
+async def test_no_route_finds_what_is_another_tenants(api: ControlPlane) -> None:
+    """Every route with an id answers as for one that does not exist, and changes nothing."""
+    owner, file_id = await ready(api)
+    job_id = (await submit(owner, file_id)).json()["id"]
+    hook = {"name": "h", "url": "https://example.com/a"}
+    hook_id = (await owner.post("/v1/webhook_endpoints", json=hook)).json()["id"]
+    upload = {"filename": "f", "bytes": 1, "mime_type": "text/plain", "purpose": "fine-tune"}
+    ids = {
+        "job_id": job_id,
+        "model_id": await version(api, owner, "theirs"),
+        "key_id": (await owner.get("/v1/keys/current")).json()["id"],
+        "endpoint_id": hook_id,
+        "sweep_id": (await owner.post("/v1/sweeps", json=sweep(file_id))).json()["id"],
+        "upload_id": (await owner.post("/v1/uploads", json=upload)).json()["id"],
+        "invoice_id": "none",  # its id is a month: each tenant has one of its own
+        "budget_id": "none",
+        "node_id": "none",  # of operators alone
+    }
+    changes = {
+        "job_id": "cancel",
+        "model_id": "promote",
+        "endpoint_id": "delete",
+        "node_id": "drain",
+    }
+    console = console_of(api)
+    tried = set[str]()
+    async with signed_in(console, key_of(await api.tenant())) as browser:
+        for route in console.routes:
+            for name in {*route.param_convertors} & {*ids}:
+                values = {"change": changes.get(name, ""), name: ids[name]}
+                path = "/".join(
+                    values.get(part.strip("{}").partition(":")[0], part) if "{" in part else part
+                    for part in route.path.split("/")
+                )
+                for method in {*(route.methods or ())} - {"HEAD"}:
+                    form = {"data": {"stage": "staging", "part": "x"}} if method == "POST" else {}
+                    answer = await browser.request(method, path, headers=OWN_SITE, **form)
+                    wanted = 403 if name == "node_id" else 404
+                    assert answer.status_code == wanted, (method, path, answer.text)
+                    tried.add(name)
+        for path in (f"/compare?job={job_id}&job=ftjob-none", f"/new?file={file_id}"):
+            assert (await browser.get(f"/console{path}")).status_code == 404, path
+    assert tried == ids.keys()
+    assert (await owner.get(f"/v1/fine_tuning/jobs/{job_id}")).json()["status"] != "cancelled"
+    assert (await owner.get(f"/v1/webhook_endpoints/{hook_id}")).status_code == 200

@@ -46,8 +46,29 @@ async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(
             f"{scheme}://api/console/sign-in", data={"key": key_of(client)}, headers=OWN_SITE
         )
     cookie = answer.headers["set-cookie"].lower()
-    assert {"httponly", "samesite=lax", "path=/console"} <= set(cookie.split("; "))
-    assert ("secure" in cookie.split("; ")) == (scheme == "https")
+    name, *parts = cookie.split("; ")
+    is_secure = scheme == "https"
+    path = "path=/" if is_secure else "path=/console"
+    assert {"httponly", "samesite=lax", path} <= {*parts}
+    assert ("secure" in parts, name.startswith("__host-")) == (is_secure, is_secure)
+
+
+async def test_over_tls_another_host_of_the_domain_signs_nobody_in(api: ControlPlane) -> None:
+    """It may set a cookie for the whole domain, but none whose name begins with __Host-."""
+    client = await api.tenant()
+    async with visiting(console_of(api)) as browser:
+        browser.base_url = "https://api"
+        form = {"data": {"key": key_of(client)}, "headers": OWN_SITE}
+        assert (await browser.post("/console/sign-in", **form)).status_code == 303
+        assert (await browser.get("/console")).status_code == 200
+        token = browser.cookies[f"__Host-{COOKIE}"]
+        browser.cookies.clear()
+        browser.cookies.set(COOKIE, token)
+        assert (await browser.get("/console")).status_code == 303
+        browser.cookies.set(f"__Host-{COOKIE}", token)
+        assert (await browser.post("/console/sign-out", headers=OWN_SITE)).status_code == 303
+        browser.cookies.set(f"__Host-{COOKIE}", token)
+        assert (await browser.get("/console")).status_code == 303
 
 
 async def test_a_session_of_an_attackers_choice_is_never_used(api: ControlPlane) -> None:
