@@ -83,6 +83,7 @@ async def _fill(filled: Site, steps: int, jobs: int) -> str:
     ids = []
     for number in range(jobs):
         body = await submit(filled.tenant, file_id, suffix=f"rank-{number}")
+        assert body.is_success, body.text
         ids.append(body.json()["id"])
     for number in range(1, steps + 1):
         await filled.api.telemetry(tenant, ids[-1], step_of(tenant, ids[-1], number))
