@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from playwright.async_api import Page
 
-from tests.browser.pictures import drawn, show_on
+from tests.browser.pictures import show_on, wait_until_drawn
 
 FOLDER: Final = Path(__file__).parent / "views"
 SCALE: Final = 2  # pixels of a page for one of its picture
@@ -45,30 +45,30 @@ FREEZE: Final = """
 """
 
 
-async def taken(page: Page, theme: str) -> Image.Image:
+async def screenshot_of(page: Page, theme: str) -> Image.Image:
     """Return a picture of the whole page."""
     await show_on(page, theme)
     await page.evaluate(FREEZE)
-    await drawn(page)
+    await wait_until_drawn(page)
     whole = Image.open(
         BytesIO(await page.screenshot(full_page=True, animations="disabled"))
     ).convert("RGB")
     return whole.resize((whole.width // SCALE, whole.height // SCALE), Image.Resampling.BOX)
 
 
-def kept(name: str) -> Path:
+def path_of(name: str) -> Path:
     return FOLDER / f"{name}.webp"
 
 
 def keep(picture: Image.Image, name: str) -> None:
-    picture.save(kept(name), quality=QUALITY, method=6)
+    picture.save(path_of(name), quality=QUALITY, method=6)
 
 
 def difference(picture: Image.Image, name: str) -> str | None:
     """Return how a picture differs from the one that is kept; None: it does not."""
-    if not kept(name).exists():
+    if not path_of(name).exists():
         return f"{name}: none is kept"
-    with Image.open(kept(name)) as image:
+    with Image.open(path_of(name)) as image:
         before = image.convert("RGB")
     if picture.size != before.size:
         return f"{name}: {picture.size}, not {before.size} pixels"

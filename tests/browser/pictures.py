@@ -1,7 +1,7 @@
 """Pictures of pages, kept by tests where `TUNERY_SCREENSHOTS` names a folder.
 
-    TUNERY_SCREENSHOTS=/tmp/shots python -m pytest tests/e2e/test_console.py
-    python -m tests.browser.pictures /tmp/shots     # those of the documentation, into docs/images
+TUNERY_SCREENSHOTS=/tmp/shots python -m pytest tests/e2e/test_console.py
+python -m tests.browser.pictures /tmp/shots     # those of the documentation, into docs/images
 """
 
 import os
@@ -32,12 +32,12 @@ async def picture(page: Page, name: str) -> None:
     if KEPT is not None:
         for screen in WIDTHS:
             await show_on(page, screen)
-            await drawn(page)
+            await wait_until_drawn(page)
             await page.screenshot(path=Path(KEPT) / f"{name}-{screen}.png", full_page=True)
         await show_on(page, "light")
 
 
-async def drawn(page: Page) -> None:
+async def wait_until_drawn(page: Page) -> None:
     """Wait until curves have the size and the colours of the screen."""
     for _ in range(3):
         await page.evaluate("() => new Promise(requestAnimationFrame)")

@@ -20,9 +20,9 @@ from playwright.async_api import Browser, Page, Route
 
 from services.gateway.console.new_job.page import PART_BYTES
 from tests.browser import axe_script, browser
-from tests.browser.compared import FOLDER, difference, keep, taken
+from tests.browser.compared import FOLDER, difference, keep, screenshot_of
 from tests.browser.layout import boxes, off_grid
-from tests.browser.pictures import WIDTHS, drawn, picture, show_on
+from tests.browser.pictures import WIDTHS, picture, show_on, wait_until_drawn
 from tests.browser.sites import LATE_MS, SHIFTS, Site, serving, signed_in, site, step_of, steps_of
 from tests.unit.services.gateway.console import consoles
 from tests.unit.services.gateway.control_plane import ROW
@@ -91,7 +91,7 @@ async def look(page: Page, url: str, name: str, path: str) -> dict[str, Image]:
     assert response.status == (404 if name == "missing" else 200), name
     if name == "job":
         await page.locator("#chart canvas").nth(3).wait_for()
-    await drawn(page)
+    await wait_until_drawn(page)
     assert await page.evaluate(SHIFTS) < SHIFT_MAX, name
     if name == "job":
         await page.get_by_role("link", name="What would start it sooner?").click()
@@ -123,7 +123,7 @@ async def look(page: Page, url: str, name: str, path: str) -> dict[str, Image]:
     assert there["light"] == there["dark"], f"{name}: a theme changes colours alone"
     await picture(page, name)
     file = name.replace(" ", "-")
-    return {f"{file}-{theme}": await taken(page, theme) for theme in ("light", "dark")}
+    return {f"{file}-{theme}": await screenshot_of(page, theme) for theme in ("light", "dark")}
 
 
 async def test_every_view_is_accessible_fits_and_looks_as_it_did_on_every_screen(
@@ -138,9 +138,9 @@ async def test_every_view_is_accessible_fits_and_looks_as_it_did_on_every_screen
                 for file, image in (await look(page, console.url, name, path)).items():
                     if pytestconfig.getoption("update_pictures"):
                         keep(image, file)
-                    elif found := difference(image, file):
+                    elif changed := difference(image, file):
                         image.save(tmp_path / f"{file}.png")
-                        differences.append(found)
+                        differences.append(changed)
         await page.context.close()  # one in the background would draw nothing
     assert wrong == []
     assert differences == [], f"see {tmp_path}; --update-pictures keeps what is wanted"
