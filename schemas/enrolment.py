@@ -1,4 +1,4 @@
-"""Nouns of `pool`: how a node joins with a token that is used once, and gets its keys.
+"""Nouns of `pool`: how a node joins with a token, and gets its keys.
 
 The token itself is on no log. What the node gets is sealed to its own public key.
 """
@@ -13,6 +13,8 @@ NODE_ID: Final = "[A-Za-z0-9._-]{1,128}"
 PART_ID: Final = "[A-Za-z0-9._-]{1,63}"  # of a node of several of one agent, behind its id
 PUBLIC_KEY: Final = "[0-9a-f]{64}"  # of X25519
 INVITATION_MS_MAX: Final[Ms] = 7 * 24 * 3_600_000
+USES_MAX: Final = 500  # of one token
+MEMBER: Final = "-"  # in the id of a node that joins by a token for several, behind its name
 SEALED_SETTINGS_MAX: Final = 16_384  # characters
 
 
@@ -20,11 +22,19 @@ SEALED_SETTINGS_MAX: Final = 16_384  # characters
 class InviteNode(Message):
     """An operator has made a token for a node. An earlier one of the node is void."""
 
-    node_id: str  # the node that may use it
+    # node that may use it; with `uses`, the name that the ids of those begin with that may
+    node_id: str
     token_sha256: Sha256  # hash of the token
     valid_ms: Ms  # validity of the token
     # further settings of the node in Base64, encrypted with half of the token
     sealed_settings: str | None = None
+    uses: int | None = None  # how many nodes may join with it; None: this node alone
+
+
+class RevokeInvitation(Message):
+    """An operator says that a token gives no keys from now on."""
+
+    node_id: str  # node, or name of several, that was invited
 
 
 class EnrolNode(Message):
@@ -33,6 +43,7 @@ class EnrolNode(Message):
     node_id: str  # the node that the machine claims to be
     token_sha256: Sha256  # hash of the token that it has sent
     public_key: str  # key to seal its keys to, in hexadecimal digits
+    invitation: str | None = None  # name of the several nodes that the token is for; None: its own
 
 
 class RecordNodeKeys(Message):
@@ -47,11 +58,19 @@ class RecordNodeKeys(Message):
 class NodeInvited(Message):
     """The node may use this token once, until the invitation ends."""
 
-    node_id: str
+    node_id: str  # with `nodes_max`, the name that ids of the nodes begin with
     token_sha256: Sha256  # hash of the token
     expires_at: Ms  # the end of the invitation
     # further settings of the node in Base64, encrypted with half of the token
     sealed_settings: str | None = None
+    nodes_max: int | None = None  # how many nodes may join with it; None: this node alone
+    invitation: str | None = None  # the invitation of several of which this is one use
+
+
+class InvitationRevoked(Message):
+    """The token gives no keys from now on. Nodes that have theirs keep them."""
+
+    node_id: str
 
 
 class NodeEnrolled(Message):
@@ -70,5 +89,5 @@ class NodeKeysSealed(Message):
     sealed_keys: str  # sealed keys in Base64
 
 
-EnrolmentCommand: TypeAlias = InviteNode | EnrolNode | RecordNodeKeys
-EnrolmentEvent: TypeAlias = NodeInvited | NodeEnrolled | NodeKeysSealed
+EnrolmentCommand: TypeAlias = InviteNode | RevokeInvitation | EnrolNode | RecordNodeKeys
+EnrolmentEvent: TypeAlias = NodeInvited | InvitationRevoked | NodeEnrolled | NodeKeysSealed

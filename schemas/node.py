@@ -34,6 +34,8 @@ class NodeDescription(Part):
     fabric: bool = False
     # quota of a cluster's queue: its slots change, and a lease may wait until the cluster admits it
     elastic: bool = False
+    # how long its cluster may take to admit a lease, before the pool gives it back; 0: an hour
+    admission_ms_max: Ms = 0
 
 
 class DeviceFault(Part):

@@ -239,7 +239,11 @@ RefusalCode: TypeAlias = Literal[
     "invitation_unknown",  # node_id: it has none with this token
     "invitation_expired",  # node_id
     "invitation_used",  # node_id: by somebody with another key
+    "invitation_used_up",  # node_id: name of the several, limit
+    "invitation_missing",  # node_id
+    "node_id_taken",  # node_id: of a node that joined in another way
     "invitations_at_most",  # limit
+    "invitation_uses_out_of_range",  # limit
     "invitation_out_of_range",  # limit_ms: of how long it is valid
     "public_key_malformed",
     "node_not_elastic",  # node_id

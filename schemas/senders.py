@@ -9,7 +9,7 @@ from schemas import account, admission, dataset, deployments, gate, job, lifetim
 from schemas.anomaly import RecordAnomaly
 from schemas.answers import CountAnswers
 from schemas.endpoints import ConfirmEndpoint
-from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys
+from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys, RevokeInvitation
 from schemas.envelope import Message, Tick
 from schemas.erasure import CloseJobs, EraseFiles, EraseModels, EraseTenant, RecordErasedPart
 from schemas.integrations import RecordMirror, RemoveTrackingServer, SetTrackingServer
@@ -84,6 +84,7 @@ POOL: Final = (
         node.ForgetNode,
         node.WithdrawNodeKeys,
         InviteNode,
+        RevokeInvitation,
         EnrolNode,
     ),
     _permit(

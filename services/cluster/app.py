@@ -160,6 +160,7 @@ def _node_agent(
         notices_of(None, ""),
         _NoFaults(),
         quota.slots,
+        settings.wait_ms_max,
     )
     agent.name = f"agent {name}"
     return agent

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from schemas.units import Ms
+from schemas.units import DAY_MS, Ms
 from services.cluster.domain.manifests import PodTemplate
 from services.trainer.settings import LABEL_OR_NONE
 from tunery.confinement.confined import ConfineMode
@@ -62,8 +62,8 @@ class ClusterSettings(BaseSettings):
     # name or address by which pods reach this agent, for which its certificate is valid
     pod_host: str = Field(min_length=1, max_length=253)
     pod_port: int = Field(default=8443, ge=1, le=65_535)
-    # how long Kueue may take to admit a lease; the pool gives it back after an hour
-    wait_ms_max: Ms = Field(default=1_800_000, ge=1_000)
+    # how long Kueue may take to admit a lease before it is given back, by the agent or the pool
+    wait_ms_max: Ms = Field(default=1_800_000, ge=1_000, le=DAY_MS)
     stuck_ms_max: Ms = Field(default=300_000, ge=1_000)  # how long an admitted pod may not start
     poll_ms: Ms = Field(default=2_000, ge=100, le=60_000)
 

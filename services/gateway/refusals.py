@@ -324,6 +324,12 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "another one.",
     "invitation_used": "The token of node {node_id} was used before, with another key. If it was "
     "not you: `tunery node withdraw`, then `tunery node enrol`.",
+    "invitation_used_up": "The token for nodes named {node_id}-… was used by {limit} nodes, as "
+    "often as it may be. `tunery node enrol` makes another.",
+    "invitation_missing": "Nobody is invited under the name {node_id}.",
+    "node_id_taken": "There is a node {node_id} already, which joined in another way. Choose "
+    "another TUNERY_NODE_ID.",
+    "invitation_uses_out_of_range": "A token may be used by 1 to {limit} nodes.",
     "invitations_at_most": "At most {limit} nodes are invited at a time. Wait until an invitation "
     "ends.",
     "invitation_out_of_range": "An invitation is valid for 1 to {limit_ms} milliseconds.",

@@ -48,7 +48,7 @@ WAITS: Final[Mapping[WaitCode, str]] = {
     "domain_busy": "Slots are free, but not in the domain {domain}.",
     "tainted": "Nodes that fit are kept for jobs that tolerate {taints}.",
     "memory_short": "No node of the pool has memory for {slots} of {memory_bytes} each.",
-    "excluded_nodes": "Every node that fits has failed under this job.",
+    "excluded_nodes": "Every node that fits has failed under this job, or not admitted it.",
     "lane_order": "Waiting behind {ahead} in its lane or in a higher one.",
     "lane_cap": "Premium jobs hold so much of the pool that jobs of other lanes go first.",
     "reservation": "Free slots are reserved for a job before it.",

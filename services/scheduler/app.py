@@ -44,7 +44,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=37,  # 37: leases that wait for a cluster; 36: when nodes are gone
+    fold_version=39,  # 39: how long a cluster may take; 38: invitations of several nodes
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

@@ -16,6 +16,7 @@ from schemas.pool import (
 from schemas.units import HOUR_MS, Ms
 
 WAIT_MS: Final[Ms] = HOUR_MS
+BACK_OFF_MS: Final[Ms] = 60_000  # before a job may have a node again that did not admit it
 
 
 class AdmissionBooks:
@@ -27,6 +28,7 @@ class AdmissionBooks:
         self._waits: dict[int, Ms] = {}  # leases that wait, and since when
         self._known: set[int] = set()  # leases that have begun, or have waited before
         self._over: set[int] = set()
+        self._back_offs: dict[tuple[str, str], Ms] = {}  # until when, by job and node
 
     def enter(self, command: Any, events: tuple[Any, ...], at: Ms) -> None:
         """One decision of the pool."""
@@ -41,8 +43,15 @@ class AdmissionBooks:
         match event:
             case LeaseGranted():
                 self._leases[event.lease.job_id, event.lease.attempt] = event.lease.token.lease
+                for member in event.members:
+                    until = self._back_offs.get((event.lease.job_id, member.node_id), 0)
+                    if at < until:
+                        self._say(f"{event.lease} is on {member.node_id}, barred until {until}")
             case PlacementClosed():
                 self._close(event)
+                if event.end.reason.code == "not_admitted":
+                    for node_id in event.end.node_ids:
+                        self._back_offs[event.job_id, node_id] = at + BACK_OFF_MS
             case LeaseKilled():
                 since = self._waits.pop(event.lease.token.lease, None)
                 is_early = since is not None and at < since + WAIT_MS

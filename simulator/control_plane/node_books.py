@@ -4,7 +4,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.enrolment import EnrolNode, NodeEnrolled, NodeInvited, NodeKeysSealed
+from schemas.enrolment import (
+    EnrolNode,
+    InvitationRevoked,
+    NodeEnrolled,
+    NodeInvited,
+    NodeKeysSealed,
+)
 from schemas.envelope import Rejected, Repeated
 from schemas.node import (
     DeviceFaultsChanged,
@@ -28,6 +34,7 @@ class NodeBook:
     expires_at: Ms = 0
     public_key: str | None = None
     withdrawn: int = 0
+    uses_left: int = 0  # of a token for several nodes
 
 
 @dataclass
@@ -65,9 +72,13 @@ class NodeBooks:
             case LeaseGranted():
                 self._grant(event)
             case NodeInvited():
+                if event.invitation is not None:
+                    self._join(command, event, at)
                 known = self._nodes[event.node_id]
                 known.token, known.public_key = event.token_sha256, None
-                known.expires_at = event.expires_at
+                known.expires_at, known.uses_left = event.expires_at, event.nodes_max or 0
+            case InvitationRevoked():
+                self._nodes[event.node_id].expires_at = at
             case NodeEnrolled():
                 self._enrol(command, event, at)
             case NodeKeysSealed():
@@ -85,6 +96,15 @@ class NodeBooks:
                 self._say("cordon", f"{member.node_id} gets lease {event.lease.token.lease}")
             if broken := known.faulty & {*member.devices}:
                 self._say("device", f"{member} has devices {sorted(broken)}, which are faulty")
+
+    def _join(self, command: Any, event: NodeInvited, at: Ms) -> None:
+        several = self._nodes[event.invitation or ""]
+        shown = command.token_sha256 if isinstance(command, EnrolNode) else None
+        if shown != several.token or at >= several.expires_at or several.uses_left < 1:
+            self._say("enrolment", f"{command} joins by {several}")
+        if self._nodes[event.node_id].public_key is not None:
+            self._say("enrolment", f"{event} is for a node that has keys")
+        several.uses_left -= 1
 
     def _enrol(self, command: Any, event: NodeEnrolled, at: Ms) -> None:
         known = self._nodes[event.node_id]

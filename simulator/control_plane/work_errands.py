@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from schemas.account import ResumeTenant, SuspendTenant
 from schemas.anomaly import Anomaly, AnomalyKind, RecordAnomaly
-from schemas.enrolment import EnrolNode, InviteNode, NodeEnrolled
+from schemas.enrolment import EnrolNode, InviteNode, NodeEnrolled, RevokeInvitation
 from schemas.integrations import MirrorReport, RecordMirror
 from schemas.job import CancelJob, PauseJob
 from schemas.node import (
@@ -209,6 +209,21 @@ async def withdraw_keys(world: "SimWorld", rng: Random) -> None:
             if isinstance(event, NodeEnrolled):
                 machine.key_number = event.key_number
     await machine.lose_agent()
+    await _invite_several(world, node_id)
+
+
+async def _invite_several(world: "SimWorld", name: str) -> None:
+    """A token for two machines is shown by three, and by one more after it was revoked."""
+    token = _hash(f"token of several {name}")
+    await world.order(InviteNode(node_id=name, token_sha256=token, valid_ms=HOUR_MS, uses=2))
+    for number in range(4):
+        if number == 3:
+            await world.order(RevokeInvitation(node_id=name))
+        node_id = f"{name}-{number}"
+        key = _hash(f"key of {node_id}")
+        await world.order(
+            EnrolNode(node_id=node_id, token_sha256=token, public_key=key, invitation=name)
+        )
 
 
 def _hash(text: str) -> str:

@@ -83,6 +83,7 @@ _ALL: Final = (
     Story(POOLS, pool.a_domain_that_is_waited_for, pool.POOL),
     Story(POOLS, pool.a_node_whose_keys_are_withdrawn, pool.POOL),
     Story(POOLS, pool.a_node_that_is_invited, pool.POOL),
+    Story(POOLS, pool.nodes_that_are_invited_with_one_token, pool.POOL),
     Story(POOLS, pool.a_lease_that_is_given_keys, pool.POOL),
     Story(POOLS, pool.an_attempt_without_keys, pool.POOL),
     Story(POOLS, pool.more_notices_than_one_decision, pool.POOL),

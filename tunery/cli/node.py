@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from schemas.enrolment import MEMBER, USES_MAX
 from tunery.cli import _api, _node_accounts, _options
 from tunery.local.paths import DataDir
 
@@ -25,6 +26,8 @@ Examples:
   tunery node enrol gpu-08 --expires 30m
   tunery node enrol gpu-08 --accounts
   tunery node enrol gpu-08 --accounts --settings gpu-08.env
+  tunery node enrol spot --uses 40 --expires 2d
+  tunery node revoke spot
 """
 DURATION: Final = re.compile("([0-9]{1,7})([smhd])")
 ALIVE: Final = ("up", "cordoned", "leaving", "noticed")  # silence ends each of them
@@ -69,6 +72,12 @@ def list_nodes(folders: DataDir, as_json: bool) -> None:
 @command.command()
 @click.argument("node")
 @click.option("--expires", default="1h", metavar="TIME", help="How long the token works: 30m, 1h.")
+@click.option(
+    "--uses",
+    type=click.IntRange(1, USES_MAX),
+    metavar="N",
+    help="Let N nodes join by it, named NODE-…, and not NODE. [1 to 500]",
+)
 @click.option("--pool", help="Pool of a node that never registered. [default]")
 @click.option(
     "--accounts",
@@ -86,6 +95,7 @@ def list_nodes(folders: DataDir, as_json: bool) -> None:
 def enrol(
     node: str,
     expires: str,
+    uses: int | None,
     pool: str | None,
     accounts: bool,
     file: Path | None,
@@ -96,8 +106,11 @@ def enrol(
 
     It is shown this once. A token of NODE that was made before is void. Settings and passwords are
     sealed with the token's second half, which is not sent anywhere.
+    With --uses the nodes have keys of their own, and share settings and accounts.
     """
     body: dict[str, Any] = {"expires_in_seconds": _seconds(expires)}
+    if uses is not None:
+        body["uses"] = uses
     if pool is not None:
         body["pool"] = pool
     node_accounts = _node_accounts.NodeAccounts(folders, node) if accounts else None
@@ -116,6 +129,7 @@ def enrol(
     fields = [
         ("node", shown["id"]),
         ("token", shown["token"]),
+        *([("nodes", f"{uses}, named {node}{MEMBER}…")] if uses is not None else []),
         ("expires", _api.moment(shown["expires_at"])),
         *([("settings", ", ".join(shown["settings"]))] if variables else []),
         ("use it", "TUNERY_NODE_TOKEN, with TUNERY_NODE_GATEWAY_URL, of the node's agent"),
@@ -181,12 +195,22 @@ def withdraw(api: "Api", node: str) -> Any:
     return api.order_node(node, "withdraw")
 
 
+@command.command()
+@click.argument("node")
+@_api.shown(lambda revoked: [("node", revoked["id"]), ("status", "nobody joins by its token")])
+def revoke(api: "Api", node: str) -> Any:
+    """Give nobody keys for the token of NODE any more. Nodes that have theirs keep them."""
+    return api.order_node(node, "revoke")
+
+
 def _show_invited(invitations: Iterable[dict[str, Any]]) -> None:
-    """A line for each node that may still use its token."""
+    """A line for each token that may still be used."""
     for invitation in invitations:
         if invitation["enrolled_at"] is None:
             until, by = _api.moment(invitation["expires_at"]), invitation["invited_by"]
-            click.echo(f"{invitation['id']} is invited until {until}, by key {by}")
+            uses, name = invitation["uses"], invitation["id"]
+            of = "" if uses is None else f"{MEMBER}… ({invitation['used']} of {uses} have joined)"
+            click.echo(f"{name}{of} is invited until {until}, by key {by}")
 
 
 def _slots(node: dict[str, Any]) -> str:

@@ -394,7 +394,7 @@ class AsyncApi:
         return self._all("/nodes")
 
     async def order_node(self, node_id: str, order: str, body: Any = None) -> dict[str, Any]:
-        """Give an order: "cordon", "uncordon", "drain", "withdraw", or "invite" with a body."""
+        """Order "cordon", "uncordon", "drain", "withdraw", "revoke", or "invite" with a body."""
         return await self._call("POST", f"/nodes/{part(node_id)}/{part(order)}", json=body)
 
     async def forget_node(self, node_id: str) -> dict[str, Any]:

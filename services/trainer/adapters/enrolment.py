@@ -50,6 +50,7 @@ class Enrolment(Struct, frozen=True, forbid_unknown_fields=True):
 class _Keys(Struct):
     sealed_keys: str = ""
     sealed_settings: str | None = None
+    invitation: str = ""  # name that the settings are sealed for; empty: the node's own
 
 
 class _Folder(BaseSettings):
@@ -128,7 +129,7 @@ def _opened(kept: Enrolment, answer: _Keys, settings: TrainerSettings, half: str
     if answer.sealed_settings is None:
         return replace(kept, command_keys=keys)
     try:
-        variables = open_settings(settings.id, half, answer.sealed_settings)
+        variables = open_settings(answer.invitation or settings.id, half, answer.sealed_settings)
     except SealBroken as error:
         raise SettingsError(
             "TUNERY_NODE_TOKEN: its part behind the dot does not open the settings that the "

@@ -114,7 +114,7 @@ class NodeAgent:
 
     `start_lease` makes what runs under a lease, from the grant and the agent's incarnation.
     `quota` returns the slots of an elastic node, None: not known now; without it the node is a
-    machine.
+    machine. `admission_ms_max` is how long a lease of it may wait for its cluster.
     """
 
     name = "agent"
@@ -129,9 +129,11 @@ class NodeAgent:
         notices: NoticeSource,
         health: SlotHealth,
         quota: Callable[[], Awaitable[int | None]] | None = None,
+        admission_ms_max: Ms = 0,
     ) -> None:
         self._runtime, self._settings, self._sweeper = runtime, settings, sweeper
         self._hardware, self._start_lease = hardware, start_lease
+        self._admission_ms_max = admission_ms_max
         self._notices, self._health, self._quota = notices, health, quota
         self._reports = Reports(runtime, settings.pool)
         self._partition = partition_of(settings.pool.encode())
@@ -307,6 +309,7 @@ class NodeAgent:
             device_names=self._hardware.device_names,
             fabric=bool(self._settings.fabric),
             elastic=self._quota is not None,
+            admission_ms_max=self._admission_ms_max,
         )
         await self._reports.fact(RegisterNode(node=node, joins=True))
 

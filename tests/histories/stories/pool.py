@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from schemas.account import Lane
-from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys
+from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys, RevokeInvitation
 from schemas.envelope import Source, Tick
 from schemas.lease_keys import RecordLeaseKeys, RequestLeaseKeys
 from schemas.node import (
@@ -323,6 +323,22 @@ def a_node_that_is_invited(story: Recorder) -> None:
     story.when(RecordNodeKeys(node_id="n1", public_key=mine, sealed_keys="AAAA"))
     late = EnrolNode(node_id="n1", token_sha256=hashes[1], public_key=mine)
     story.when(late, after_ms=HOUR_MS)
+
+
+def nodes_that_are_invited_with_one_token(story: Recorder) -> None:
+    """Two join, the third is refused; the next token is revoked after its first use."""
+    first, second = "1" * 64, "2" * 64
+    for token, uses in ((first, 2), (second, 5)):
+        story.when(InviteNode(node_id="spot", token_sha256=token, valid_ms=HOUR_MS, uses=uses))
+        for number in range(3):
+            node_id, key = f"spot-{token[0]}{number}", f"{number}" * 64
+            if (token, number) == (second, 1):
+                story.when(RevokeInvitation(node_id="spot"))
+            story.when(
+                EnrolNode(node_id=node_id, token_sha256=token, public_key=key, invitation="spot")
+            )
+    sealed = RecordNodeKeys(node_id="spot-10", public_key="0" * 64, sealed_keys="AAAA")
+    story.when(sealed)
 
 
 def a_lease_that_is_given_keys(story: Recorder) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, StrictBool, StrictInt, StrictStr, StringConstraints
 
 from schemas.dataset import LengthPolicy
-from schemas.enrolment import INVITATION_MS_MAX, PUBLIC_KEY, SEALED_SETTINGS_MAX
+from schemas.enrolment import INVITATION_MS_MAX, PUBLIC_KEY, SEALED_SETTINGS_MAX, USES_MAX
 from schemas.node import LABEL
 from services.gateway.jobs.domain.integrations import IntegrationBody
 from services.gateway.jobs.domain.texts import with_texts
@@ -199,6 +199,11 @@ class InviteNodeRequest(Body):
     pool: Id = Field(default=NODE_POOL, description="of a node that never registered")
     sealed_settings: SealedSettings | None = Field(
         default=None, description="what the node gets beside its keys; `tunery node enrol` seals it"
+    )
+    uses: Annotated[StrictInt, Field(ge=1, le=USES_MAX)] | None = Field(
+        default=None,
+        description="how many nodes may join, whose ids begin with this one and a hyphen; "
+        "null: this node alone",
     )
 
 

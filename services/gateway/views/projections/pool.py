@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from schemas.enrolment import NodeEnrolled, NodeInvited, NodeKeysSealed
+from schemas.enrolment import InvitationRevoked, NodeEnrolled, NodeInvited, NodeKeysSealed
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.lease_keys import LeaseKeysRequested, LeaseKeysSealed
 from schemas.node import (
@@ -76,6 +76,8 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
             tables = (NODES, INVITATIONS)
             key, number = {"id": event.node_id}, event.number
             return tuple(table.update(key, keys_withdrawn=number) for table in tables)
+        case InvitationRevoked():
+            return (INVITATIONS.update({"id": event.node_id}, expires_at=header.at),)
         case NodeInvited() | NodeEnrolled() | NodeKeysSealed():
             return (_invitation(header, event),)
         case NodeForgotten():
@@ -129,6 +131,8 @@ def _invitation(header: Header, event: NodeInvited | NodeEnrolled | NodeKeysSeal
                 enrolled_at=None,
                 sealed_keys=None,
                 sealed_settings=event.sealed_settings,
+                uses=event.nodes_max,
+                invitation=event.invitation,
             )
         case NodeEnrolled():
             return INVITATIONS.update(

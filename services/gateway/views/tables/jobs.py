@@ -173,7 +173,7 @@ class NodeRow(TableRow):
 
 
 class InvitationRow(TableRow):
-    """The last invitation of a node; `id` is the node's."""
+    """The last invitation of a node; `id` is the node's, or the name of several."""
 
     pool: str
     token_sha256: str
@@ -185,6 +185,8 @@ class InvitationRow(TableRow):
     enrolled_at: Ms | None = None
     sealed_keys: str | None = None  # these keys in Base64, for the holder of the private key
     sealed_settings: str | None = None  # further settings that an operator gives the node
+    uses: int | None = None  # how many nodes may use the token; None: this one alone
+    invitation: str | None = None  # the invitation of several of which this is one use
     keys_withdrawn: int | None = None  # number of the node's last key that is withdrawn
 
 

@@ -19,7 +19,7 @@ from schemas.pool import (
     PlacementQueued,
 )
 from schemas.reasons import ending
-from schemas.units import DAY_MS, HOUR_MS, Ms
+from schemas.units import DAY_MS, Ms
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.faults import end_back_offs, next_back_off_end
 from services.scheduler.domain.pool.locality import give_up_domains
@@ -31,7 +31,6 @@ from tunery.runtime.verbs import Deadlines, TimedPart
 DRAIN_MS: Final = 120_000  # from the notice to the kill: a step, a checkpoint, its upload
 RETIRED_KEPT_MS: Final = DAY_MS
 LOST_KEPT_MS: Final = 7 * DAY_MS  # a machine under repair keeps its slots, and its name
-WAIT_MS_MAX: Final = HOUR_MS  # that a cluster may take to admit a lease
 UNREPORTED_MS_MAX: Final = 600_000  # from the kill to the agent's report that it is done
 # A start that still fetches or reads is given more time: this long after its last progress, but
 # never more than this many times its limit. The watcher reports progress every two minutes.
@@ -48,7 +47,7 @@ def due_at(lease: Lease) -> Ms | None:
     if lease.killed_at is not None:
         return lease.killed_at + UNREPORTED_MS_MAX
     if lease.wait is not None and lease.waits_since is not None:
-        return lease.waits_since + WAIT_MS_MAX
+        return lease.waits_since + lease.wait_ms_max
     if lease.started_at is None:
         return _start_by(lease)
     if lease.ending is not None and lease.ending.deadline is not None:

@@ -7,7 +7,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas import errors
-from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys
+from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys, RevokeInvitation
 from schemas.envelope import Context, Rejected, Tick
 from schemas.lease_keys import RecordLeaseKeys, RequestLeaseKeys
 from schemas.node import (
@@ -152,7 +152,7 @@ def _decide_fact(
             return nodes.decide_order(pool, command, ctx)
         case WithdrawNodeKeys():
             return nodes.decide_withdrawn(pool, withdrawn, command, ctx)
-        case InviteNode() | EnrolNode() | RecordNodeKeys():
+        case InviteNode() | RevokeInvitation() | EnrolNode() | RecordNodeKeys():
             return enrolment.decide_enrolment(pool, withdrawn, command, ctx)
         case RequestLeaseKeys() | RecordLeaseKeys():
             return lease_keys.decide_lease_keys(pool, command)

@@ -1,4 +1,6 @@
-"""Invitations of nodes: who has a token gets the keys of a node, once, before the invitation ends.
+"""Invitations of nodes: who has a token gets the keys of a node, before the invitation ends.
+
+A token is for one node, or for as many as the operator says; then their ids begin with its name.
 
 The decider sees hashes of tokens alone. It says which keys a node gets; they are made and sealed by
 the scheduler (`services/scheduler/enrolling.py`), and come back as a command.
@@ -14,16 +16,20 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.enrolment import (
     INVITATION_MS_MAX,
+    MEMBER,
     NODE_ID,
     PUBLIC_KEY,
+    USES_MAX,
     EnrolmentCommand,
     EnrolmentEvent,
     EnrolNode,
+    InvitationRevoked,
     InviteNode,
     NodeEnrolled,
     NodeInvited,
     NodeKeysSealed,
     RecordNodeKeys,
+    RevokeInvitation,
 )
 from schemas.envelope import Context, Reason, reject
 from schemas.pool import Event
@@ -46,6 +52,8 @@ def decide_enrolment(
     match command:
         case InviteNode():
             return _invite(pool, command, ctx)
+        case RevokeInvitation():
+            return _revoke(pool, command, ctx)
         case EnrolNode():
             return _enrol(pool, withdrawn.get(command.node_id, 0) + 1, command, ctx)
         case RecordNodeKeys():
@@ -63,23 +71,49 @@ def _invite(pool: Pool, command: InviteNode, ctx: Context) -> tuple[Event, ...]:
     if not 0 < command.valid_ms <= INVITATION_MS_MAX:
         term = refusing("invitation_out_of_range", limit_ms=INVITATION_MS_MAX)
         return reject(errors.MALFORMED, term, "expires_in_seconds")
-    others = (known for name, known in pool.invitations.items() if name != command.node_id)
-    if sum(known.expires_at > ctx.at for known in others) >= INVITATIONS_MAX:
+    if command.uses is not None and not 0 < command.uses <= USES_MAX:
+        uses = refusing("invitation_uses_out_of_range", limit=USES_MAX)
+        return reject(errors.MALFORMED, uses, "uses")
+    if _are_too_many(pool, command.node_id, ctx):
         return reject(errors.QUOTA_EXCEEDED, refusing("invitations_at_most", limit=INVITATIONS_MAX))
     invited = NodeInvited(
         node_id=command.node_id,
         token_sha256=command.token_sha256,
         expires_at=ctx.at + command.valid_ms,
         sealed_settings=command.sealed_settings,
+        nodes_max=command.uses,
     )
     return (invited,)
+
+
+def _are_too_many(pool: Pool, node_id: str, ctx: Context) -> bool:
+    """Return whether a pool has no room for an invitation of this node."""
+    others = (known for name, known in pool.invitations.items() if name != node_id)
+    return sum(known.expires_at > ctx.at for known in others) >= INVITATIONS_MAX
+
+
+def _revoke(pool: Pool, command: RevokeInvitation, ctx: Context) -> tuple[Event, ...]:
+    """What has ended, or was revoked before, changes nothing."""
+    invitation = pool.invitations.get(command.node_id)
+    if invitation is None:
+        missing = refusing("invitation_missing", node_id=command.node_id)
+        return reject(errors.NOT_FOUND, missing, "node_id")
+    if invitation.expires_at <= ctx.at:
+        return ()
+    return (InvitationRevoked(node_id=command.node_id),)
 
 
 def _enrol(pool: Pool, key_number: int, command: EnrolNode, ctx: Context) -> tuple[Event, ...]:
     """Shown again with the same public key, as after a lost answer, a token changes nothing."""
     node_id, public_key = command.node_id, command.public_key
     invitation = pool.invitations.get(node_id)
-    if invitation is None or not _is_same(invitation.token_sha256, command.token_sha256):
+    if command.invitation is not None and invitation is None:
+        return _join(pool, key_number, command.invitation, command, ctx)
+    if (
+        invitation is None
+        or invitation.uses is not None
+        or not _is_same(invitation.token_sha256, command.token_sha256)
+    ):
         return _refuse(refusing("invitation_unknown", node_id=node_id))
     if invitation.expires_at <= ctx.at:
         return _refuse(refusing("invitation_expired", node_id=node_id))
@@ -90,6 +124,46 @@ def _enrol(pool: Pool, key_number: int, command: EnrolNode, ctx: Context) -> tup
     if invitation.public_key != public_key:
         return _refuse(refusing("invitation_used", node_id=node_id))
     return ()
+
+
+def _join(
+    pool: Pool, key_number: int, name: str, command: EnrolNode, ctx: Context
+) -> tuple[Event, ...]:
+    """A node that nobody named joins with a token for several: it is invited, and enrolled.
+
+    From then on the token is its own as well, for the public key that it has shown. It cannot be
+    one that joined in another way: who has the token must not get the keys of others.
+    """
+    node_id, invitation = command.node_id, pool.invitations.get(name)
+    before, _, own = node_id.partition(f"{name}{MEMBER}")
+    if (
+        invitation is None
+        or invitation.uses is None
+        or before
+        or not own
+        or not _is_same(invitation.token_sha256, command.token_sha256)
+    ):
+        return _refuse(refusing("invitation_unknown", node_id=node_id))
+    if invitation.expires_at <= ctx.at:
+        return _refuse(refusing("invitation_expired", node_id=name))
+    if re.fullmatch(NODE_ID, node_id) is None:
+        return reject(errors.MALFORMED, refusing("node_id_malformed"), "node_id")
+    if re.fullmatch(PUBLIC_KEY, command.public_key) is None:
+        return reject(errors.MALFORMED, refusing("public_key_malformed"), "public_key")
+    if node_id in pool.nodes:
+        return _refuse(refusing("node_id_taken", node_id=node_id))
+    if invitation.used >= invitation.uses:
+        return _refuse(refusing("invitation_used_up", node_id=name, limit=invitation.uses))
+    if _are_too_many(pool, node_id, ctx):
+        return reject(errors.QUOTA_EXCEEDED, refusing("invitations_at_most", limit=INVITATIONS_MAX))
+    invited = NodeInvited(
+        node_id=node_id,
+        token_sha256=invitation.token_sha256,
+        expires_at=invitation.expires_at,
+        invitation=name,
+    )
+    enrolled = NodeEnrolled(node_id=node_id, public_key=command.public_key, key_number=key_number)
+    return (invited, enrolled)
 
 
 def _seal(pool: Pool, command: RecordNodeKeys) -> tuple[Event, ...]:
@@ -116,8 +190,19 @@ def with_enrolment(pool: Pool, event: EnrolmentEvent, ctx: Context) -> Pool:
                 token_sha256=event.token_sha256,
                 expires_at=event.expires_at,
                 key_number=0 if before is None else before.key_number,
+                uses=event.nodes_max,
             )
-            return replace(pool, invitations=_kept_at(pool, ctx.at).set(event.node_id, invited))
+            kept = _kept_at(pool, ctx.at).set(event.node_id, invited)
+            several = None if event.invitation is None else kept.get(event.invitation)
+            if event.invitation is not None and several is not None:
+                kept = kept.set(event.invitation, replace(several, used=several.used + 1))
+            return replace(pool, invitations=kept)
+        case InvitationRevoked():
+            invitation = pool.invitations.get(event.node_id)
+            if invitation is None:
+                return pool
+            ended = replace(invitation, expires_at=ctx.at)
+            return replace(pool, invitations=pool.invitations.set(event.node_id, ended))
         case NodeEnrolled():
             invitation = pool.invitations.get(event.node_id)
             if invitation is None:

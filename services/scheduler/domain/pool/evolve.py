@@ -6,7 +6,7 @@ from immutables import Map
 from msgspec.structs import replace
 from typing_extensions import TypeIs
 
-from schemas.enrolment import NodeEnrolled, NodeInvited, NodeKeysSealed
+from schemas.enrolment import InvitationRevoked, NodeEnrolled, NodeInvited, NodeKeysSealed
 from schemas.envelope import Context, Reason, Rejected, Repeated
 from schemas.lease_keys import LeaseKeysRequested, LeaseKeysSealed
 from schemas.node import (
@@ -54,6 +54,7 @@ from schemas.pool import (
 from schemas.streams import GLOBAL, key_number_of
 from schemas.units import Ms
 from schemas.works import WorkForgotten, WorkKept
+from services.scheduler.domain.pool.admission import wait_ms_max
 from services.scheduler.domain.pool.carried import carry
 from services.scheduler.domain.pool.enrolment import with_enrolment
 from services.scheduler.domain.pool.experience import classes_of, model_of, with_duration
@@ -140,7 +141,7 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
             return pool
         case RendezvousOpened() | LeaseKeysRequested() | LeaseKeysSealed():  # for agents
             return pool
-        case NodeInvited() | NodeEnrolled() | NodeKeysSealed():
+        case NodeInvited() | InvitationRevoked() | NodeEnrolled() | NodeKeysSealed():
             return with_enrolment(pool, event, ctx)
         case NodeRegistered():
             return _with_node(pool, event, ctx)
@@ -407,6 +408,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         ),
         granted_at=ctx.at,
         start_ms_max=placement.start_ms_max,
+        wait_ms_max=wait_ms_max(pool, event.members),
         work_id=placement.work_id,
         named=placement.checkpoints,
         charged=pool.charged.get(event.lease.job_id, ()),

@@ -1,6 +1,7 @@
 """Nodes that fail under jobs: which ones a job keeps away from, and which ones are cordoned.
 
 A node is at fault when an attempt on it ends as `bad_node`, or as `platform` before any checkpoint.
+From one whose cluster has not admitted it a job keeps away as well, which is nobody's fault.
 """
 
 from collections.abc import Iterable
@@ -62,6 +63,11 @@ def with_attempt_end(pool: Pool, lease: Lease, event: PlacementClosed, ctx: Cont
     Where a device of the lease is broken it speaks against that alone, and not against its node.
     """
     end = event.end
+    if end.reason.code == "not_admitted":
+        failures = pool.failures.get(event.job_id, ())
+        for node_id in end.node_ids:
+            failures = _count(failures, node_id, ctx.at)
+        return replace(pool, failures=pool.failures.set(event.job_id, failures))
     if not is_node_fault(end.outcome, end.cause, lease.last_manifest is not None):
         return with_progress(pool, lease) if end.outcome == "succeeded" else pool
     failures = pool.failures.get(event.job_id, ())

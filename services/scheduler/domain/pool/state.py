@@ -12,7 +12,7 @@ from schemas.node import DeviceFault, LeaseSeen, NodeDescription, NodeSeen, Seat
 from schemas.pool import CreditCause, EndAuthor, LeaseMember, LeaseRef, Placement
 from schemas.streams import GLOBAL
 from schemas.training import Checkpoint, ExpectedTime, WorkDescription
-from schemas.units import GpuMs, Ms, Tokens
+from schemas.units import HOUR_MS, GpuMs, Ms, Tokens
 from services.scheduler.domain.pool.usage import ChargedHour
 from tunery.plan.durations import History
 
@@ -106,6 +106,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     # wait: why its cluster has not admitted it; None: it does not wait
     wait: Reason | None = None
     waits_since: Ms | None = None
+    wait_ms_max: Ms = HOUR_MS  # how long it may wait
     admitted_at: Ms | None = None  # when it waited no more
     work_id: str = ""  # id of the described work
     prepared_bytes: int = 0  # bytes fetched and read for the start so far
@@ -179,6 +180,8 @@ class Invitation(Struct, frozen=True, kw_only=True):
     expires_at: Ms  # end of its validity
     public_key: str | None = None  # public key of the node that used the token; None: unused
     key_number: int = 0  # number of the last keys that the node got with any token; 0: none
+    uses: int | None = None  # how many nodes may use it; None: the one that it is named after
+    used: int = 0  # how many of them have
 
 
 class Waiting(Struct, frozen=True, kw_only=True):

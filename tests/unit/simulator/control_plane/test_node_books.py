@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from schemas.enrolment import EnrolNode, InviteNode, NodeEnrolled, NodeInvited
+from schemas.enrolment import (
+    EnrolNode,
+    InvitationRevoked,
+    InviteNode,
+    NodeEnrolled,
+    NodeInvited,
+    RevokeInvitation,
+)
 from schemas.node import (
     CordonNode,
     DeviceFault,
@@ -56,6 +63,20 @@ def enrolled(token: str = HASH, number: int = 1) -> tuple[Any, ...]:
     return (None, command, NodeEnrolled(node_id="a", public_key=KEY, key_number=number))
 
 
+SEVERAL = (
+    None,
+    InviteNode(node_id="s", token_sha256=HASH, valid_ms=1, uses=1),
+    NodeInvited(node_id="s", token_sha256=HASH, expires_at=T0 + 1, nodes_max=1),
+)
+REVOKED = (None, RevokeInvitation(node_id="s"), InvitationRevoked(node_id="s"))
+
+
+def joined(node_id: str, token: str = HASH) -> tuple[Any, ...]:
+    command = EnrolNode(node_id=node_id, token_sha256=token, public_key=KEY, invitation="s")
+    own = NodeInvited(node_id=node_id, token_sha256=token, expires_at=T0 + 1, invitation="s")
+    return (None, command, own, NodeEnrolled(node_id=node_id, public_key=KEY, key_number=1))
+
+
 def violated(*decisions: tuple[Any, ...]) -> list[str]:
     books = NodeBooks()
     for sender, command, *events in decisions:
@@ -67,6 +88,7 @@ def test_what_agrees_with_the_books_is_no_violation() -> None:
     uncordoned = (None, ORDER, NodeUncordoned(node_id="a"))
     assert violated(CORDONED, uncordoned, GRANTED) == []
     assert violated(JOINED, WITHDRAWN, INVITED, enrolled(number=2)) == []
+    assert violated(SEVERAL, joined("s-1"), REVOKED) == []
 
 
 @pytest.mark.parametrize(
@@ -77,6 +99,9 @@ def test_what_agrees_with_the_books_is_no_violation() -> None:
         ("enrolment", (INVITED, enrolled("3" * 64))),
         ("enrolment", (INVITED, enrolled(), enrolled())),
         ("enrolment", (WITHDRAWN, INVITED, enrolled(number=1))),
+        ("enrolment", (SEVERAL, joined("s-1"), joined("s-2"))),
+        ("enrolment", (SEVERAL, joined("s-1", "3" * 64))),
+        ("enrolment", (SEVERAL, REVOKED, joined("s-1"))),
         ("withdrawn", (WITHDRAWN, JOINED)),
     ],
 )

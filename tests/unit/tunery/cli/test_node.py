@@ -42,6 +42,8 @@ INVITATION: dict[str, Any] = {
     "expires_at": 1_762_704_000,
     "enrolled_at": None,
     "key_number": None,
+    "uses": None,
+    "used": 0,
 }
 
 
@@ -51,9 +53,11 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Result, list
     def handle(request: httpx.Request) -> httpx.Response:
         seen.append(request)
         invited = request.url.path == "/v1/node_invitations"
-        data = [INVITATION, {**INVITATION, "id": "gpu-09", "enrolled_at": 1}] if invited else [NODE]
+        spot = {**INVITATION, "id": "spot", "uses": 40, "used": 3}
+        done = {**INVITATION, "id": "gpu-09", "enrolled_at": 1}
+        data = [INVITATION, done, spot] if invited else [NODE]
         listed = {"data": data, "has_more": False, "last_id": "gpu-07"}
-        if request.url.path.endswith("/gpu-08/withdraw"):
+        if request.url.path.endswith(("/gpu-08/withdraw", "/revoke")):
             return httpx.Response(200, json=INVITATION)
         if request.url.path.endswith("/invite"):
             return httpx.Response(200, json={**INVITATION, "token": "tun-node-x"})
@@ -73,6 +77,7 @@ def test_nodes_are_listed_with_status_and_reason(monkeypatch: pytest.MonkeyPatch
     assert invitations.url.path == "/v1/node_invitations"
     until = _api.moment(INVITATION["expires_at"])
     assert f"gpu-08 is invited until {until}, by key bootstrap" in done.output
+    assert f"spot-… (3 of 40 have joined) is invited until {until}" in done.output
     assert "gpu-09" not in done.output, "its token was used"
     assert "cordoned" in done.output
     assert "80 GB" in done.output
@@ -153,6 +158,21 @@ def test_a_token_is_made_and_shown_with_its_end(
     assert _api.moment(INVITATION["expires_at"]) in done.output
     done, _ = run(["enrol", "gpu-08", "--json"], monkeypatch)
     assert json.loads(done.output)["token"] == "tun-node-x"
+
+
+def test_several_nodes_are_invited_with_one_token_which_is_revoked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done, (request,) = run(["enrol", "spot", "--uses", "40", "--expires", "2d"], monkeypatch)
+    assert done.exit_code == 0, done.output
+    assert json.loads(request.content) == {"expires_in_seconds": 172_800, "uses": 40}
+    assert "40, named spot-…" in done.output
+    for wrong in ("0", "501", "many"):
+        done, asked = run(["enrol", "spot", "--uses", wrong], monkeypatch)
+        assert (done.exit_code, asked) == (2, []), wrong
+    done, (request,) = run(["revoke", "spot"], monkeypatch)
+    assert (done.exit_code, request.url.path) == (0, "/v1/nodes/spot/revoke")
+    assert "nobody joins by its token" in done.output
 
 
 def test_settings_are_sealed_with_a_half_of_the_token_that_is_not_sent(

@@ -98,6 +98,47 @@ async def test_settings_that_are_sealed_come_with_the_keys_of_their_invitation_a
         assert answer.status_code == 400, wrong[:20]
 
 
+async def test_a_token_for_several_gives_each_node_keys_of_its_own(api: ControlPlane) -> None:
+    sealed = seal_settings("spot", "half", {"TUNERY_S3_SECRET_KEY": "s"})
+    invited = await invite(api, "spot", uses=2, sealed_settings=sealed)
+    assert (invited["uses"], invited["used"]) == (2, 0)
+    async with stranger(api) as client:
+        for node_id, private in (("spot-eu-1", PRIVATE), ("spot-2", OTHER), ("spot-2", OTHER)):
+            answer = await enrol(client, node_id, invited["token"], private)
+            assert answer.status_code == 200, answer.text
+            keys = open_box(private, b64decode(answer.json()["sealed_keys"])).decode()
+            assert read_keys(keys).sender == f"node.{node_id}"
+            assert answer.json()["sealed_settings"] == sealed
+            assert answer.json()["invitation"] == "spot"
+        for node_id, words in (
+            ("spot-3", "was used by 2 nodes"),
+            ("spot", "no invitation with this token"),
+            ("gpu-spot-1", "no invitation with this token"),
+        ):
+            refused = problem(await enrol(client, node_id, invited["token"]))
+            assert refused[:2] == (401, "invitation_refused")
+            assert words in refused[2]
+    listed = (await api.api.get("/v1/node_invitations")).json()["data"]
+    shown = {each["id"]: (each["uses"], each["used"], each["invitation"]) for each in listed}
+    assert shown["spot"] == (2, 2, None)
+    assert shown["spot-2"] == (None, 0, "spot")
+
+
+async def test_a_revoked_token_gives_no_keys(api: ControlPlane) -> None:
+    invited = await invite(api, "brief", uses=9)
+    revoked = await api.api.post("/v1/nodes/brief/revoke")
+    assert revoked.status_code == 200, revoked.text
+    assert revoked.json()["expires_at"] <= invited["expires_at"]
+    async with stranger(api) as client:
+        refused = problem(await enrol(client, "brief-1", invited["token"]))
+        assert refused[0] == 401
+        assert "has ended" in refused[2]
+        assert (await client.post("/v1/nodes/brief/revoke")).status_code == 401
+    assert (await api.api.post("/v1/nodes/nobody/revoke")).status_code == 404
+    tenant = await api.tenant()
+    assert (await tenant.post("/v1/nodes/brief/revoke")).status_code == 403
+
+
 async def test_what_is_no_valid_token_of_the_node_is_refused_and_noted(api: ControlPlane) -> None:
     first = await invite(api, "gpu-2")
     second = await invite(api, "gpu-2")

@@ -35,8 +35,11 @@ class Gateway:
     answers: what it says before that; None: nothing.
     """
 
-    def __init__(self, *answers: httpx.Response | None, settings: str | None = None) -> None:
+    def __init__(
+        self, *answers: httpx.Response | None, settings: str | None = None, invitation: str = "n"
+    ) -> None:
         self.answers, self.settings = list(answers), settings
+        self.invitation = invitation
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.used: dict[str, str] = {}
@@ -54,7 +57,11 @@ class Gateway:
         if self.used.setdefault(body["token"], body["public_key"]) != body["public_key"]:
             return httpx.Response(401, json={"error": {"message": "used before"}})
         box = seal_to(bytes.fromhex(body["public_key"]), KEYS.encode(), b"s" * 32)
-        sealed = {"sealed_keys": b64encode(box).decode(), "sealed_settings": self.settings}
+        sealed = {
+            "sealed_keys": b64encode(box).decode(),
+            "sealed_settings": self.settings,
+            "invitation": self.invitation,
+        }
         return httpx.Response(200, json=sealed)
 
     def keys(self, folder: Path, token: str | None = TOKEN, **changes: Any) -> str | None:
@@ -224,3 +231,11 @@ def test_variables_that_are_set_are_left_and_empty_ones_are_filled(
     enrol_or_exit()
     assert os.environ["TUNERY_KAFKA_PASSWORD"] == "own"
     assert os.environ["TUNERY_S3_SECRET_KEY"] == "s"
+
+
+def test_settings_of_several_nodes_open_with_their_token(tmp_path: Path) -> None:
+    sealed = seal_settings("spot", "half", {"TUNERY_S3_BUCKET": "b"})
+    gateway = Gateway(settings=sealed, invitation="spot")
+    variables = gateway.variables(tmp_path, "t.half", id="spot-1")
+    assert variables["TUNERY_S3_BUCKET"] == "b"
+    assert gateway.paths == [f"{URL}/v1/nodes/spot-1/enrol"]

@@ -25,8 +25,8 @@ from schemas.pool import (
     ReportWait,
     UsageSliced,
 )
-from services.scheduler.domain.pool.admission import CONDITION_MAX
-from services.scheduler.domain.pool.deadlines import WAIT_MS_MAX
+from services.scheduler.domain.pool.admission import CONDITION_MAX, WAIT_MS_LIMIT, WAIT_MS_MAX
+from services.scheduler.domain.pool.faults import BACK_OFF_MS
 from simulator.control_plane.samples import MINUTE, POOL, T0, node, request
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     ALIVE,
@@ -110,6 +110,34 @@ def test_an_agent_that_gives_up_waiting_gives_the_lease_back_for_the_same_reason
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "limit"),
+    [(0, WAIT_MS_MAX), (90_000, 90_000), (10**12, WAIT_MS_LIMIT), (-1, WAIT_MS_MAX)],
+)
+def test_the_agent_of_a_cluster_says_how_long_a_lease_may_wait(said: int, limit: int) -> None:
+    known = elastic()
+    described = replace(known, node=replace(known.node, admission_ms_max=said))
+    assert pool().accept(described, request(), waits()).due() == T0 + limit
+
+
+def test_a_job_that_was_given_back_does_not_get_the_same_node_again_at_once() -> None:
+    """Another node may have it at once; on this one the back-off grows with each time."""
+    jobs = pool().accept(elastic(), request(), waits())
+    asks = request()
+    for number, back_off_ms in enumerate((*BACK_OFF_MS, BACK_OFF_MS[-1])):
+        jobs.accept(exited(number + 1, outcome="not_started", elapsed_ms=0), freed(number + 1))
+        attempt = replace(asks.placement, attempt=number + 2)
+        assert granted(jobs.when(replace(asks, placement=attempt))) == []
+        assert jobs.due() == jobs.at + back_off_ms
+        jobs.at += back_off_ms - 1
+        assert jobs.when(Tick()) == ()
+        assert granted(jobs.tick()) == [asks.placement.job_id]
+        jobs.accept(waits(number + 2))
+    jobs.accept(exited(5, outcome="not_started", elapsed_ms=0), freed(5))
+    assert granted(jobs.when(replace(asks, placement=replace(asks.placement, attempt=6)))) == []
+    assert granted(jobs.when(node("b", "b-1", 1))) == [asks.placement.job_id]
+
+
 def test_a_start_has_its_time_from_the_admission_on() -> None:
     decider = waiting()
     decider.at = T0 + 50 * MINUTE
@@ -170,6 +198,8 @@ def test_a_job_whose_lease_is_given_back_waits_again_and_has_not_failed() -> Non
         joined.to_pool(Tick())
         free = replace(freed(lease.number), token=lease.ref.token, incarnation="b")
         joined.to_pool(free)
+        joined.wait(BACK_OFF_MS[-1])
+        joined.to_pool(Tick())
     assert joined.lease.wait is None
     assert not [event for event in joined.events if type(event).__name__ == "JobEnded"]
     assert joined.rows == {}, "nothing is billed"

@@ -11,12 +11,15 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.enrolment import (
     INVITATION_MS_MAX,
+    USES_MAX,
     EnrolNode,
+    InvitationRevoked,
     InviteNode,
     NodeEnrolled,
     NodeInvited,
     NodeKeysSealed,
     RecordNodeKeys,
+    RevokeInvitation,
 )
 from schemas.envelope import Message, Rejected
 from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
@@ -30,7 +33,7 @@ from tests.unit.services.scheduler.fold import Decider
 pytestmark = pytest.mark.security
 
 KEY, OTHER_KEY = "a" * 64, "b" * 64
-TOKEN = "t"
+TOKEN, SHARED = "t", "of spot"
 
 
 def sha256(token: str) -> str:
@@ -205,3 +208,97 @@ def test_each_invitation_is_used_at_most_once(steps: list[Message | int]) -> Non
                 assert token_sha256 == step.token_sha256
                 assert decider.at < expires_at
     assert decider.refolded() == decider.state
+
+
+# --- a token for several nodes -----------------------------------------------------------------
+
+
+def several(uses: int = 2) -> Decider:
+    """Nodes `spot-…` are invited; `n` is, too."""
+    return invited(replace(invite("spot", SHARED), uses=uses))
+
+
+def join(node_id: str, key: str = KEY, token: str = SHARED) -> EnrolNode:
+    return replace(enrol(node_id, token, key), invitation="spot")
+
+
+def test_a_token_for_several_lets_as_many_join_and_each_use_is_an_event() -> None:
+    decider = several(2)
+    for number, key in enumerate((KEY, OTHER_KEY)):
+        node_id = f"spot-{number}"
+        joined, enrolled = decider.when(join(node_id, key))
+        assert joined == NodeInvited(
+            node_id=node_id,
+            token_sha256=sha256("of spot"),
+            expires_at=decider.at + HOUR_MS,
+            invitation="spot",
+        )
+        assert enrolled == NodeEnrolled(node_id=node_id, public_key=key, key_number=1)
+        assert decider.when(join(node_id, key)) == (), "its answer was lost"
+    used_up = (errors.INVITATION_REFUSED, "invitation_used_up")
+    assert refusal(decider.when(join("spot-2", "c" * 64))) == used_up
+    assert decider.when(join("spot-0")) == (), "those that have joined may ask again"
+    sealed = RecordNodeKeys(node_id="spot-1", public_key=OTHER_KEY, sealed_keys="AAAA")
+    assert isinstance(decider.when(sealed)[0], NodeKeysSealed)
+
+
+@pytest.mark.parametrize(
+    ("shown", "code"),
+    [
+        (join("spot-0", token="other"), "invitation_unknown"),
+        (join("spot"), "invitation_unknown"),
+        (join("spot-"), "invitation_unknown"),
+        (join("spotty-0"), "invitation_unknown"),
+        (join("gpu-0"), "invitation_unknown"),
+        (join("n"), "invitation_unknown"),
+        (join("spot-0", token=TOKEN), "invitation_unknown"),
+        (replace(join("n-0", token=TOKEN), invitation="n"), "invitation_unknown"),
+        (replace(join("spot-0"), invitation=None), "invitation_unknown"),
+        (replace(join("spot-0"), invitation="absent"), "invitation_unknown"),
+        (join("spot-taken"), "node_id_taken"),
+        (join("spot-alone"), "invitation_unknown"),
+        (join("spot-a:b"), "node_id_malformed"),
+        (join("spot-0", key="x"), "public_key_malformed"),
+    ],
+)
+def test_security_a_token_for_several_gives_the_keys_of_nobody_else(
+    shown: EnrolNode, code: str
+) -> None:
+    decider = several().accept(node("spot-taken", "i-1"), invite("spot-alone", "of its own"))
+    assert refusal(decider.when(shown))[1] == code
+    assert isinstance(decider.when(join("spot-0"))[0], NodeInvited), "no use is lost by it"
+
+
+def test_security_a_node_that_joined_is_not_taken_over_with_the_same_token() -> None:
+    decider = several().accept(join("spot-0"))
+    used = (errors.INVITATION_REFUSED, "invitation_used")
+    assert refusal(decider.when(join("spot-0", OTHER_KEY))) == used
+    decider.accept(WithdrawNodeKeys(node_id="spot-0"))
+    assert refusal(decider.when(join("spot-0", OTHER_KEY))) == used, "nor when its keys are bad"
+
+
+def test_a_token_that_is_revoked_gives_no_keys_and_takes_none_away() -> None:
+    decider = several().accept(join("spot-0"))
+    assert decider.when(RevokeInvitation(node_id="spot")) == (InvitationRevoked(node_id="spot"),)
+    assert decider.when(RevokeInvitation(node_id="spot")) == ()
+    expired = (errors.INVITATION_REFUSED, "invitation_expired")
+    assert refusal(decider.when(join("spot-1"))) == expired
+    assert decider.when(join("spot-0")) == (), "it may ask for its own keys again"
+    decider.accept(RevokeInvitation(node_id="n"))
+    assert refusal(decider.when(enrol())) == expired
+    absent = decider.when(RevokeInvitation(node_id="x"))
+    assert refusal(absent) == (errors.NOT_FOUND, "invitation_missing")
+    again = decider.accept(replace(invite("spot", "newer"), uses=1))
+    assert isinstance(again.when(join("spot-2", token="newer"))[0], NodeInvited)
+
+
+def test_a_token_for_several_works_until_its_end() -> None:
+    decider = several()
+    decider.at += HOUR_MS
+    assert refusal(decider.when(join("spot-0")))[1] == "invitation_expired"
+
+
+@pytest.mark.parametrize("uses", [0, -1, USES_MAX + 1])
+def test_a_token_has_a_limited_number_of_uses(uses: int) -> None:
+    asked = replace(invite("spot"), uses=uses)
+    assert refusal(pool().when(asked)) == (errors.MALFORMED, "invitation_uses_out_of_range")
