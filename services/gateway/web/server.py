@@ -1,12 +1,9 @@
 """uvicorn as a host of the service's process: no signal handlers, no log settings of its own."""
 
 import asyncio
-import fcntl
 import logging
 import resource
 import socket
-import sys
-import termios
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -33,14 +30,12 @@ KEEP_ALIVE_S: Final = 30
 
 
 class _Connection(H11Protocol):  # it bounds a request's head; httptools takes one of any size
-    """A connection that is cut when its client is too slow: with a head, a body, or reading.
+    """A connection that is cut when its client is too slow with a head or a body.
 
-    A follower of events that keeps its connection and reads nothing would hold one of the places
-    for followers until it goes. What it has not read is thrown away: a connection that is closed
-    in the usual way stays open until all of that is sent.
+    What it has not read is thrown away: a connection that is closed in the usual way stays open
+    until all of that is sent.
     """
 
-    _look_again: asyncio.TimerHandle | None = None
     _due: asyncio.TimerHandle | None = None  # when the client must have sent what is expected
     _expected: Any = None  # `h11.IDLE` for a head, `h11.SEND_BODY` for a body
     _body_bytes = 0
@@ -105,44 +100,10 @@ class _Connection(H11Protocol):  # it bounds a request's head; httptools takes o
         self._body_bytes = 0
         self._expect(h11.SEND_BODY, BODY_MS)
 
-    def pause_writing(self) -> None:
-        """Called when more is buffered than the client has read for."""
-        super().pause_writing()
-        self._look_later()
-
-    def resume_writing(self) -> None:
-        self._stop_looking()
-        super().resume_writing()
-
     def connection_lost(self, exc: Exception | None) -> None:
         self._among.closed(self)
         self._expect(None)
-        self._stop_looking()
         super().connection_lost(exc)
-
-    def _look_later(self) -> None:
-        self._stop_looking()
-        self._look_again = self.loop.call_later(
-            STALLED_MS_MAX / 1_000, self._cut_unless_read, self._unread_bytes()
-        )
-
-    def _stop_looking(self) -> None:
-        if self._look_again is not None:
-            self._look_again.cancel()
-            self._look_again = None
-
-    def _cut_unless_read(self, unread_before: int) -> None:
-        if self._unread_bytes() < unread_before:  # it is only slow
-            self._look_later()
-            return
-        log_event(LOG, logging.WARNING, "connection.stalled", client=self.client)
-        self.transport.abort()
-
-    def _unread_bytes(self) -> int:
-        """Bytes in our buffer and the kernel's, which frees a part that the client has taken."""
-        connection = self.transport.get_extra_info("socket")
-        in_kernel = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
-        return self.transport.get_write_buffer_size() + int.from_bytes(in_kernel, sys.byteorder)
 
 
 class _Server(uvicorn.Server):
@@ -213,6 +174,9 @@ class HttpServer:
         # bound here, because uvicorn ends the whole process when it cannot bind
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as bound:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # The kernel ends a connection whose client takes nothing of its response for so long: a
+            # follower that reads nothing would hold one of the places for followers until it goes.
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS_MAX)
             bound.bind((self._host, self._port))
             self.address = bound.getsockname()
             task = asyncio.create_task(server.serve(sockets=[bound]), name="uvicorn")
