@@ -131,7 +131,7 @@ WORK_MUTANTS: Final = (
     ),
     Mutant("cordons are ignored", Node, "is_grantable", property(_in_service), "cordon", seed=2),
     Mutant(
-        "faulty devices get leases", Node, "devices", property(_every_device), "device", seed=30
+        "faulty devices get leases", Node, "devices", property(_every_device), "device", seed=31
     ),
     Mutant("tokens never expire", enrolment, "_enrol", _for_ever, "enrolment", seed=13),
     Mutant(
