@@ -102,7 +102,9 @@ def _f1(common: int, own: int, wanted: int) -> float:
 
 @cache
 def _scorers() -> "tuple[BLEU, CHRF]":
-    from sacrebleu.metrics import BLEU, CHRF  # a tenth of a second: only where they are asked
+    # A tenth of a second: only where they are asked. It wants a folder for temporary files, which
+    # leases have and previews do not.
+    from sacrebleu.metrics import BLEU, CHRF
 
     return BLEU(effective_order=True), CHRF()
 
