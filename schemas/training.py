@@ -209,6 +209,8 @@ class HyperParameters(Part, omit_defaults=True):
     engine: EngineName = "single"  # what runs its steps
     # ranks that compute each micro-batch together, each with a part of every layer's matrices
     tensor_parallel: int = 1
+    # ranks that compute each micro-batch together, each with a part of every row's tokens
+    context_parallel: int = 1
     # ranks of one node that share the weights, with `shard_weights`; each node has all of them; 0:
     # all ranks of the job
     shards: int = 0

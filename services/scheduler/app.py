@@ -35,7 +35,7 @@ def _review_at(state: Tenants, tenant: str) -> Ms | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=36,  # 36: precision fp8; 35: tensor_parallel; 34: tags
+    fold_version=37,  # 37: context_parallel; 36: precision fp8; 35: tensor_parallel; 34: tags
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,

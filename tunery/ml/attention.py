@@ -24,6 +24,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from tunery.ml.context import PART, RowPart, attend_part
+from tunery.work.exits import WorkError
+
 NAME: Final = "tunery_documents"  # in the configuration of a loaded model
 KEYWORD: Final = "document_bounds"  # of a model's call: what `document_bounds` returns
 # Families whose layers hand keywords on to their attention, each shown by a test.
@@ -43,7 +46,7 @@ class Joined:
     longest: int  # tokens of the longest document
 
 
-Bounds: TypeAlias = Sequence[Sequence[int]] | Joined
+Bounds: TypeAlias = Sequence[Sequence[int]] | Joined | RowPart
 
 
 def use_document_attention(model: Any, device: torch.device) -> None:
@@ -65,8 +68,21 @@ def document_bounds(model: Any, position_ids: Tensor) -> dict[str, Any]:
     """
     if model.config._attn_implementation != NAME:
         return {}
-    keywords: dict[str, Any] = {KEYWORD: _bounds(position_ids)}
+    part: RowPart | None = getattr(causal_of(model), PART, None)
+    keywords: dict[str, Any] = {KEYWORD: part or _bounds(position_ids)}
     return keywords | {"attention_mask": UNUSED_MASK} if _never_masks(model) else keywords
+
+
+def check_divisible(model: Any) -> None:
+    """Raises WorkError("user") for a model whose rows several ranks cannot compute together."""
+    if not _never_masks(model):
+        message = f"rows of {model.config.model_type} are not divided: its attention needs a mask"
+        raise WorkError("user", message, "Set context_parallel to 1.")
+
+
+def causal_of(model: Any) -> Any:
+    """The causal model itself, without what PEFT has around it."""
+    return model.get_base_model() if hasattr(model, "peft_config") else model
 
 
 def _bounds(position_ids: Tensor) -> Bounds:
@@ -131,6 +147,8 @@ def attend(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )
         return masked
+    if isinstance(bounds, RowPart):
+        return attend_part(query, key, value, bounds, scaling), None
     if isinstance(bounds, Joined):
         return attend_at_once(query, key, value, bounds, scaling), None
     rows = []

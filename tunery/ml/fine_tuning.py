@@ -132,7 +132,8 @@ def _ranks_of(spec: TrainSpec, torch_device: torch.device) -> Ranks:
     """This process among the ranks, which it meets. Raises as `Ranks.join`."""
     if spec.engine.name == "single":
         return ALONE
-    return Ranks.join(torch_device, spec.ranks, spec.engine.tensor_parallel)
+    engine = spec.engine
+    return Ranks.join(torch_device, spec.ranks, engine.tensor_parallel, engine.context_parallel)
 
 
 def _environment(

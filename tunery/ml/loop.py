@@ -8,7 +8,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,9 @@ from transformers.integrations.neftune import activate_neftune
 
 from schemas.units import Ms
 from tunery.ml import state
+from tunery.ml.attention import causal_of, check_divisible
 from tunery.ml.cadence import is_due
+from tunery.ml.context import sharing
 from tunery.ml.device import peak_memory_bytes, settle
 from tunery.ml.engines import TrainingEngine
 from tunery.ml.loss import pass_together, use_fused_head
@@ -65,6 +67,8 @@ class TrainingLoop:
             run.rows = run.rows.with_reference(torch.zeros(run.rows.n_references))
         if run.spec.engine.is_sharded and run.ranks.count > 1:
             pass_together(self.model, run.ranks.most)
+        if run.ranks.row is not None:
+            check_divisible(self.model)
         if device.type == "cuda":
             use_fused_head(self.model)
         if run.hyper.recompute:
@@ -204,7 +208,11 @@ class TrainingLoop:
         """
         if isinstance(self.objective, Reinforcement):
             batch = batch | {STEP: torch.tensor(self.step)}
-        scored = self.objective.score(self.model, batch)
+        row = self.run.ranks.row
+        with (
+            nullcontext(batch) if row is None else sharing(causal_of(self.model), batch, row) as own
+        ):
+            scored = self.objective.score(self.model, own)
         if is_counted:
             for name, values in scored.figures.items():
                 if len(values):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from tunery.ml.attention import document_bounds, join_rows
+from tunery.ml.attention import causal_of, document_bounds, join_rows
 from tunery.ml.packed import IGNORED, PackedRow, PackedRows, documents
 from tunery.work.exits import WorkError
 
@@ -87,22 +87,24 @@ def use_fused_head(model: Any) -> None:
     """
     from trl.trainer.utils import add_fused_lm_head  # seconds of import
 
-    add_fused_lm_head(_causal(model), outputs=("log_probs", "is_top1"))
-    setattr(_causal(model), FUSED, True)
+    add_fused_lm_head(causal_of(model), outputs=("log_probs", "is_top1"))
+    setattr(causal_of(model), FUSED, True)
 
 
 def has_fused_head(model: Any) -> bool:
     """Return whether `use_fused_head` was called with this model."""
-    return getattr(_causal(model), FUSED, False)
+    return getattr(causal_of(model), FUSED, False)
 
 
 def fused_loss(model: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
     """Losses as of `label_loss`, with a 0 where there is no label, and its figure."""
     batch = join_rows(model, {name: batch[name] for name in OF_TOKENS if name in batch})
+    is_shifted = batch["labels"].shape != batch["input_ids"].shape  # a part of a row
     scored = model(
         input_ids=batch["input_ids"],
         position_ids=batch["position_ids"],
-        labels=batch["labels"],
+        labels=None if is_shifted else batch["labels"],
+        shift_labels=batch["labels"][:, 1:] if is_shifted else None,
         fused_lm_head=True,
         **document_bounds(model, batch["position_ids"]),
     )
@@ -110,21 +112,17 @@ def fused_loss(model: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
     return -scored.log_probs.reshape(-1), {"mean_token_accuracy": correct}
 
 
-def _causal(model: Any) -> Any:
-    return model.get_base_model() if hasattr(model, "peft_config") else model
-
-
 def pass_together(model: Any, most: Callable[[int], int]) -> None:
     """Have all ranks pass through a model equally often: they gather each layer together.
 
     most: the largest of the ranks' numbers; a collective
     """
-    setattr(_causal(model), MOST, most)
+    setattr(causal_of(model), MOST, most)
 
 
 def passes_together(model: Any) -> bool:
     """Return whether `pass_together` was called with this model."""
-    return hasattr(_causal(model), MOST)
+    return hasattr(causal_of(model), MOST)
 
 
 def filled_up(model: Any, own: Sequence[Each]) -> list[Each]:
@@ -132,7 +130,7 @@ def filled_up(model: Any, own: Sequence[Each]) -> list[Each]:
 
     A collective: all ranks call it, with at least one input each.
     """
-    surplus = getattr(_causal(model), MOST)(len(own)) - len(own) if passes_together(model) else 0
+    surplus = getattr(causal_of(model), MOST)(len(own)) - len(own) if passes_together(model) else 0
     return [*own, *[own[0]] * surplus]
 
 

@@ -66,14 +66,26 @@ class Ranks:
     number: 0 is the first, which alone reports and writes
     count: how many ranks there are
     local_count: how many of them are on this node
-    tensor_parallel: how many in a row compute each micro-batch together
+    tensor_parallel: how many in a row compute each micro-batch together, to the same loss
+    context_parallel: how many in a row compute a part of each micro-batch, and of its loss
     """
 
     def __init__(
-        self, number: int = 0, count: int = 1, local_count: int = 1, tensor_parallel: int = 1
+        self,
+        number: int = 0,
+        count: int = 1,
+        local_count: int = 1,
+        tensor_parallel: int = 1,
+        context_parallel: int = 1,
     ) -> None:
         self.number, self.count, self.local_count = number, count, local_count
-        self.tensor_parallel = tensor_parallel
+        self.tensor_parallel, self.context_parallel = tensor_parallel, context_parallel
+        # The ranks that have the other parts of this rank's rows; None: it has them whole.
+        self.row: Any = (
+            dist.new_subgroups(context_parallel, timeout=TIMEOUT)[0]
+            if context_parallel > 1
+            else None
+        )
         # Facts of a few bytes are exchanged between processors: a device has no part in them.
         self._facts: Any = (
             dist.new_group(backend="gloo", timeout=TIMEOUT) if self.is_group else None
@@ -81,7 +93,13 @@ class Ranks:
         self.on_collective: Callable[[], None] = lambda: None
 
     @classmethod
-    def join(cls, device: torch.device, count: int, tensor_parallel: int = 1) -> "Ranks":
+    def join(
+        cls,
+        device: torch.device,
+        count: int,
+        tensor_parallel: int = 1,
+        context_parallel: int = 1,
+    ) -> "Ranks":
         """Meet the other ranks, as the environment says. Raises WorkError("platform"), RankLost."""
         environment = {name: int(os.environ.get(name, "-1")) for name in ("RANK", "WORLD_SIZE")}
         if environment["WORLD_SIZE"] != count:
@@ -100,7 +118,7 @@ class Ranks:
                 timeout=TIMEOUT,
             )
             local_count = int(os.environ.get("LOCAL_WORLD_SIZE", count))
-            return cls(environment["RANK"], count, local_count, tensor_parallel)
+            return cls(environment["RANK"], count, local_count, tensor_parallel, context_parallel)
         except (dist.DistError, RuntimeError, ValueError) as error:
             if PORT_TAKEN in str(error):  # only the first one listens; it is no other rank's fault
                 message = f"rank 0 cannot listen at {meeting}: the port is taken"
@@ -118,12 +136,12 @@ class Ranks:
     @property
     def groups(self) -> int:
         """How many micro-batches are computed at a time."""
-        return self.count // self.tensor_parallel
+        return self.count // (self.tensor_parallel * self.context_parallel)
 
     @property
     def group(self) -> int:
         """Number of the group, from 0, that computes the micro-batches of this rank."""
-        return self.number // self.tensor_parallel
+        return self.number // (self.tensor_parallel * self.context_parallel)
 
     def takes(self, micro_batch: int) -> bool:
         """Return whether this rank computes a micro-batch of a step, counted from 0."""
@@ -139,7 +157,9 @@ class Ranks:
         A process that trains alone draws all from one stream instead, as it always has.
         """
         if self.count > 1:
-            facts = f"{seed}:{step}:{micro_batch}".encode()
+            part = self.number % self.context_parallel
+            of_part = f":{part}" if part else ""
+            facts = f"{seed}:{step}:{micro_batch}{of_part}".encode()
             torch.manual_seed(int.from_bytes(blake2b(facts, digest_size=7).digest(), "big"))
 
     def sum_gradients(self, gradients: Sequence[Tensor]) -> None:

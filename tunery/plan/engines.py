@@ -56,6 +56,7 @@ EngineCode: TypeAlias = Literal[
     "tensor_needs_shards",
     "no_tensor_of",  # name
     "no_float8_of",  # name
+    "no_context_of",  # name
 ]
 # For the API and for processes that train: what is wrong; the nearest that works.
 ENGINE_WORDS: Final[Mapping[EngineCode, str]] = {
@@ -65,12 +66,13 @@ ENGINE_WORDS: Final[Mapping[EngineCode, str]] = {
     "single_keeps_weights": "the engine single keeps all weights on its device; set engine to auto",
     "offload_needs_shards": "several slots offload shares of weights; set shard_weights to true",
     "no_shards_of_four_bits": "ZeRO-3 does not shard a base in four bits; set engine to fsdp2",
-    "tensor_needs_fsdp2": "{engine} divides no matrices; set engine to fsdp2 or auto",
+    "tensor_needs_fsdp2": "{engine} divides no rows or matrices; set engine to fsdp2 or auto",
     "tensor_divides_slots": (
         "as many slots compute a row together; set slots to a multiple of it (now {slots})"
     ),
     "tensor_needs_shards": "parts of matrices are no copies; set shard_weights to true",
     "no_tensor_of": "matrices of {name} are not divided; set tensor_parallel to 1",
+    "no_context_of": "rows of {name} are not divided; set context_parallel to 1",
     "no_float8_of": "{name} cannot be computed in float8; set precision to bf16",
     "no_shards": (
         "layers of the family {family} are no plain list; leave shard_weights and offload out, "
@@ -117,7 +119,7 @@ def configuration_of(
         matmul_type="fp8" if hyper.precision == "fp8" else precision,
         reduce_type="fp32",
         rows_at_once=rows_at_once(hyper),
-        micro_batches=divide_up(hyper.accumulation, ranks // engine.tensor_parallel),
+        micro_batches=divide_up(hyper.accumulation, ranks // engine.ranks_of_a_row),
         reshard_after_forward=engine.is_sharded,
         recompute=hyper.recompute,
         deepspeed=deepspeed_config(
@@ -200,10 +202,17 @@ def engine_problem(asked: Mapping[str, Any], base: Base | None, slots: int) -> E
             return _problem("engine", "engine_needs_slots", engine=str(engine))
     elif offload and shards is False:
         return _problem("offload", "offload_needs_shards")
-    tensor = asked.get("tensor_parallel")
-    if isinstance(tensor, int) and tensor > 1:
-        problem = _tensor_problem(asked, family, slots, tensor)
-        if problem is not None:
+    for param, problem_of in (
+        ("tensor_parallel", _tensor_problem),
+        ("context_parallel", _context_problem),
+    ):
+        if not is_divided(asked, param):
+            continue
+        if slots % asked[param]:
+            return _problem(param, "tensor_divides_slots", slots=slots)
+        if engine in ("single", "deepspeed"):
+            return _problem(param, "tensor_needs_fsdp2", engine=engine)
+        if (problem := problem_of(asked, family)) is not None:
             return problem
     if (shards is True or offload) and family is not None and not has_plain_layers(family):
         param = "shard_weights" if shards is True else "offload"
@@ -215,11 +224,11 @@ def engine_problem(asked: Mapping[str, Any], base: Base | None, slots: int) -> E
 
 def _float8_problem(asked: Mapping[str, Any], base: Base | None) -> EngineProblem | None:
     """Return what does not go together with products in float8."""
-    tensor = asked.get("tensor_parallel")
     names = {
         "qlora": asked.get("adaptation") == "qlora",
         "deepspeed": asked.get("engine") == "deepspeed",
-        "tensor_parallel": isinstance(tensor, int) and tensor > 1,
+        "tensor_parallel": is_divided(asked, "tensor_parallel"),
+        "context_parallel": is_divided(asked, "context_parallel"),
         "offload": asked.get("offload") is True,
     }
     if base is not None:
@@ -228,19 +237,35 @@ def _float8_problem(asked: Mapping[str, Any], base: Base | None) -> EngineProble
             names[f"a width of {width}, no multiple of {FLOAT8_MULTIPLE},"] = bool(
                 width % FLOAT8_MULTIPLE
             )
+    return _first_problem("precision", "no_float8_of", names)
+
+
+def is_divided(asked: Mapping[str, Any], param: str) -> bool:
+    """Return whether several slots compute each row together by this setting."""
+    number = asked.get(param)
+    return isinstance(number, int) and number > 1
+
+
+def _context_problem(asked: Mapping[str, Any], family: str | None) -> EngineProblem | None:
+    """Return what does not go together with rows that are divided."""
+    method = asked.get("method", "supervised")
+    names = {
+        f"the method {method}": method != "supervised",
+        "single documents (packing: false)": asked.get("packing") is False,
+        "tensor_parallel": is_divided(asked, "tensor_parallel"),
+        f"the family {family}": family is not None and family not in DIVIDED_FAMILIES,
+    }
+    return _first_problem("context_parallel", "no_context_of", names)
+
+
+def _first_problem(param: str, code: EngineCode, names: Mapping[str, bool]) -> EngineProblem | None:
     wrong = next((name for name, is_so in names.items() if is_so), None)
-    return None if wrong is None else _problem("precision", "no_float8_of", name=wrong)
+    return None if wrong is None else _problem(param, code, name=wrong)
 
 
-def _tensor_problem(
-    asked: Mapping[str, Any], family: str | None, slots: int, tensor: int
-) -> EngineProblem | None:
+def _tensor_problem(asked: Mapping[str, Any], family: str | None) -> EngineProblem | None:
     """Return what does not go together with matrices that are divided."""
     param = "tensor_parallel"
-    if slots % tensor:
-        return _problem(param, "tensor_divides_slots", slots=slots)
-    if asked.get("engine") in ("single", "deepspeed"):
-        return _problem(param, "tensor_needs_fsdp2", engine=str(asked["engine"]))
     if asked.get("shard_weights") is False:
         return _problem(param, "tensor_needs_shards")
     if asked.get("adaptation") == "qlora" or asked.get("dora") is True:

@@ -264,6 +264,14 @@ KNOBS: Final[Mapping[str, Knob]] = {
         "slots that compute each row together, each with a part of every matrix; it never ran on "
         "GPUs",
     ),
+    "context_parallel": _whole(
+        "context_parallel",
+        1,
+        8,
+        1,
+        "slots that compute each row together, each with a part of its tokens; it never ran on "
+        "GPUs",
+    ),
     "shard_weights": _flag(
         "shard_weights",
         "each of several slots keeps a share of the weights: with `full`, and where a slot has too "

@@ -141,6 +141,9 @@ def memory_bytes(
     kept = _Kept(row, row, row * row)
     if hyper.method == "reinforcement":
         kept = _rollouts(hyper, row, tokens)
+    if (parts := hyper.context_parallel) > 1:
+        own = divide_up(row, parts)
+        kept = _Kept(own, own, own * row)
     at_once = rows_at_once(hyper) * _row_bytes(base, kept, precision, hyper, device)
     trained = _trained_bytes(base, hyper, device, ranks)
     besides = OVERHEAD_BYTES[device]
@@ -192,7 +195,11 @@ def _trained_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: in
     best = width if hyper.best_checkpoint and hyper.adaptation == "full" else 0
     repeated += width if device == "cpu" and engine.name == "deepspeed" else 0
     each = SHARED_BYTES + repeated + step + best
-    share = divide_up(each * trained, sharing(hyper, ranks))
+    layers = layers_weights(base)
+    tables = base.parameters - layers if hyper.adaptation == "full" else 0
+    # Ranks that divide the matrices of layers have the same shares of the tables of tokens.
+    copies = trained + (engine.tensor_parallel - 1) * tables
+    share = divide_up(each * copies, sharing(hyper, ranks))
     if _leaves_device(engine, device):
         share = 0
     if engine.name == "deepspeed":
@@ -201,8 +208,6 @@ def _trained_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: in
     if engine.weights == "copied":  # ZeRO-1 and -2: gradients in the run's type until they are cut
         return share + width * trained
     # Gradients of a micro-batch until they are added: of a layer, and of the tables of tokens.
-    layers = layers_weights(base)
-    tables = base.parameters - layers if hyper.adaptation == "full" else 0
     layer = divide_up(layers, _layers(base) * engine.tensor_parallel)
     whole = min(trained, tables + layer)
     return share + (width + GRADIENT_BYTES) * whole
@@ -257,7 +262,8 @@ def base_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: int = 
     gathered = tables + LAYERS_GATHERED * layer
     if hyper.adaptation == "full" or _leaves_device(engine, device):
         return gathered
-    return divide_up(tables + in_layers, sharing(hyper, ranks)) + gathered
+    copies = engine.tensor_parallel * tables + in_layers
+    return divide_up(copies, sharing(hyper, ranks)) + gathered
 
 
 def streamed_bytes(base: Base, hyper: HyperParameters, device: Device) -> int:
@@ -327,6 +333,8 @@ def _row_bytes(
         logits = min(logits, labels * hidden * FUSED_LABEL_BYTES)
     percent = KEPT_PERCENT[device][precision]
     layer = (kept.tokens * token * percent + mask * max(100, percent)) // 100
+    # Keys and values of the tokens that other ranks compute.
+    layer += (hyper.context_parallel - 1) * kept.tokens * 2 * hidden * width
     if hyper.recompute:  # of the others, their inputs
         inputs = layers * kept.tokens * hidden * width
         return min(layers, LAYERS_AT_WORK[device]) * layer + inputs + at_work + logits

@@ -38,11 +38,11 @@ def with_smaller_micro_batches(hyper: HyperParameters) -> HyperParameters | None
 
 def shared_among(hyper: HyperParameters, ranks: int) -> HyperParameters | None:
     """Return the step in the largest micro-batches that split its rows evenly over the ranks, or
-    over groups of them with tensor parallelism.
+    over groups of them that compute rows together.
 
     They are no larger than they are now. None: a step has fewer rows than there are groups.
     """
-    ranks //= hyper.tensor_parallel
+    ranks //= hyper.tensor_parallel * hyper.context_parallel
     rows, most = hyper.batch_size, rows_at_once(hyper)
     if rows < ranks:
         return None

@@ -134,6 +134,7 @@ def collectives_ms(base: Base, hyper: HyperParameters, ranks: int, device: Devic
     Copied weights: one all-reduce of the gradients in fp32. Shares: for each round of micro-batches
     an all-gather of all weights in either pass, and a reduce-scatter of the gradients. Divided
     matrices: of those a rank's part alone, and four all-reduces of hidden states in each layer.
+    Divided rows: keys and values of each layer in either pass, as wide as the model.
     """
     if ranks == 1:
         return 0
@@ -141,12 +142,17 @@ def collectives_ms(base: Base, hyper: HyperParameters, ranks: int, device: Devic
     moved = 2 * gradients  # an all-reduce is a reduce-scatter and an all-gather
     if Engine.from_log(hyper, ranks).is_sharded:
         weights = WIDTH[precision_of(hyper, device)] * base.parameters
-        rounds = divide_up(hyper.accumulation * hyper.tensor_parallel, ranks)
+        in_row = hyper.tensor_parallel * hyper.context_parallel
+        rounds = divide_up(hyper.accumulation * in_row, ranks)
         moved = divide_up(rounds * (PASSES * weights + gradients), hyper.tensor_parallel)
         if hyper.tensor_parallel > 1:
             states = rows_at_once(hyper) * hyper.max_length * base.hidden_size * base.layers
             width = WIDTH[precision_of(hyper, device)]
             moved += rounds * 2 * PASSES * 2 * states * width
+    if hyper.context_parallel > 1:
+        rounds = divide_up(hyper.accumulation * hyper.context_parallel, ranks)
+        row = rows_at_once(hyper) * hyper.max_length * base.hidden_size * base.layers
+        moved += rounds * PASSES * 2 * row * WIDTH[precision_of(hyper, device)]
     return divide_up(moved * (ranks - 1), COLLECTIVE_BYTES_PER_MS[device] * ranks)
 
 

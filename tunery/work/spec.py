@@ -136,6 +136,12 @@ class Engine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     zero_stage: Literal[1, 2, 3] = 2
     cpu_offload: bool = False  # shards and optimizer states stay in the machine's memory
     tensor_parallel: int = 1  # ranks that compute each row together, each with a part of a matrix
+    context_parallel: int = 1  # the same, each with a part of the row's tokens
+
+    @property
+    def ranks_of_a_row(self) -> int:
+        """How many ranks compute each row together."""
+        return self.tensor_parallel * self.context_parallel
 
     @property
     def is_sharded(self) -> bool:
@@ -164,6 +170,7 @@ class Engine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             zero_stage=3 if is_sharded and name == "deepspeed" else 2,
             cpu_offload=hyper.offload,
             tensor_parallel=hyper.tensor_parallel,
+            context_parallel=hyper.context_parallel,
         )
 
 

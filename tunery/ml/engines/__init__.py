@@ -74,6 +74,9 @@ def check_engine(engine: Engine, hyper: Hyper, precision: Precision, ranks: int)
         "adaptation": hyper.adaptation,
         "dora": hyper.dora,
         "tensor_parallel": engine.tensor_parallel,
+        "context_parallel": engine.context_parallel,
+        "method": hyper.method,
+        "packing": hyper.packing,
         "precision": precision,
     }
     # One rank with an engine for several is slower than "single", which is all that a plan minds.
@@ -93,6 +96,8 @@ def engine_environment(engine: Engine) -> dict[str, str]:
         facts["zero_stage"] = str(engine.zero_stage)
     if engine.tensor_parallel > 1:
         facts["tensor_parallel"] = str(engine.tensor_parallel)
+    if engine.context_parallel > 1:
+        facts["context_parallel"] = str(engine.context_parallel)
     return facts | ({"cpu_offload": "true"} if engine.cpu_offload else {})
 
 

@@ -101,8 +101,8 @@ class ShardedEngine:
         self._writers: Any = dist.new_group(writers, backend="gloo", timeout=TIMEOUT)
 
     def backward(self, loss: Tensor, *, is_last: bool) -> None:
-        # FSDP averages gradients over groups of ranks: the loss is a part of the step's sum.
-        (loss * self._ranks.groups).backward()  # type: ignore[no-untyped-call]  # torch
+        # FSDP averages gradients over its ranks: the loss is a part of the step's sum.
+        (loss * (self._ranks.count // self._ranks.tensor_parallel)).backward()  # type: ignore[no-untyped-call]  # torch
 
     def clip(self, norm_max: float) -> Tensor:
         """Clip by torch's function, which takes the gradients of one mesh, or by their norms."""

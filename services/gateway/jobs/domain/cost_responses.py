@@ -43,6 +43,7 @@ class EngineResponse(Response):
     `reason`: why it was chosen. `experimental`: it has not run on such devices yet; `ran_on`: those
     that it has run on. `weights`: copied to every rank, or sharded over `shards` of them.
     `tensor_parallel`: ranks that compute each row together, each with a part of every matrix.
+    `context_parallel`: the same, each with a part of its tokens; neither has run on GPUs.
     `param_type`, `reduce_type`: in which layers compute, and gradients are added. `matmul_type`: in
     which matrices of decoder layers are multiplied; fp8 has run emulated on processors only.
     `micro_batches`: of a rank in each step, at most. `deepspeed`: what DeepSpeed is given; null:
@@ -60,6 +61,7 @@ class EngineResponse(Response):
     ranks: int
     shards: int
     tensor_parallel: int
+    context_parallel: int
     param_type: str
     matmul_type: str
     reduce_type: str

@@ -519,15 +519,17 @@ def _fitted(
         fewer = slots - slots % on_node
         text = f"each of several nodes has all shards, and the largest node has {on_node} slots"
         raise invalid(f"{text}. Set slots to {fewer} or {fewer + on_node}.", SLOTS)
-    if on_node % hyper.tensor_parallel:
+    in_row = hyper.tensor_parallel * hyper.context_parallel
+    if on_node % in_row:
         text = (
-            f"{hyper.tensor_parallel} slots of one node compute a row together, and a node gives "
-            f"{on_node}. Set it to a divisor of {on_node}."
+            f"{in_row} slots of one node compute a row together, and a node gives {on_node}. "
+            f"Set it to a divisor of {on_node}."
         )
-        raise invalid(text, "training.tensor_parallel")
+        name = "tensor_parallel" if hyper.tensor_parallel > 1 else "context_parallel"
+        raise invalid(text, f"training.{name}")
     shared = shared_among(smaller, slots)
     if shared is None:
-        rows, groups = hyper.batch_size, slots // hyper.tensor_parallel
+        rows, groups = hyper.batch_size, slots // in_row
         text = (
             f"a step has {rows} packed row{'' if rows == 1 else 's'} (batch_size), which "
             f"{slots} slots cannot share. Set batch_size to {groups} or more, or use fewer slots."

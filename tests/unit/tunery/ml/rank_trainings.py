@@ -29,6 +29,8 @@ COPIED = Engine(name="fsdp2")
 SHARDED = Engine(name="fsdp2", weights="sharded")
 DIVIDED = Engine(name="fsdp2", weights="sharded", tensor_parallel=2)
 
+PARTED = Engine(name="fsdp2", context_parallel=2)
+
 
 class StopAfter:
     """A request to stop after so many steps. It is asked once before them, and after each."""
@@ -170,5 +172,8 @@ def spec_of(spec: TrainSpec, engine: Engine, ranks: int = 2, **hyper: Any) -> Tr
 def trained(spec: TrainSpec, **kwargs: Any) -> list[Event]:
     """Events of the first rank of a training that all ranks finish."""
     codes, events = go_ranks(spec, **kwargs)
-    assert codes == [ExitCode.FINISHED] * spec.ranks, events[0][-1].get("message")
+    assert codes == [ExitCode.FINISHED] * spec.ranks, [
+        *codes,
+        *(of_rank[-1:] for of_rank in events),
+    ]
     return events[0]

@@ -20,6 +20,7 @@ from tests.bases import write_family
 from tests.unit.tunery.ml.rank_trainings import (
     COPIED,
     DIVIDED,
+    PARTED,
     SHARDED,
     DieAfter,
     StopAfter,
@@ -339,6 +340,28 @@ def test_divided_norms_of_heads_are_added_up_and_one_process_goes_on(
     single = alone(resumed(spec, first, out="single"))
     assert losses(single) == pytest.approx(whole[2:], abs=FP32)
     assert ["tensor_parallel", "2", ""] in of(single, "started")[0]["environment_changes"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "ranks", "hyper"),
+    [
+        pytest.param(PARTED, 2, {}, id="copied-lora"),
+        pytest.param(replace(PARTED, weights="sharded"), 4, FULL, id="sharded-full"),
+    ],
+)
+def test_divided_rows_train_to_the_losses_of_one_process_and_resume_to_the_byte(
+    engine: Engine, ranks: int, hyper: dict[str, Any], spec: TrainSpec
+) -> None:
+    """Rows of several documents, which are cut anywhere, and padded to equal parts."""
+    spec = replace(spec_of(spec, engine, ranks, **hyper), checkpoint_every_steps=2)
+    events, whole = trained(spec), alone(spec)
+    assert losses(events) == pytest.approx(losses(whole), abs=FP32)
+    assert figures(events, "grad_norm") == pytest.approx(figures(whole, "grad_norm"), rel=NORM)
+    first = of(events, "checkpoint")[0]
+    again = trained(resumed(spec, first, out="again"))
+    assert again[-1]["adapter_sha256"] == events[-1]["adapter_sha256"]
+    single = alone(resumed(spec, first, out="single"))
+    assert ["context_parallel", "2", ""] in of(single, "started")[0]["environment_changes"]
 
 
 def test_offloaded_shards_train_to_the_losses_of_one_process(spec: TrainSpec) -> None:

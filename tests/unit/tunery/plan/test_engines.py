@@ -29,6 +29,7 @@ REQUESTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("Qwen2.5-7B", {"engine": "deepspeed", "adaptation": "full"}),
     ("Qwen2.5-7B", {"engine": "deepspeed", "adaptation": "full", "offload": True}),
     ("Qwen2.5-7B", {"tensor_parallel": 2}),
+    ("Qwen2.5-7B", {"context_parallel": 4, "max_length": 4_096}),
     ("Qwen2.5-7B", {"precision": "fp8"}),
     ("Qwen2.5-7B", {"precision": "fp8", "adaptation": "full"}),
     ("Qwen2.5-32B", {}),
@@ -121,6 +122,17 @@ def test_deepspeed_gets_no_batch_that_it_could_refuse() -> None:
         ({"precision": "fp8", "engine": "deepspeed"}, 2, "precision", "deepspeed cannot be"),
         ({"precision": "fp8", "tensor_parallel": 2}, 2, "precision", "tensor_parallel cannot be"),
         ({"precision": "fp8", "offload": True}, 1, "precision", "offload cannot be"),
+        ({"context_parallel": 2}, 3, "context_parallel", "set slots to a multiple of it"),
+        ({"context_parallel": 2, "engine": "deepspeed"}, 2, "context_parallel", "engine to fsdp2"),
+        ({"context_parallel": 2, "method": "dpo"}, 2, "context_parallel", "the method dpo"),
+        ({"context_parallel": 2, "packing": False}, 2, "context_parallel", "single documents"),
+        (
+            {"context_parallel": 2, "tensor_parallel": 2},
+            4,
+            "context_parallel",
+            "set context_parallel to 1",
+        ),
+        ({"precision": "fp8", "context_parallel": 2}, 2, "precision", "context_parallel cannot"),
         ({"engine": "zero"}, 2, "engine", "single, fsdp2, deepspeed"),
     ],
 )
@@ -134,6 +146,8 @@ def test_what_does_not_go_together_is_refused_with_the_nearest_that_works(
 
 def test_layers_that_are_no_plain_list_are_copied_and_never_sharded() -> None:
     mamba = replace(SMOL, family="mamba")
+    (problem,) = problems({"context_parallel": 2}, mamba, 2)
+    assert "the family mamba" in parameter_words(problem.reason)
     (problem,) = problems({"tensor_parallel": 2}, mamba, 2)
     assert "the family mamba" in parameter_words(problem.reason)
     (problem,) = problems({"shard_weights": True}, mamba, 2)
@@ -160,6 +174,7 @@ def test_layers_that_are_no_plain_list_are_copied_and_never_sharded() -> None:
         ({"packing": False, "shard_weights": True}, 2),
         ({"packing": False, "offload": True}, 1),
         ({"tensor_parallel": 4, "adaptation": "full", "engine": "fsdp2"}, 8),
+        ({"context_parallel": 4, "adaptation": "qlora", "shard_weights": False}, 8),
         ({"precision": "fp8"}, 1),
         ({"precision": "fp8", "adaptation": "full", "method": "dpo"}, 8),
     ],
