@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.nn.functional import scaled_dot_product_attention
 
 from tunery.ml import context
@@ -20,10 +21,10 @@ def positions() -> torch.Tensor:
 
 
 def parts_of(batch: dict[str, Any], count: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    monkeypatch.setattr(context.dist, "get_world_size", lambda _: count)
+    monkeypatch.setattr(dist, "get_world_size", lambda _: count)
     parts = []
     for rank in range(count):
-        monkeypatch.setattr(context.dist, "get_rank", lambda _, rank=rank: rank)
+        monkeypatch.setattr(dist, "get_rank", lambda _, rank=rank: rank)
         parts.append(take_part(batch, None))
     return parts
 

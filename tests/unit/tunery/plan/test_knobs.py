@@ -18,11 +18,12 @@ from tunery.plan.knobs import ADAPTER_KNOBS, KNOBS, Knob, table
 from tunery.work.spec import ALL_LINEAR, Hyper
 
 GUIDE: Final = Path(__file__).parents[4] / "docs" / "how-to" / "train.md"
+DIVIDED: Final = ("tensor_parallel", "context_parallel")  # of as many slots
 # Fields that the agent gives to the process beside `Hyper`.
 BESIDE: Final = {
     "engine",
     "shard_weights",
-    "tensor_parallel",
+    *DIVIDED,
     "offload",
     "precision",
     "threads",
@@ -64,7 +65,7 @@ def test_every_knob_reaches_the_training_from_the_command_line_and_the_api(name:
         value = 2
     if knob.methods != ("reward",):  # its models write nothing
         put(body, *_parsed('eval.prompts=["Who?"]'))
-    slots = 8 if name in ("engine", "shard_weights", "tensor_parallel") else 1
+    slots = 8 if name in ("engine", "shard_weights", *DIVIDED) else 1
     put(body, *_parsed(f"training.batch_size={8}"))
     put(body, *_parsed(f"training.{name}={json.dumps(value)}"))
     settings, refused = requested_settings(JobRequest.model_validate(body))
