@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,8 @@ from torch.distributed._functional_collectives import all_gather_single
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 IGNORED: Final = -100  # label of a token that carries no loss
+# Where a document begins, and where its tokens in a chunk begin and end.
+Span: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def attend_part(
     keys, values = (_whole_row(heads, part.ranks) for heads in (key, value))
     attend = _attend_documents if query.device.type == "cpu" else _attend_at_once
     outputs = [
-        attend(queries, keys, values, chunk, part.cuts, scaling)
+        attend(queries, keys, values, [*_spans(chunk, part.cuts)], scaling)
         for queries, chunk in zip(query.chunk(2, dim=2), part.chunks, strict=True)
     ]
     return torch.cat(outputs, dim=2).transpose(1, 2).contiguous()
@@ -85,8 +87,8 @@ def _whole_row(heads: Tensor, ranks: Any) -> Tensor:
     return chunks.transpose(0, 1).flatten(1, 2)[None]
 
 
-def _spans(chunk: range, cuts: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """For each document of a chunk: where it begins, and its tokens in the chunk, from and to."""
+def _spans(chunk: range, cuts: Sequence[int]) -> Iterator[Span]:
+    """The documents of a chunk."""
     for start, end in pairwise(cuts):
         first, last = max(start, chunk.start), min(end, chunk.stop)
         if first < last:
@@ -94,16 +96,11 @@ def _spans(chunk: range, cuts: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
 
 def _attend_documents(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    chunk: range,
-    cuts: Sequence[int],
-    scaling: float | None,
+    queries: Tensor, keys: Tensor, values: Tensor, spans: Sequence[Span], scaling: float | None
 ) -> Tensor:
     outputs = []
-    for start, first, last in _spans(chunk, cuts):
-        own = slice(first - chunk.start, last - chunk.start)
+    for start, first, last in spans:
+        own = slice(first - spans[0][1], last - spans[0][1])
         seen = torch.ones(last - first, last - start, dtype=torch.bool).tril(first - start)
         outputs.append(
             scaled_dot_product_attention(
@@ -119,37 +116,30 @@ def _attend_documents(
 
 
 def _attend_at_once(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    chunk: range,
-    cuts: Sequence[int],
-    scaling: float | None,
+    queries: Tensor, keys: Tensor, values: Tensor, spans: Sequence[Span], scaling: float | None
 ) -> Tensor:
     """torch's kernel for documents of several lengths, each of which ends with its last query."""
     from torch.nn.attention.varlen import varlen_attn
 
-    spans = list(_spans(chunk, cuts))
-    begins = spans[0][0]
-    edges = (
-        [first for _, first, _ in spans] + [chunk.stop],
-        [start for start, _, _ in spans] + [chunk.stop],
-    )
-    longest = (
-        max(last - first for _, first, last in spans),
-        max(last - start for start, _, last in spans),
-    )
-    of_queries, of_keys = (
-        torch.tensor([edge - each[0] for edge in each], dtype=torch.int32, device=queries.device)
-        for each in edges
-    )
+    end = spans[-1][2]
+    of_queries = [first for _, first, _ in spans] + [end]
+    of_keys = [start for start, _, _ in spans] + [end]
+    cuts = [
+        torch.tensor([edge - edges[0] for edge in edges], dtype=torch.int32, device=queries.device)
+        for edges in (of_queries, of_keys)
+    ]
+    longest = [
+        max(last - first for first, last in pairwise(edges)) for edges in (of_queries, of_keys)
+    ]
+    seen = slice(of_keys[0], end)
     output = varlen_attn(
         queries[0].transpose(0, 1),
-        keys[0, :, begins : chunk.stop].transpose(0, 1),
-        values[0, :, begins : chunk.stop].transpose(0, 1),
-        of_queries,
-        of_keys,
-        *longest,
+        keys[0, :, seen].transpose(0, 1),
+        values[0, :, seen].transpose(0, 1),
+        cuts[0],
+        cuts[1],
+        longest[0],
+        longest[1],
         scale=scaling,
         window_size=(-1, 0),
         enable_gqa=True,

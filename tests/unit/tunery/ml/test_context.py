@@ -47,13 +47,13 @@ def test_each_token_is_in_one_part_with_its_position_and_what_follows_it(
             own["labels"][0, 1:].tolist(),
             strict=True,
         )
-        seen |= {place: (position, label) for place, position, label in row}
-        pairs.append(sum(place + 1 for place in part.tokens))
+        seen |= {index: (position, label) for index, position, label in row}
+        pairs.append(sum(index + 1 for index in part.tokens))
     assert sorted(seen) == list(range(tokens + -tokens % (2 * count)))
-    for place in range(tokens):
-        follows = int(batch["labels"][0, place + 1]) if place + 1 < tokens else IGNORED
-        assert seen[place] == (int(positions()[0, place]), follows)
-    assert all(label == IGNORED for place, (_, label) in seen.items() if place >= tokens)
+    for index in range(tokens):
+        follows = int(batch["labels"][0, index + 1]) if index + 1 < tokens else IGNORED
+        assert seen[index] == (int(positions()[0, index]), follows)
+    assert all(label == IGNORED for index, (_, label) in seen.items() if index >= tokens)
     assert len({*pairs}) == 1, "all ranks have as many pairs of tokens, were it one document"
 
 
@@ -76,15 +76,15 @@ def test_attention_of_parts_is_that_of_the_whole_row_and_so_are_its_gradients(
         (range(at * width, (at + 1) * width), range((3 - at) * width, (4 - at) * width))
         for at in range(2)
     ]
-    places = [torch.tensor([*first, *second]) for first, second in chunks]
+    indices = [torch.tensor([*first, *second]) for first, second in chunks]
 
     def gathered(heads: torch.Tensor, *_: Any) -> torch.Tensor:
         source = key if heads.data_ptr() in of_keys else value
-        return torch.cat([source[:, :, of_rank] for of_rank in places])
+        return torch.cat([source[:, :, of_rank] for of_rank in indices])
 
     monkeypatch.setattr(context, "all_gather_single", gathered)
     total = torch.zeros(())
-    for chunk, of_rank in zip(chunks, places, strict=True):
+    for chunk, of_rank in zip(chunks, indices, strict=True):
         keys = key[:, :, of_rank].contiguous()
         of_keys = {keys.data_ptr()}
         part = RowPart(None, chunk, tuple(cuts))
