@@ -17,7 +17,8 @@
 * what is learnt: `objectives` (of a batch), `methods` (each one's objective), `loss` (of labels and
   answers), `attention` (of packed rows), `context` (of parts of rows), `preferences` (of pairs),
   `rewards` (of reward models), `judgements` (of answers with labels), `reinforcement` (of graded
-  answers, which `rollouts` writes), `model_scores` (what models say of them), `reference` (likelihoods before the training)
+  answers, which `rollouts` writes), `model_scores` (what models say of them), `reference`
+  (likelihoods before the training)
 * checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,
   verified), `cadence` (when), `free_memory` (whether a copy fits)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),

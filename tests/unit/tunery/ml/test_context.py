@@ -57,10 +57,37 @@ def test_each_token_is_in_one_part_with_its_position_and_what_follows_it(
     assert len({*pairs}) == 1, "all ranks have as many pairs of tokens, were it one document"
 
 
+def varlen_attn(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *sizes: Any,
+    window_size: tuple[int, int],
+    **options: Any,
+) -> torch.Tensor:
+    """torch's function for GPUs as it is documented: the last query of each document sees all."""
+    of_queries, of_keys, longest_queries, longest_keys = sizes
+    assert window_size == (-1, 0)
+    outputs = []
+    for begins, keys in zip(pairwise(of_queries), pairwise(of_keys), strict=True):
+        count, seen = int(begins[1] - begins[0]), int(keys[1] - keys[0])
+        assert count <= longest_queries
+        assert seen <= longest_keys
+        mask = torch.ones(count, seen, dtype=torch.bool).tril(seen - count)
+        heads = [query[slice(*begins)], key[slice(*keys)], value[slice(*keys)]]
+        parts = [each.transpose(0, 1)[None] for each in heads]
+        output = scaled_dot_product_attention(*parts, attn_mask=mask, **options)
+        outputs.append(output[0].transpose(0, 1))
+    return torch.cat(outputs)
+
+
+@pytest.mark.parametrize("kernel", ["documents", "at_once"])
 def test_attention_of_parts_is_that_of_the_whole_row_and_so_are_its_gradients(
-    monkeypatch: pytest.MonkeyPatch,
+    kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With grouped queries, as of two ranks."""
+    """With grouped queries, as of two ranks; and as a GPU's kernel is called."""
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
+    monkeypatch.setattr(context, "_attend_documents", getattr(context, f"_attend_{kernel}"))
     torch.manual_seed(1)
     tokens, cuts = 20, [0, 3, 12, 13, 18, 20]
     query, key, value = (
