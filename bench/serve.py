@@ -40,7 +40,14 @@ from services.gateway.chat.engine_socket import SocketEngine
 from tunery.ml.base import MODEL_ID
 from tunery.platform.blobs.base_files import base_files, hash_base
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.work.engine import AnswerEnded, EngineModel, Question, QuestionRefused, Sampling
+from tunery.work.engine import (
+    AnswerEnded,
+    EngineModel,
+    Question,
+    QuestionRefused,
+    Sampling,
+    TextAdded,
+)
 
 ADAPTERS: Final = 4
 STREAMS: Final = 8
@@ -261,8 +268,9 @@ async def write_answer(engine: SocketEngine, question: Question, began_s: float)
             return StreamAnswer(
                 "".join(texts), reply.completion_tokens, (first_s - began_s) * 1_000
             )
-        first_s = first_s or time.monotonic()
-        texts.append(reply.text)
+        if isinstance(reply, TextAdded):
+            first_s = first_s or time.monotonic()
+            texts.append(reply.text)
     raise RuntimeError("the answer has no end")
 
 

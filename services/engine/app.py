@@ -12,7 +12,7 @@ from services.engine.adapters.served import ServedEngine
 from services.engine.adapters.server_folders import ServerFolders
 from services.engine.adapters.weights import ConvertedWeights, with_plain_scale
 from services.engine.counting import AnswerCounts
-from services.engine.host import EngineHost
+from services.engine.host import EngineHost, QuestionLimits
 from services.engine.loaded_models import LoadedModels
 from services.engine.meter import AnswerMeter
 from services.engine.ports import ModelLoader, Weights
@@ -46,7 +46,15 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     )
     meter = AnswerMeter(data_dir / "answers")
     hosts = (
-        EngineHost(models, data_dir / "run" / SOCKET, meter, settings.tenant_questions_max, handed),
+        EngineHost(
+            models,
+            data_dir / "run" / SOCKET,
+            meter,
+            QuestionLimits(
+                settings.questions_max, settings.tenant_questions_max, settings.wait_ms_max
+            ),
+            handed,
+        ),
         AnswerCounts(meter, runtime.sender, runtime.clock),
     )
     if isinstance(engine, ServedEngine):

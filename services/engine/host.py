@@ -3,13 +3,17 @@
 import asyncio
 import contextlib
 import logging
-from collections import Counter
+import math
+from collections import Counter, deque
+from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import MsgspecError
 
+from schemas.units import Ms
 from services.engine.loaded_models import LoadedModels
 from services.engine.meter import AnswerMeter
 from services.engine.ports import LoadedModel, Refusal
@@ -25,6 +29,7 @@ from tunery.work.engine import (
     LINE_BYTES_MAX,
     MALFORMED,
     TENANT_BUSY,
+    AnswerWaits,
     Question,
     QuestionRefused,
     Reply,
@@ -34,7 +39,23 @@ from tunery.work.engine import (
 )
 
 LOG: Final = logging.getLogger("tunery.engine")
-QUESTIONS_MAX: Final = 64  # answered or waiting; each has a thread
+THREADS_MAX: Final = 64  # of answers that are being written
+WAITING_BYTES_MAX: Final = 256 << 20  # of all questions that are answered or wait
+SIGN_MS: Final[Ms] = 5_000  # between two signs that a question still waits
+PACE_ANSWERS: Final = 32  # whose ends say how fast answers come
+RETRY_S_MIN: Final = 2
+RETRY_S_MAX: Final = 120
+
+
+class QuestionLimits(NamedTuple):
+    """How many questions are answered or wait, and for how long."""
+
+    all_max: int = 1_024
+    tenant_max: int = 512  # of one tenant
+    wait_ms_max: Ms = 300_000
+
+
+DEFAULT_LIMITS: Final = QuestionLimits()
 
 
 class EngineHost:
@@ -47,15 +68,17 @@ class EngineHost:
         models: LoadedModels,
         socket: Path,
         meter: AnswerMeter,
-        tenant_questions_max: int = QUESTIONS_MAX,
+        limits: QuestionLimits = DEFAULT_LIMITS,
         handed: HandedPathKeys | None = None,
     ) -> None:
         """handed: gets the keys that come with questions."""
         self._handed = handed or HandedPathKeys()
         self._models, self._socket, self._meter = models, socket, meter
-        self._tenant_questions_max = tenant_questions_max
-        self._threads = ThreadPoolExecutor(QUESTIONS_MAX, "answer")
+        self._limits: Final = limits
+        self._threads = ThreadPoolExecutor(THREADS_MAX, "answer")
         self._asked = Counter[str]()  # tenant → its questions here; "" has none
+        self._bytes = 0  # of all of them
+        self._ends = deque[float](maxlen=PACE_ANSWERS)  # when the last answers ended
         self._ready = asyncio.Event()
         self._ended = asyncio.Event()  # an answer has, since it was cleared
         self._server: asyncio.Server | None = None
@@ -95,22 +118,27 @@ class EngineHost:
 
     async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            question = decode_question(await reader.readuntil(b"\n"))
+            line = await reader.readuntil(b"\n")
+            question = decode_question(line)
         except MsgspecError as error:
             writer.write(encode_line(QuestionRefused(MALFORMED, str(error))))
             return
         tenant = "" if question.asker is None else question.asker.tenant
-        if refused := self._refusal(tenant):
+        if refused := self._refusal(tenant, len(line)):
             writer.write(encode_line(refused))
             return
         for key in question.keys:
             self._handed.add(key.blob, (PathKey(key.version, key.secret),))
         self._asked[tenant] += 1
+        self._bytes += len(line)
         gone = asyncio.ensure_future(reader.read(1))  # a client says nothing more: it left
         try:
-            async with self._models.borrow(question.model, tenant) as model:
-                if not gone.done():
+            async with AsyncExitStack() as stack:
+                borrowing = stack.enter_async_context(self._models.borrow(question.model, tenant))
+                model = await self._in_turn(borrowing, question, writer, gone)
+                if model is not None:
                     await self._answer(model, question, writer, gone)
+                    self._ends.append(asyncio.get_running_loop().time())
         except Refusal as refusal:
             writer.write(encode_line(QuestionRefused(refusal.code, refusal.message)))
         except (BlobError, OSError) as error:
@@ -119,24 +147,70 @@ class EngineHost:
             writer.write(encode_line(QuestionRefused(FAILED, message)))
         finally:
             self._asked[tenant] -= 1
+            self._bytes -= len(line)
             self._ended.set()
             gone.cancel()
 
-    def _refusal(self, tenant: str) -> QuestionRefused | None:
+    async def _in_turn(
+        self,
+        borrowing: Awaitable[LoadedModel],
+        question: Question,
+        writer: asyncio.StreamWriter,
+        gone: "asyncio.Future[bytes]",
+    ) -> LoadedModel | None:
+        """Wait for the model and a place at it, with a sign of life now and then.
+
+        None: the client has left. Raises Refusal after `wait_ms_max`, and what loading raises.
+        """
+        turn = asyncio.ensure_future(borrowing)
+        signs = self._limits.wait_ms_max / SIGN_MS
+        try:
+            while not turn.done() and not gone.done() and signs > 0:
+                await asyncio.wait(
+                    (turn, gone),
+                    timeout=SIGN_MS / 1_000 * min(1, signs),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                signs -= 1
+                if not turn.done() and not gone.done() and signs > 0:
+                    loading = not self._models.is_loaded(question.model)
+                    writer.write(encode_line(AnswerWaits(loading)))
+            if turn.done():
+                loaded = turn.result()
+                return None if gone.done() else loaded
+        finally:
+            if not turn.done():
+                turn.cancel()
+                await asyncio.wait((turn,))
+        if gone.done():
+            return None
+        seconds = self._limits.wait_ms_max // 1_000
+        message = f"Other answers came first for {seconds} s. Send fewer questions at once."
+        raise Refusal(BUSY, message)
+
+    def _refusal(self, tenant: str, size: int) -> QuestionRefused | None:
         """Why a question is not taken now: no tenant may fill the engine alone.
 
         A replica has one tenant, and is full before that has too many.
         """
-        if self._asked.total() >= QUESTIONS_MAX:
-            message = "The engine answers as many questions as it can. Try again shortly."
-            return QuestionRefused(BUSY, message)
-        if self._asked[tenant] >= self._tenant_questions_max and tenant:
+        waiting, limits = self._asked.total(), self._limits
+        if waiting >= limits.all_max or self._bytes + size > WAITING_BYTES_MAX:
+            message = "As many questions as the engine takes wait for answers. Try again later."
+            return QuestionRefused(BUSY, message, self._retry_s(waiting))
+        if self._asked[tenant] >= limits.tenant_max and tenant:
             message = (
-                f"Rate limit reached: {self._tenant_questions_max} of your answers are being "
-                "written or wait. Try again when one has ended."
+                f"Rate limit reached: {limits.tenant_max} of your questions are being answered or "
+                "wait. Try again when some have ended."
             )
-            return QuestionRefused(TENANT_BUSY, message)
+            return QuestionRefused(TENANT_BUSY, message, self._retry_s(waiting))
         return None
+
+    def _retry_s(self, waiting: int) -> int:
+        """Return when a tenth of the waiting questions will have been answered, at this pace."""
+        if len(self._ends) < 2:
+            return RETRY_S_MIN
+        answer_s = (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
+        return min(RETRY_S_MAX, max(RETRY_S_MIN, math.ceil(answer_s * waiting / 10)))
 
     async def _answer(
         self,

@@ -12,7 +12,7 @@ from services.engine.ports import LoadedModel, ModelLoader, Refusal, Weights
 from tunery.platform.fair_places import FairPlaces
 from tunery.work.engine import BUSY, EngineModel
 
-WAIT_MS_MAX: Final[Ms] = 10_000  # how long a question waits for a place in memory
+WAIT_MS_MAX: Final[Ms] = 60_000  # how long a question waits for a place in memory
 
 
 @dataclass
@@ -56,6 +56,10 @@ class LoadedModels:
         finally:
             entry.users -= 1
             self._released.set()
+
+    def is_loaded(self, model: EngineModel) -> bool:
+        entry = self._entries.get(model)
+        return entry is not None and entry.loading.done()
 
     async def close(self) -> None:
         """Drop all models."""

@@ -18,7 +18,7 @@ from schemas.training import FailureCause
 from services.engine.adapters.llama import LlamaEngine
 from services.engine.adapters.relayed_files import RelayedFiles
 from services.engine.adapters.weights import ConvertedWeights
-from services.engine.host import QUESTIONS_MAX, EngineHost
+from services.engine.host import EngineHost, QuestionLimits
 from services.engine.loaded_models import LoadedModels
 from services.engine.meter import AnswerMeter
 from services.engine.ports import Refusal
@@ -30,6 +30,7 @@ from tunery.work.events import AnyWorkEvent, Failed, Preempted, ReplicaAlive, Re
 from tunery.work.exits import EXIT_OF_CAUSE, ExitCode
 from tunery.work.replica import ReplicaSpec, decode_replica_spec
 
+QUESTIONS_MAX: Final = 64  # a full replica says so, and another one is asked
 EVERY_S: Final = 5.0  # between two signs of life, and two files of counted tokens
 Emit: TypeAlias = Callable[[AnyWorkEvent], None]
 
@@ -98,7 +99,8 @@ async def answer_until(
         weights, engine, models_max=settings.models_max, answers_max=settings.answers_max
     )
     meter = AnswerMeter(Path(spec.answers_dir))
-    host = EngineHost(models, Path(spec.socket), meter, QUESTIONS_MAX)
+    limits = QuestionLimits(all_max=QUESTIONS_MAX, tenant_max=QUESTIONS_MAX)
+    host = EngineHost(models, Path(spec.socket), meter, limits)
     answering = asyncio.create_task(host.run(), name="replica")
     try:
         await unless_stopping(ready_or_ended(host, answering), stopping)

@@ -8,6 +8,8 @@ import httpx
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from schemas.units import Ms
+
 
 class EngineSettings(BaseSettings):
     """Environment `TUNERY_ENGINE_*`."""
@@ -21,8 +23,11 @@ class EngineSettings(BaseSettings):
     models_max: int = Field(default=4, ge=1, le=64)
     # answers that each model writes at once; more wait
     answers_max: int = Field(default=4, ge=1, le=64)
-    # questions of one tenant that are answered or wait; more are refused
-    tenant_questions_max: int = Field(default=16, ge=1, le=64)
+    # questions of all tenants that are answered or wait, and of one tenant; more are refused
+    questions_max: int = Field(default=1_024, ge=1, le=65_536)
+    tenant_questions_max: int = Field(default=512, ge=1, le=65_536)
+    # how long a question waits for its turn before it is refused
+    wait_ms_max: Ms = Field(default=300_000, ge=1_000, le=3_600_000)
     # largest size of a question and its answer, even if the base model allows more
     context_tokens: int = Field(default=4_096, ge=128, le=131_072)
     # threads of each model; half of the machine's, because trainings share the machine

@@ -9,7 +9,7 @@ from schemas.deployments import ArmTraffic, Deployment
 from schemas.model import Base
 from services.gateway.web.domain.token_bucket import MINUTE_US, Allowance
 from tunery.runtime.hosts.abstract import Host
-from tunery.work.engine import Question, Reply
+from tunery.work.engine import EngineReply, Question
 
 
 class Rates(Protocol):
@@ -54,7 +54,7 @@ class AuditNotes(Host, Protocol):
 
 
 class ChatEngine(Protocol):
-    def ask(self, question: Question) -> AsyncGenerator[Reply, None]:
+    def ask(self, question: Question) -> AsyncGenerator[EngineReply, None]:
         """The parts of one answer; the last one ends or refuses it. Raises ApiError 503.
 
         Closing the generator stops the answer.

@@ -70,6 +70,8 @@ async def test_a_trained_model_answers_in_the_client_that_trained_it(home: Runni
         job = await client.fine_tuning.jobs.retrieve(job_id)
         assert job.fine_tuned_model is not None
         tuned, base = [await asked(client, model) for model in (job.fine_tuned_model, TINY)]
+        many = await asyncio.gather(*(asked(client, TINY, 4) for _ in range(60)))
+        assert len(set(many)) == 1  # U23: all of them are answered, and alike
         assert tuned != base
         words = ("job", "answers", job_id, "--prompt", ASKED[0]["content"], "--json")
         status, said = await tunery(home.stack.folders.root, *words)

@@ -126,20 +126,28 @@ class AnswerEnded(Struct, frozen=True, tag="ended"):
         return Spent(self.prompt_tokens, self.cached_tokens, self.completion_tokens)
 
 
+class AnswerWaits(Struct, frozen=True, tag="waits"):
+    """The answer has not begun: sent every few seconds, so that nobody takes it for dead."""
+
+    loading: bool  # its model is being loaded; else other answers come first
+
+
 class QuestionRefused(Struct, frozen=True, tag="refused"):
     """There is no answer, or no more of it."""
 
     code: str  # one of the codes of this module
     message: str  # what is wrong and what to do, for the client
+    retry_s: int | None = None  # when to try again, by the rate of the last answers
 
 
-Reply: TypeAlias = TextAdded | AnswerEnded | QuestionRefused
+Reply: TypeAlias = TextAdded | AnswerEnded | QuestionRefused  # of a model
+EngineReply: TypeAlias = AnswerWaits | Reply
 
 
-def encode_line(record: Question | Reply) -> bytes:
+def encode_line(record: Question | EngineReply) -> bytes:
     return msgspec.json.encode(record) + b"\n"
 
 
 # these raise msgspec.MsgspecError for anything else
 decode_question: Final = msgspec.json.Decoder[Question](Question).decode
-decode_reply: Final[Callable[[bytes], Reply]] = msgspec.json.Decoder(Reply).decode
+decode_reply: Final[Callable[[bytes], EngineReply]] = msgspec.json.Decoder(EngineReply).decode

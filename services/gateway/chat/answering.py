@@ -19,13 +19,13 @@ from tunery.work.engine import (
     TOO_LONG,
     UNSUPPORTED,
     AnswerEnded,
+    AnswerWaits,
+    EngineReply,
     Question,
     QuestionRefused,
-    Reply,
     TextAdded,
 )
 
-TENANT_RETRY_S: Final = 2
 PARTS_AHEAD_MAX: Final = 64  # that are kept for a client that reads slowly
 #: code of a refusal → status and code of the error, and the field that is wrong
 REFUSALS: Final[Mapping[str, tuple[int, str, str | None]]] = {
@@ -53,7 +53,8 @@ def _numbered(question: Question, index: int) -> Question:
     return replace(question, sampling=sampling, asker=asker)
 
 
-Parts: TypeAlias = AsyncGenerator[tuple[int, TextAdded | AnswerEnded], None]
+Part: TypeAlias = AnswerWaits | TextAdded | AnswerEnded
+Parts: TypeAlias = AsyncGenerator[tuple[int, Part], None]
 
 
 async def answer(engine: ChatEngine, asked: Sequence[Question]) -> Parts:
@@ -61,7 +62,7 @@ async def answer(engine: ChatEngine, asked: Sequence[Question]) -> Parts:
 
     Raises ApiError when one is refused; the others are then given up.
     """
-    parts: asyncio.Queue[tuple[int, Reply | Exception]] = asyncio.Queue(PARTS_AHEAD_MAX)
+    parts: asyncio.Queue[tuple[int, EngineReply | Exception]] = asyncio.Queue(PARTS_AHEAD_MAX)
 
     async def follow(index: int, question: Question) -> None:
         try:
@@ -92,7 +93,10 @@ async def answer(engine: ChatEngine, asked: Sequence[Question]) -> Parts:
 
 
 async def first_of(parts: Parts) -> Parts:
-    """Wait for the first part, then return all parts. Raises ApiError if an error comes first."""
+    """Wait for the first part, then return all parts. Raises ApiError if an error comes first.
+
+    A sign that the answer waits is a part, too: headers are sent, and the line is kept alive.
+    """
     first = await anext(parts)
 
     async def again() -> Parts:
@@ -111,7 +115,7 @@ async def complete(parts: Parts, count: int) -> list[Answer]:
         if isinstance(part, TextAdded):
             answers[index].texts.append(part.text)
             answers[index].logprobs.extend(part.logprobs)
-        else:
+        elif isinstance(part, AnswerEnded):
             answers[index].ended = part
     return answers
 
@@ -122,8 +126,8 @@ def refusal(refused: QuestionRefused) -> ApiError:
         status, code, param = REFUSALS[refused.code]
         return ApiError(status, code, refused.message, param)
     if refused.code == TENANT_BUSY:
-        headers = {"retry-after": str(TENANT_RETRY_S), "x-should-retry": "true"}
+        headers = {"retry-after": str(refused.retry_s or 1), "x-should-retry": "true"}
         return ApiError(429, RATE_LIMIT, refused.message, headers=headers)
-    error = unavailable("The engine")
+    error = unavailable("The engine", *(() if refused.retry_s is None else (refused.retry_s,)))
     code = "engine_busy" if refused.code == BUSY else "engine_failed"
     return ApiError(error.status, code, refused.message, headers=error.headers)

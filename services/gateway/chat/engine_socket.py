@@ -13,7 +13,7 @@ from services.gateway.web.domain.errors import unavailable
 from tunery.platform.blobs.encrypted import owner_of
 from tunery.platform.local_socket import connect_to
 from tunery.platform.seal.sealer import Sealer
-from tunery.work.engine import LINE_BYTES_MAX, BlobKey, Question, Reply
+from tunery.work.engine import LINE_BYTES_MAX, BlobKey, EngineReply, Question
 
 
 class SocketEngine:
@@ -24,7 +24,7 @@ class SocketEngine:
     ) -> None:
         self._socket, self._seal, self._silent_ms_max = socket, seal, silent_ms_max
 
-    async def ask(self, question: Question) -> AsyncGenerator[Reply, None]:
+    async def ask(self, question: Question) -> AsyncGenerator[EngineReply, None]:
         """The parts of one answer; the last one ends or refuses it. Raises ApiError 503."""
         question = replace(question, keys=self._keys_of(question))
         try:

@@ -9,7 +9,7 @@ from services.gateway.chat.domain.responses import AnswerIdentity, Delta, called
 from services.gateway.web.domain.errors import ApiError
 from services.gateway.web.domain.responses import Response
 from services.gateway.web.streams import DONE, frame
-from tunery.work.engine import AnswerEnded, TextAdded
+from tunery.work.engine import AnswerEnded, AnswerWaits, TextAdded
 
 ChunkOf: TypeAlias = Callable[[int, TextAdded | AnswerEnded], Response]
 UsageOf: TypeAlias = Callable[[Sequence[AnswerEnded]], Response]
@@ -34,6 +34,9 @@ async def frames(
     try:
         async with aclosing(parts):
             async for index, part in parts:
+                if isinstance(part, AnswerWaits):
+                    yield sign_of(part)
+                    continue
                 if isinstance(part, AnswerEnded):
                     ended[index] = part
                 yield frame(chunk_of(index, part).model_dump(exclude=without))
@@ -43,6 +46,11 @@ async def frames(
     if with_usage:
         yield frame(usage_of([ended[index] for index in sorted(ended)]).model_dump())
     yield DONE
+
+
+def sign_of(part: AnswerWaits) -> bytes:
+    """A comment that keeps the line open until the answer begins."""
+    return b": loading the model\n\n" if part.loading else b": other answers come first\n\n"
 
 
 def chat_frames(

@@ -16,10 +16,11 @@ from tunery.work.engine import (
     TENANT_BUSY,
     TOO_LONG,
     AnswerEnded,
+    AnswerWaits,
     EngineModel,
+    EngineReply,
     Question,
     QuestionRefused,
-    Reply,
     Spent,
 )
 
@@ -48,7 +49,7 @@ class ObservedEngine:
     # version that is asked the question of the first answer as well; None: not this time
     shadow: Shadow | None = None
 
-    async def ask(self, question: Question) -> AsyncGenerator[Reply, None]:
+    async def ask(self, question: Question) -> AsyncGenerator[EngineReply, None]:
         """Implement `ChatEngine.ask`: count answers, and copy questions to the shadow version."""
         asker = question.asker
         shadow = self.shadow
@@ -67,7 +68,9 @@ class ObservedEngine:
         except ApiError:
             pass  # it is counted as a failure
 
-    async def _counted(self, question: Question, role: ArmRole) -> AsyncGenerator[Reply, None]:
+    async def _counted(
+        self, question: Question, role: ArmRole
+    ) -> AsyncGenerator[EngineReply, None]:
         began, spent, failed, answered = self.clock.now_ms(), Spent(), False, False
         try:
             async with aclosing(self.engine.ask(question)) as replies:
@@ -75,7 +78,7 @@ class ObservedEngine:
                     if isinstance(reply, QuestionRefused):
                         failed = reply.code not in ASKERS_OWN
                         answered = False
-                    else:
+                    elif not isinstance(reply, AnswerWaits):
                         spent, answered = reply.spent, True
                     yield reply
                     if isinstance(reply, AnswerEnded):

@@ -12,11 +12,12 @@ from services.gateway.chat.answering import Parts, complete, first_of
 from services.gateway.chat.asking import ask
 from services.gateway.chat.domain.completion_bodies import ResponseRequest
 from services.gateway.chat.domain.responses import AnswerIdentity, usage_of
+from services.gateway.chat.frames import sign_of
 from services.gateway.web.deps import Caller, WithDeps
 from services.gateway.web.domain.errors import ApiError
 from services.gateway.web.routing import new_router
 from services.gateway.web.streams import stream_description, stream_response
-from tunery.work.engine import AnswerEnded, Question, TextAdded
+from tunery.work.engine import AnswerEnded, AnswerWaits, Question, TextAdded
 
 STREAMED: Final = "a response; with stream=true its events, the last of which holds all of it"
 router = new_router("chat")
@@ -68,6 +69,8 @@ async def _events(
                 if isinstance(part, TextAdded):
                     texts.append(part.text)
                     yield event("response.output_text.delta", delta=part.text, logprobs=[], **item)
+                elif isinstance(part, AnswerWaits):
+                    yield sign_of(part)
                 else:
                     ended = part
     except ApiError as error:

@@ -9,9 +9,16 @@ from msgspec import MsgspecError
 
 from schemas.units import Ms
 from services.gateway.web.domain.errors import unavailable
-from tunery.work.engine import Question, Reply, TextAdded, decode_reply, encode_line
+from tunery.work.engine import (
+    AnswerEnded,
+    EngineReply,
+    Question,
+    QuestionRefused,
+    decode_reply,
+    encode_line,
+)
 
-SILENT_MS_MAX: Final[Ms] = 50_000  # loading takes a while
+SILENT_MS_MAX: Final[Ms] = 50_000  # an engine gives a sign every few seconds
 ENGINE: Final = "The engine that answers questions"
 LOADING_RETRY_S: Final = 15
 
@@ -21,7 +28,7 @@ async def ask_over(
     writer: asyncio.StreamWriter,
     question: Question,
     silent_ms_max: Ms = SILENT_MS_MAX,
-) -> AsyncGenerator[Reply, None]:
+) -> AsyncGenerator[EngineReply, None]:
     """The parts of one answer; the last one ends or refuses it. Raises ApiError 503.
 
     The connection is closed at the end, which stops an answer that is not complete.
@@ -34,7 +41,7 @@ async def ask_over(
         while True:
             reply = await _next(reader, silent_ms_max)
             yield reply
-            if not isinstance(reply, TextAdded):
+            if isinstance(reply, AnswerEnded | QuestionRefused):
                 return
 
 
@@ -49,7 +56,7 @@ async def closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
             await writer.wait_closed()
 
 
-async def _next(reader: asyncio.StreamReader, silent_ms_max: Ms) -> Reply:
+async def _next(reader: asyncio.StreamReader, silent_ms_max: Ms) -> EngineReply:
     try:
         async with asyncio.timeout(silent_ms_max / 1_000):
             line = await reader.readuntil(b"\n")

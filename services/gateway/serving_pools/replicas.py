@@ -18,7 +18,14 @@ from services.gateway.views.tables.serving_pools import REPLICAS, ReplicaRow
 from services.gateway.web.domain.errors import UNAVAILABLE, ApiError
 from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.telemetry.logs import log_event
-from tunery.work.engine import BUSY, LINE_BYTES_MAX, Question, QuestionRefused, Reply
+from tunery.work.engine import (
+    BUSY,
+    LINE_BYTES_MAX,
+    AnswerWaits,
+    EngineReply,
+    Question,
+    QuestionRefused,
+)
 from tunery.work.replica import ReplicaEndpoint, decode_endpoint
 
 LOG: Final = logging.getLogger("tunery.gateway")
@@ -37,7 +44,7 @@ class ReplicaEngine:
     serving_pool_id: str
     caller: str  # identifies the caller, who keeps a replica while it is there
 
-    async def ask(self, question: Question) -> AsyncGenerator[Reply, None]:
+    async def ask(self, question: Question) -> AsyncGenerator[EngineReply, None]:
         """The parts of one answer; the last one ends or refuses it. Raises ApiError 503.
 
         Another replica is asked as long as none has said a part of the answer.
@@ -51,7 +58,7 @@ class ReplicaEngine:
                         if not begun and isinstance(reply, QuestionRefused) and reply.code == BUSY:
                             full = reply
                             break
-                        begun = True
+                        begun = begun or not isinstance(reply, AnswerWaits)
                         yield reply
                     else:
                         return
@@ -73,7 +80,7 @@ class ReplicaEngine:
     def _rank(self, row: ReplicaRow) -> bytes:
         return sha256(f"{self.caller}/{row.id}".encode()).digest()
 
-    async def _ask(self, row: ReplicaRow, question: Question) -> AsyncGenerator[Reply, None]:
+    async def _ask(self, row: ReplicaRow, question: Question) -> AsyncGenerator[EngineReply, None]:
         try:
             endpoint = decode_endpoint(
                 self.seal.open(row.endpoint, "endpoint") if row.endpoint else ""

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.engine import host as hosts
-from services.engine.host import EngineHost
+from services.engine.host import EngineHost, QuestionLimits
 from services.engine.loaded_models import LoadedModels
 from services.engine.meter import AnswerMeter
 from services.gateway.chat.engine_socket import SocketEngine
@@ -24,25 +24,28 @@ from tunery.work.engine import (
     MALFORMED,
     TENANT_BUSY,
     AnswerEnded,
+    AnswerWaits,
     Asker,
     BlobKey,
+    EngineReply,
     Question,
     QuestionRefused,
-    Reply,
     Spent,
     TextAdded,
     decode_reply,
     encode_line,
 )
 
+LIMITS = QuestionLimits(tenant_max=1)
+
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[tuple[SocketEngine, MemoryEngine]]:
+async def serving(
+    folder: Path, limits: QuestionLimits = LIMITS, answers_max: int = 4
+) -> AsyncIterator[tuple[SocketEngine, MemoryEngine]]:
     engine = MemoryEngine()
-    models = LoadedModels(engine, engine, models_max=2, answers_max=4)
-    host = EngineHost(
-        models, folder / "engine.sock", AnswerMeter(folder / "answers"), tenant_questions_max=1
-    )
+    models = LoadedModels(engine, engine, models_max=2, answers_max=answers_max)
+    host = EngineHost(models, folder / "engine.sock", AnswerMeter(folder / "answers"), limits)
     running = asyncio.create_task(host.run())
     await host.ready()
     try:
@@ -52,7 +55,7 @@ async def serving(folder: Path) -> AsyncIterator[tuple[SocketEngine, MemoryEngin
         await asyncio.wait((running,))
 
 
-async def said(engine: SocketEngine, asked: Question) -> list[Reply]:
+async def said(engine: SocketEngine, asked: Question) -> list[EngineReply]:
     return [reply async for reply in engine.ask(asked)]
 
 
@@ -107,28 +110,73 @@ async def test_a_client_that_leaves_stops_its_answer(tmp_path: Path) -> None:
         assert await asyncio.to_thread(engine.loaded[0][1].stopped.wait, 5)
 
 
-async def test_more_questions_than_threads_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with serving(tmp_path) as (client, _):
-        monkeypatch.setattr(hosts, "QUESTIONS_MAX", 0)
+async def test_more_questions_than_the_limit_are_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path, QuestionLimits(all_max=0)) as (client, _):
         (refused,) = await said(client, question("a"))
     assert isinstance(refused, QuestionRefused)
-    assert refused.code == BUSY
+    assert (refused.code, refused.retry_s) == (BUSY, hosts.RETRY_S_MIN)
+
+
+async def test_more_bytes_than_the_limit_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "WAITING_BYTES_MAX", 1_000)
+    async with serving(tmp_path) as (client, _):
+        (refused,) = await said(client, question("a", "word " * 1_000))
+        assert isinstance(refused, QuestionRefused)
+        assert refused.code == BUSY
+        assert len(await said(client, question("a", "one"))) == 2
 
 
 async def test_a_full_replica_of_one_tenant_says_so_that_another_one_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(hosts, "QUESTIONS_MAX", 1)  # as of a replica: its tenant may fill it
     asker = Asker("acme", "key_1", "a")
-    async with serving(tmp_path) as (client, _):
+    async with serving(tmp_path, QuestionLimits(all_max=1, tenant_max=1)) as (client, _):
         answering = client.ask(replace(question("a", FOREVER), asker=asker))
         await anext(answering)
         (refused,) = await said(client, replace(question("a"), asker=asker))
         assert isinstance(refused, QuestionRefused)
         assert refused.code == BUSY
         await answering.aclose()
+
+
+async def test_review2_u23_questions_wait_for_a_place_and_say_that_they_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 at once were answered with 28 answers and 32 refusals."""
+    monkeypatch.setattr(hosts, "SIGN_MS", 20)
+    asked = replace(question("a", "one two"), asker=Asker("acme", "key_1", "a"))
+    async with serving(tmp_path, QuestionLimits(), answers_max=1) as (client, engine):
+        first = client.ask(replace(question("a", FOREVER), asker=asked.asker))
+        await anext(first)
+        waiting = [asyncio.create_task(said(client, asked)) for _ in range(60)]
+        late = client.ask(asked)
+        assert await anext(late) == AnswerWaits(loading=False)
+        await late.aclose()  # it left while it waited, and takes no place
+        await first.aclose()
+        assert await asyncio.to_thread(engine.loaded[0][1].stopped.wait, 5)
+        answers = await asyncio.gather(*waiting)
+    for replies in answers:
+        assert [r for r in replies if not isinstance(r, AnswerWaits)] == [
+            TextAdded("one", spent=Spent(2, 0, 1)),
+            TextAdded("two", spent=Spent(2, 0, 2)),
+            AnswerEnded("stop", 2, 2),
+        ]
+
+
+async def test_a_question_that_waits_too_long_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "SIGN_MS", 20)
+    async with serving(tmp_path, QuestionLimits(wait_ms_max=60), answers_max=1) as (client, _):
+        first = client.ask(question("a", FOREVER))
+        await anext(first)
+        *signs, refused = await said(client, question("a", "one"))
+        assert signs == [AnswerWaits(loading=False)] * len(signs)
+        assert isinstance(refused, QuestionRefused)
+        assert refused.code == BUSY
+        await first.aclose()
 
 
 async def test_no_tenant_fills_the_engine_alone(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 from collections.abc import AsyncGenerator, Sequence
 
 from services.gateway.web.domain.errors import unavailable
-from tunery.work.engine import AnswerEnded, EngineModel, Question, Reply, Sampling, TextAdded
+from tunery.work.engine import AnswerEnded, EngineModel, EngineReply, Question, Sampling, TextAdded
 
-HELLO: tuple[Reply, ...] = (TextAdded("Hel"), TextAdded("lo"), AnswerEnded("stop", 5, 2))
+HELLO: tuple[EngineReply, ...] = (TextAdded("Hel"), TextAdded("lo"), AnswerEnded("stop", 5, 2))
 QUESTION = Question(
     EngineModel("tiny", "/bases/tiny", "ab" * 32, 512),
     ({"role": "user", "content": "Hi"},),
@@ -16,16 +16,16 @@ QUESTION = Question(
 class ScriptedEngine:
     """Implements `ChatEngine`. away: it does not run."""
 
-    def __init__(self, replies: Sequence[Reply] = HELLO, *, away: bool = False) -> None:
+    def __init__(self, replies: Sequence[EngineReply] = HELLO, *, away: bool = False) -> None:
         self.begin(replies, away=away)
 
-    def begin(self, replies: Sequence[Reply] = HELLO, *, away: bool = False) -> None:
+    def begin(self, replies: Sequence[EngineReply] = HELLO, *, away: bool = False) -> None:
         """Forget what was asked, and go on with this script."""
         self.replies, self.away = replies, away
         self.asked: list[Question] = []
         self.given_up = 0
 
-    async def ask(self, question: Question) -> AsyncGenerator[Reply, None]:
+    async def ask(self, question: Question) -> AsyncGenerator[EngineReply, None]:
         self.asked.append(question)
         if self.away:
             raise unavailable("The engine")

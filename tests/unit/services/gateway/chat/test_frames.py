@@ -8,10 +8,10 @@ from services.gateway.chat.frames import chat_frames
 from services.gateway.web.streams import DONE
 from tests.unit.services.gateway.chat.domain.test_responses import IDENTITY
 from tests.unit.services.gateway.chat.scripted_engine import HELLO, QUESTION, ScriptedEngine
-from tunery.work.engine import FAILED, QuestionRefused, Reply, TextAdded
+from tunery.work.engine import FAILED, AnswerWaits, EngineReply, QuestionRefused, TextAdded
 
 
-async def sent(*replies: Reply, with_usage: bool = False) -> list[bytes]:
+async def sent(*replies: EngineReply, with_usage: bool = False) -> list[bytes]:
     parts = answer(ScriptedEngine(replies), [QUESTION])
     return [part async for part in chat_frames(IDENTITY, parts, count=1, with_usage=with_usage)]
 
@@ -35,6 +35,15 @@ async def test_an_answer_is_a_role_its_texts_an_end_and_done() -> None:
     ]
     assert [choice["finish_reason"] for choice in choices] == [None, None, None, "stop"]
     assert all("usage" not in decoded(chunk) for chunk in chunks)
+
+
+async def test_review2_u28_a_stream_that_waits_is_kept_alive_by_comments() -> None:
+    role, *signs, text, _, _ = await sent(
+        AnswerWaits(loading=True), AnswerWaits(loading=False), *HELLO
+    )
+    assert signs[:2] == [b": loading the model\n\n", b": other answers come first\n\n"]
+    assert decoded(role)["choices"][0]["delta"]["role"] == "assistant"
+    assert decoded(text)["choices"][0]["delta"] == {"content": "lo"}
 
 
 async def test_probabilities_come_with_their_text() -> None:
