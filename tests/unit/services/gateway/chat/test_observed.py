@@ -11,7 +11,7 @@ from services.gateway.chat.observed import ObservedEngine, Shadow
 from services.gateway.web.domain.errors import ApiError
 from tests.unit.services.gateway.chat.scripted_engine import HELLO, QUESTION, ScriptedEngine
 from tunery.runtime.clock import SystemClock
-from tunery.work.engine import FAILED, TOO_LONG, Asker, QuestionRefused, Reply, TextAdded
+from tunery.work.engine import FAILED, TOO_LONG, Asker, EngineReply, QuestionRefused, TextAdded
 
 ASKED = replace(QUESTION, asker=Asker("acme", "key_1", "a"))
 
@@ -56,7 +56,7 @@ def observed(
     ],
 )
 async def test_an_answer_a_failure_and_the_askers_own_mistake(
-    replies: tuple[Reply, ...], noted: list[tuple[int, int, int | None]]
+    replies: tuple[EngineReply, ...], noted: list[tuple[int, int, int | None]]
 ) -> None:
     traffic = KeptTraffic()
     engine = observed(ScriptedEngine(replies), traffic)

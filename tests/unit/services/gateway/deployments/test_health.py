@@ -7,13 +7,13 @@ import pytest
 
 from services.gateway.deployments.health import health_of
 from tests.unit.services.gateway.chat.scripted_engine import HELLO, QUESTION, ScriptedEngine
-from tunery.work.engine import BUSY, UNSUPPORTED, Question, QuestionRefused, Reply
+from tunery.work.engine import BUSY, UNSUPPORTED, EngineReply, Question, QuestionRefused
 
 
 class SlowEngine:
     """Implements `ChatEngine`: never answers."""
 
-    async def ask(self, question: Question) -> AsyncGenerator[Reply, None]:
+    async def ask(self, question: Question) -> AsyncGenerator[EngineReply, None]:
         await asyncio.Event().wait()
         yield HELLO[0]
 

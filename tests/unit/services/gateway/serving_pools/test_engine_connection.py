@@ -11,7 +11,7 @@ from services.gateway.serving_pools.engine_connection import ask_over
 from services.gateway.web.domain.errors import ApiError
 from tests.unit.services.gateway.chat.scripted_engine import HELLO, QUESTION
 from tunery.platform.local_socket import listen_at
-from tunery.work.engine import Reply, encode_line
+from tunery.work.engine import EngineReply, encode_line
 
 
 @asynccontextmanager
@@ -27,7 +27,7 @@ async def saying(path: Path, *lines: bytes) -> AsyncIterator[None]:
         yield
 
 
-async def asked(path: Path, silent_ms_max: int = 5_000) -> list[Reply]:
+async def asked(path: Path, silent_ms_max: int = 5_000) -> list[EngineReply]:
     reader, writer = await asyncio.open_unix_connection(str(path))
     return [reply async for reply in ask_over(reader, writer, QUESTION, silent_ms_max)]
 

@@ -10,7 +10,7 @@ from services.gateway.views.tables.serving_pools import ReplicaRow
 from services.gateway.web.domain.errors import ApiError, unavailable
 from tests.unit.services.gateway.chat.scripted_engine import HELLO, QUESTION
 from tunery.platform.memory_servers import memory_servers
-from tunery.work.engine import BUSY, TENANT_BUSY, Question, QuestionRefused, Reply, TextAdded
+from tunery.work.engine import BUSY, TENANT_BUSY, EngineReply, Question, QuestionRefused, TextAdded
 
 FULL = QuestionRefused(BUSY, "all places are taken")
 
@@ -29,10 +29,10 @@ class Rows:
 class Script(ReplicaEngine):
     """Replicas that say what a test writes down; None: that one is away."""
 
-    scripts: Mapping[str, Sequence[Reply] | None]
+    scripts: Mapping[str, Sequence[EngineReply] | None]
     asked: list[str]
 
-    async def _ask(self, row: ReplicaRow, question: Question) -> AsyncGenerator[Reply, None]:
+    async def _ask(self, row: ReplicaRow, question: Question) -> AsyncGenerator[EngineReply, None]:
         self.asked.append(row.id)
         script = self.scripts[row.id]
         if script is None:
@@ -43,7 +43,7 @@ class Script(ReplicaEngine):
             raise unavailable("The replica")
 
 
-async def engine(caller: str, **scripts: Sequence[Reply] | None) -> Script:
+async def engine(caller: str, **scripts: Sequence[EngineReply] | None) -> Script:
     seal = (await memory_servers()).runtime("gateway").seal
     rows = [
         ReplicaRow(
@@ -63,7 +63,7 @@ async def engine(caller: str, **scripts: Sequence[Reply] | None) -> Script:
     return built
 
 
-async def said(built: Script) -> list[Reply]:
+async def said(built: Script) -> list[EngineReply]:
     return [reply async for reply in built.ask(QUESTION)]
 
 
@@ -82,7 +82,7 @@ async def test_a_caller_is_answered_by_the_same_replica_and_callers_by_all() -> 
 @pytest.mark.parametrize("caller", ["1", "2", "3"])
 @pytest.mark.parametrize("first", [None, (FULL,)])
 async def test_replicas_that_are_away_or_full_are_passed_over(
-    first: Sequence[Reply] | None, caller: str
+    first: Sequence[EngineReply] | None, caller: str
 ) -> None:
     built = await engine(caller, a=first, b=first, c=HELLO, draining=HELLO, starting=HELLO)
     assert await said(built) == list(HELLO)
