@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tunery.exit_kit.plan import PlannedJob
 
 KEY: Final = "OPENAI_EXPORT_KEY"
+DOLLARS_MAX: Final = 100_000
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 NO_KEY: Final = f"set {KEY}, or send the key: `tunery import openai < key.txt`"
 EPILOG: Final = """\
@@ -29,9 +31,27 @@ Examples:
   tunery import openai --dry-run                 what is there, and what would replace it
   tunery import openai --to acme                 files and jobs, and a recipe for each job
   tunery import openai --to acme --bases bases.toml
+  tunery import openai --to acme --teacher-budget 5
+                                                 old models answer held-out questions once
   tunery import openai --to acme --go            upload and train all of them
   tunery job submit --recipe acme/recipes/ftjob-91….yaml
 """
+
+
+class _Dollars(click.ParamType[int]):
+    """An amount in US dollars, in millionths."""
+
+    name = "USD"
+
+    def convert(self, value: Any, _param: Any, _context: Any) -> int:
+        try:
+            amount = Decimal(str(value))
+            is_amount = 0 <= amount <= DOLLARS_MAX
+        except InvalidOperation:
+            is_amount = False
+        if not is_amount:
+            self.fail(f"{value} is no amount from 0 to {DOLLARS_MAX:,} US dollars, such as 2.50")
+        return int(amount * 1_000_000)
 
 
 @click.group("import", cls=_options.ExampleGroup, epilog=EPILOG)
@@ -54,7 +74,19 @@ def command() -> None:
     "--bases",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="A TOML file with which base model replaces which; it comes before the bundled job.",
+    help="A TOML file with which base model replaces which; it comes before the bundled one.",
+)
+@click.option(
+    "--teacher-budget",
+    type=_Dollars(),
+    metavar="USD",
+    help="Ask the old models the held-out questions once, for at most so much in all.",
+)
+@click.option(
+    "--prices",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A TOML file with what old models cost to ask; it comes before the bundled one.",
 )
 @click.option("--go", is_flag=True, help="Upload the rows here, and submit every recipe once.")
 @click.option("--yes", is_flag=True, help="With --go: do not ask whether the price is right.")
@@ -65,6 +97,8 @@ def from_openai(
     root: Path,
     base_url: str | None,
     bases: Path | None,
+    teacher_budget: int | None,
+    prices: Path | None,
     go: bool,
     yes: bool,
     folders: DataDir,
@@ -79,14 +113,18 @@ def from_openai(
     from tunery.exit_kit.folder import ExportFolder
     from tunery.exit_kit.kept import kept_rows
     from tunery.exit_kit.plan import plan_account, replacements
+    from tunery.exit_kit.teacher import Teacher
+    from tunery.exit_kit.teacher import prices as price_table
 
     if dry_run and go:
         raise click.UsageError("--dry-run submits nothing: leave out --go.")
     if go and as_json and not yes:
         raise click.UsageError("--json cannot ask: add --yes.")
-    table, folder = replacements(bases), ExportFolder(root)
+    table, folder, costs = replacements(bases), ExportFolder(root), price_table(prices)
+    asks = teacher_budget is not None
     key = _key(
-        needed=dry_run or not folder.has_manifest(), typed=not (go and folder.has_manifest())
+        needed=dry_run or asks or not folder.has_manifest(),
+        typed=asks or not (go and folder.has_manifest()),
     )
     here = _bases_here(folders, needed=go)
     if dry_run:
@@ -108,6 +146,11 @@ def from_openai(
                 "kept": builtins(kept),
                 "plan": [{**job, **written[job["job_id"]]} for job in builtins(planned)],
             }
+            teacher = Teacher(folder, planned, costs)
+            if teacher_budget is not None:
+                with _account(key or "", base_url) as account:
+                    teacher.ask(account, teacher_budget, lambda text: click.echo(text, err=True))
+            result["teacher"] = builtins(teacher.outcome())
             if go:
                 result["submitted"] = _submit(folder, planned, written, folders, as_json, yes)
     except OSError as error:
@@ -312,8 +355,21 @@ def _show(result: Mapping[str, Any]) -> None:
         for reason, count in kept["left_out"].items():
             click.echo(f"  left out × {count:,}: {reason}")
     _show_missing(result["missing"])
+    for asked in result["teacher"]:
+        _show_teacher(asked)
     for job in result.get("submitted", ()):
         click.echo(f"{job['job_id']} → {job.get('id') or job['error']}")
+
+
+def _show_teacher(asked: Mapping[str, Any]) -> None:
+    from tunery.exit_kit.teacher import dollars
+
+    text = f"{asked['model']}: {asked['answered']:,} of {asked['questions']:,} questions answered"
+    if asked["spent_micro"]:
+        text += f", {dollars(asked['spent_micro'])} spent"
+    if asked["most_micro"]:
+        text += f"; the others cost at most {dollars(asked['most_micro'])}: --teacher-budget"
+    click.echo(text + (f" ({asked['reason']})" if asked["reason"] else ""))
 
 
 def _show_missing(missing: Sequence[Mapping[str, str]]) -> None:

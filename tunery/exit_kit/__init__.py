@@ -5,6 +5,8 @@ folder      what was read, in files that a killed run leaves whole
 reading     reads the one into the other, and goes on where it ended
 kept        evals and stored completions as rows
 plan        a base model, settings and rows for each job, as recipes
+questions   what the old model and the new one are asked
+teacher     answers of the old models, within a budget
 rows        rows that can be trained on, apart from those that cannot
 stand_in    an account to try this with, on this machine
 """

@@ -18,7 +18,26 @@ AGAIN: Final = "the same command goes on where this one ended"
 
 
 class NotToBeHad(Exception):
-    """Something that the account names and does not hand out; the text is the reason."""
+    """Something that the account names and does not hand out; the text is the reason.
+
+    status: of the HTTP answer; None without one
+    """
+
+    def __init__(self, reason: str, status: int | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Limited(Exception):
+    """A request that was refused for now, and cost nothing."""
+
+    def __init__(self, reason: str, wait_s: float) -> None:
+        super().__init__(reason)
+        self.wait_s = wait_s
+
+
+class Unsure(Exception):
+    """A request that may have been answered: nobody knows what it cost."""
 
 
 class OpenAIAccount:
@@ -98,6 +117,45 @@ class OpenAIAccount:
             pages = self._client.chat.completions.messages.list(completion_id, limit=PAGE)
             return [message.to_dict(mode="json", warnings=False) for message in pages]
 
+    def answer(
+        self,
+        model: str,
+        messages: list[dict[str, Any]],
+        tools: list[Any] | None,
+        tokens_max: int,
+    ) -> dict[str, Any]:
+        """Ask a model once, and return `text` and `usage`.
+
+        Raises Limited, Unsure, NotToBeHad: it is never asked a second time here, for each time
+        may cost.
+        """
+        import openai
+
+        body: dict[str, Any] = {"messages": messages, "max_completion_tokens": tokens_max}
+        body |= {"tools": tools} if tools else {}
+        if not model.startswith("ft:o"):  # models that reason take no temperature
+            body["temperature"] = 0
+        create = self._client.with_options(max_retries=0).chat.completions.create
+        try:
+            with self._explained(model, is_item=True):
+                completion = create(model=model, **body)
+                usage = completion.usage
+                if not completion.choices or usage is None:
+                    raise Unsure(f"{model} gives no answer that can be read")
+        except LocalError as error:
+            cause = error.__context__
+            if isinstance(cause, openai.RateLimitError) and cause.code != "insufficient_quota":
+                raise Limited(str(error), _wait_s(cause)) from None
+            unsure = (openai.InternalServerError, openai.APIConnectionError)
+            if isinstance(cause, unsure):
+                raise Unsure(str(error)) from None
+            raise
+        counts = {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+        }
+        return {"text": completion.choices[0].message.content or "", "usage": counts}
+
     def download(self, file_id: str, part: Path, progress: Callable[[int], None]) -> None:
         """Write the content of a file to `part`, after what is there already.
 
@@ -150,7 +208,7 @@ class OpenAIAccount:
             raise LocalError(text, f"wait some minutes; {AGAIN}") from None
         except openai.APIStatusError as error:
             if is_item and error.status_code < 500:
-                raise NotToBeHad(f"{error.status_code}: {said(error)}") from None
+                raise NotToBeHad(f"{error.status_code}: {said(error)}", error.status_code) from None
             if error.status_code < 500:
                 fix = (
                     "use a key of a project with fine-tuning that may read files and fine-tuning "
@@ -165,6 +223,14 @@ class OpenAIAccount:
             raise LocalError(
                 f"{self.url} gives no answer that can be read: {error}", AGAIN
             ) from None
+
+
+def _wait_s(error: "openai.APIStatusError") -> float:
+    """Return the seconds that an answer says to wait."""
+    try:
+        return max(0.0, float(error.response.headers.get("retry-after", "5")))
+    except ValueError:
+        return 5.0
 
 
 def said(error: "openai.APIStatusError") -> str:

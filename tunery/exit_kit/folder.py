@@ -7,6 +7,7 @@ jobs/ftjob-….json       a job, its events and checkpoints
 evals/eval_….json       an eval, its runs, and what each asked and was answered
 completions.jsonl       stored completions with what was asked; only its whole lines count
 kept/                   rows of both
+teacher.jsonl           answers of old models, and what each request cost
 data/, recipes/         what the plan makes of them
 submitted.json          jobs there → jobs here
 """
