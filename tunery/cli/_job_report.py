@@ -11,7 +11,8 @@ from tunery.cli import _api, _options
 from tunery.cli._job_view import duration, gate_lines
 from tunery.local.paths import DataDir
 
-TEMPLATE: Final = Path(__file__).with_name("_job_report.html.jinja")
+FOLDER: Final = Path(__file__).parent
+TEMPLATE: Final = "_job_report.html.jinja"
 STEPS_MAX: Final = 1_000_000
 EVENTS_MAX: Final = 10_000
 CURVES: Final = {"training loss": "train_loss", "validation loss": "valid_loss"}
@@ -63,20 +64,12 @@ def job_page(
 
     steps, events: oldest first, as the API has them; answers: `prompt`, `base`, `adapter`
     """
-    from jinja2 import Environment
-
     from services.gateway.console.job.timeline import timeline
 
     messages = [event for event in events if event["type"] == "message"]
     now = max((event["created_at"] for event in events), default=job["created_at"])
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
-        "moment": _api.moment,
-        "duration": duration,
-        "gpu_time": _api.gpu_time,
-        "money": lambda micro: _api.money(micro, cost["currency"]),
-    }
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+    return rendered(
+        TEMPLATE,
         job=job,
         facts=_facts(job, cost),
         curve=_curve(steps),
@@ -86,6 +79,21 @@ def job_page(
         cost=cost,
         messages=messages,
     )
+
+
+def rendered(template: str, **values: Any) -> str:
+    """Render a template of this folder; all texts of tenants and models are escaped."""
+    from jinja2 import Environment, FileSystemLoader
+
+    loader = FileSystemLoader(FOLDER)
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
+    environment.filters |= {
+        "moment": _api.moment,
+        "duration": duration,
+        "gpu_time": _api.gpu_time,
+        "money": _api.money,
+    }
+    return environment.get_template(template).render(**values)
 
 
 def _facts(job: Mapping[str, Any], cost: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from tunery.cli import _api, _options, _recipes
+from tunery.cli._import_report import report
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
@@ -34,6 +35,7 @@ Examples:
   tunery import openai --to acme --teacher-budget 5
                                                  old models answer held-out questions once
   tunery import openai --to acme --go            upload and train all of them
+  tunery import report --to acme                 moved models beside the old ones
   tunery job submit --recipe acme/recipes/ftjob-91….yaml
 """
 
@@ -57,6 +59,9 @@ class _Dollars(click.ParamType[int]):
 @click.group("import", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Move here from another service."""
+
+
+command.add_command(report)
 
 
 @command.command("openai")
@@ -112,7 +117,8 @@ def from_openai(
     """
     from tunery.exit_kit.folder import ExportFolder
     from tunery.exit_kit.kept import kept_rows
-    from tunery.exit_kit.plan import plan_account, replacements
+    from tunery.exit_kit.plan import keep_plan, plan_account, replacements
+    from tunery.exit_kit.reading import read_account
     from tunery.exit_kit.teacher import Teacher
     from tunery.exit_kit.teacher import prices as price_table
 
@@ -134,12 +140,11 @@ def from_openai(
     try:
         with folder.locked():
             if key is not None:
-                from tunery.exit_kit.reading import read_account
-
                 with _account(key, base_url) as account:
-                    read_account(account, folder, lambda text: click.echo(text, err=True))
+                    read_account(account, folder, _say)
             kept = kept_rows(folder)
             planned = plan_account(folder, kept, table, here)
+            keep_plan(folder, planned)
             written = _write_recipes(folder, planned)
             result = {
                 **json.loads((folder.root / "manifest.json").read_text(encoding="utf-8")),
@@ -149,7 +154,7 @@ def from_openai(
             teacher = Teacher(folder, planned, costs)
             if teacher_budget is not None:
                 with _account(key or "", base_url) as account:
-                    teacher.ask(account, teacher_budget, lambda text: click.echo(text, err=True))
+                    teacher.ask(account, teacher_budget, _say)
             result["teacher"] = builtins(teacher.outcome())
             if go:
                 result["submitted"] = _submit(folder, planned, written, folders, as_json, yes)
@@ -163,6 +168,10 @@ def from_openai(
         _show(result)
     if go and any(job.get("error") for job in result["submitted"]):
         raise SystemExit(1)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def builtins(values: Sequence[msgspec.Struct]) -> list[dict[str, Any]]:
@@ -215,7 +224,7 @@ def _show_contents(
     from tunery.exit_kit.plan import base_for, base_of_tuned
     from tunery.exit_kit.reading import list_account
 
-    contents = list_account(account, lambda text: click.echo(text, err=True))
+    contents = list_account(account, _say)
     jobs = []
     for job in contents.jobs:
         base = base_for(base_of_tuned(job["model"])[0], table, here)
@@ -276,10 +285,10 @@ def _submit(
     """
     from tunery.cli.job import uploaded_files
     from tunery.client import ApiRefusal
-    from tunery.exit_kit.folder import read, write
+    from tunery.exit_kit.folder import write
 
     path = folder.root / "submitted.json"
-    done: dict[str, str] = read(path, {})
+    done = folder.submitted()
     jobs = [job.job_id for job in reversed(planned) if job.recipe is not None]
     results: list[dict[str, Any]] = []
     with _api.connect(folders) as api:

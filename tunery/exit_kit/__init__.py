@@ -7,6 +7,7 @@ kept        evals and stored completions as rows
 plan        a base model, settings and rows for each job, as recipes
 questions   what the old model and the new one are asked
 teacher     answers of the old models, within a budget
+comparison  both models' answers beside each other
 rows        rows that can be trained on, apart from those that cannot
 stand_in    an account to try this with, on this machine
 """

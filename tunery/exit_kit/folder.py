@@ -8,8 +8,9 @@ evals/eval_….json       an eval, its runs, and what each asked and was answere
 completions.jsonl       stored completions with what was asked; only its whole lines count
 kept/                   rows of both
 teacher.jsonl           answers of old models, and what each request cost
-data/, recipes/         what the plan makes of them
+data/, recipes/         what the plan makes of them, and plan.json
 submitted.json          jobs there → jobs here
+answers.jsonl           answers of moved models
 """
 
 import fcntl
@@ -97,6 +98,11 @@ class ExportFolder:
 
     def add_completion(self, completion: Mapping[str, Any]) -> None:
         append_line(self.root / "completions.jsonl", completion)
+
+    def submitted(self) -> dict[str, str]:
+        """Return the jobs here, by those there."""
+        jobs: dict[str, str] = read(self.root / "submitted.json", {})
+        return jobs
 
     def write_manifest(self, missing: list[dict[str, str]]) -> dict[str, Any]:
         """Write and return the list of what is here."""

@@ -9,13 +9,14 @@ from typing import Any, Final
 
 import msgspec
 
-from tunery.exit_kit.folder import ExportFolder, is_name
+from tunery.exit_kit.folder import ExportFolder, is_name, read, write
 from tunery.exit_kit.kept import KeptRows
 from tunery.exit_kit.rows import CheckedRows, checked_rows, divided_rows
 from tunery.local.errors import LocalError
 from tunery.plan.knobs import KNOBS
 
 TABLE: Final = Path(__file__).with_name("bases.toml")
+PLAN: Final = "plan.json"
 EPOCHS_MAX: Final = 50
 METADATA_MAX: Final = 16
 BATCH: Final = "batch_size {}: there it counts rows, here packed rows of a step; chosen by the data"
@@ -285,3 +286,13 @@ def plan_account(
     }
     available = Available(folder.root, rows, held_out, kept)
     return [plan_job(job, table, here, available) for job in jobs]
+
+
+def keep_plan(folder: ExportFolder, planned: Sequence[PlannedJob]) -> None:
+    write(folder.root / PLAN, msgspec.to_builtins(planned, enc_hook=str))
+
+
+def kept_plan(folder: ExportFolder) -> list[PlannedJob]:
+    """Return what was planned last in a folder."""
+    objects = read(folder.root / PLAN, [])
+    return msgspec.convert(objects, list[PlannedJob], dec_hook=lambda kind, text: kind(text))

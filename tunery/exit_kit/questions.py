@@ -14,7 +14,7 @@ QUESTIONS_MAX: Final = 64  # of a job
 ANSWER_TOKENS_MAX: Final = 512
 
 
-class Question(msgspec.Struct, frozen=True):
+class HeldOutQuestion(msgspec.Struct, frozen=True):
     """A row without its answer. reference: that answer"""
 
     id: str
@@ -23,12 +23,12 @@ class Question(msgspec.Struct, frozen=True):
     reference: str
 
 
-def questions_of(path: Path) -> list[Question]:
+def questions_of(path: Path) -> list[HeldOutQuestion]:
     """Return up to QUESTIONS_MAX questions of a file, of the same file always the same ones.
 
     Rows that end with a call of a tool are passed over: their answers are no texts. Raises OSError.
     """
-    questions: dict[str, Question] = {}
+    questions: dict[str, HeldOutQuestion] = {}
     with open_rows(path) as opened:
         for _, conversation in Checker().conversations(opened):
             *asked, answer = (dict(message) for message in conversation.messages)
@@ -39,5 +39,5 @@ def questions_of(path: Path) -> list[Question]:
                 continue
             text = json.dumps([asked, conversation.tools], sort_keys=True)
             name = blake2b(text.encode(), digest_size=12).hexdigest()
-            questions.setdefault(name, Question(name, asked, conversation.tools, reference))
+            questions.setdefault(name, HeldOutQuestion(name, asked, conversation.tools, reference))
     return [questions[name] for name in sorted(questions)[:QUESTIONS_MAX]]

@@ -19,7 +19,7 @@ import msgspec
 from tunery.exit_kit.account import AGAIN, Limited, NotToBeHad, OpenAIAccount, Unsure
 from tunery.exit_kit.folder import ExportFolder, append_line, read_lines
 from tunery.exit_kit.plan import PlannedJob
-from tunery.exit_kit.questions import ANSWER_TOKENS_MAX, Question, questions_of
+from tunery.exit_kit.questions import ANSWER_TOKENS_MAX, HeldOutQuestion, questions_of
 from tunery.local.errors import LocalError
 
 TABLE: Final = Path(__file__).with_name("prices.toml")
@@ -30,7 +30,7 @@ WAIT_S_MAX: Final = 60.0
 Say = Callable[[str], None]
 
 
-class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AnswerPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """US dollars for a million tokens of models; a name may have * in it."""
 
     models: list[str]
@@ -44,10 +44,10 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    price: list[Price] = []
+    price: list[AnswerPrice] = []
 
 
-class Asked(msgspec.Struct, frozen=True):
+class TeacherAnswers(msgspec.Struct, frozen=True):
     """What became of the questions of a job.
 
     most_micro: what the questions without an answer can cost, in millionths of a dollar
@@ -63,9 +63,9 @@ class Asked(msgspec.Struct, frozen=True):
     reason: str | None
 
 
-def prices(own: Path | None) -> list[Price]:
+def prices(own: Path | None) -> list[AnswerPrice]:
     """Return the rows of the table, the operator's own first. Raises LocalError."""
-    rows: list[Price] = []
+    rows: list[AnswerPrice] = []
     for path in (own, TABLE):
         if path is None:
             continue
@@ -78,7 +78,7 @@ def prices(own: Path | None) -> list[Price]:
     return rows
 
 
-class Ledger:
+class TeacherLedger:
     """What `teacher.jsonl` of a folder says.
 
     answers: by model and question; refused: questions that a model cannot be asked
@@ -97,7 +97,7 @@ class Ledger:
     def spent_micro(self) -> int:
         return sum(self.spent.values())
 
-    def add(self, model: str, question: Question, **fields: Any) -> None:
+    def add(self, model: str, question: HeldOutQuestion, **fields: Any) -> None:
         """Record a request or its end. Raises OSError."""
         line = {"model": model, "question": question.id, **fields}
         append_line(self._path, line)
@@ -120,9 +120,9 @@ class Teacher:
     """
 
     def __init__(
-        self, folder: ExportFolder, planned: Sequence[PlannedJob], table: Sequence[Price]
+        self, folder: ExportFolder, planned: Sequence[PlannedJob], table: Sequence[AnswerPrice]
     ) -> None:
-        self.ledger = Ledger(folder)
+        self.ledger = TeacherLedger(folder)
         self._table = table
         self._questions = [
             (job, questions_of(job.questions))
@@ -149,35 +149,39 @@ class Teacher:
             if number % 10 == 0:
                 say(f"{number:,} questions answered, {dollars(self.ledger.spent_micro)} spent")
 
-    def outcome(self) -> list[Asked]:
+    def outcome(self) -> list[TeacherAnswers]:
         """Return what became of the questions of each job."""
         return [self._outcome(job, questions) for job, questions in self._questions]
 
-    def _outcome(self, job: PlannedJob, questions: Sequence[Question]) -> Asked:
+    def _outcome(self, job: PlannedJob, questions: Sequence[HeldOutQuestion]) -> TeacherAnswers:
         model = str(job.tuned_model)
         ledger, price = self.ledger, price_of(model, self._table)
-        answered = sum((model, one.id) in ledger.answers for one in questions)
+        answered = sum((model, question.id) in ledger.answers for question in questions)
         refused = [
-            ledger.refused[key] for one in questions if (key := (model, one.id)) in ledger.refused
+            ledger.refused[key]
+            for question in questions
+            if (key := (model, question.id)) in ledger.refused
         ]
         closed = ledger.answers.keys() | ledger.refused.keys()
-        left = [one for one in questions if (model, one.id) not in closed]
+        left = [question for question in questions if (model, question.id) not in closed]
         reason = self._reasons.get(model)
         if price is None and left:
             reason = f"no price is named for {model}: add it to a file for --prices"
         elif left and reason is None:
             reason = "the others were not asked"
-        return Asked(
+        return TeacherAnswers(
             job_id=job.job_id,
             model=model,
             questions=len(questions),
             answered=answered,
             spent_micro=ledger.spent.get(model, 0),
-            most_micro=0 if price is None else sum(most_micro(one, price) for one in left),
+            most_micro=0
+            if price is None
+            else sum(most_micro(question, price) for question in left),
             reason=reason or next(iter(refused), None),
         )
 
-    def _open(self) -> Iterator[tuple[str, Question]]:
+    def _open(self) -> Iterator[tuple[str, HeldOutQuestion]]:
         """Yield the first open question of each model, then the second ones."""
         turns = [
             [(str(job.tuned_model), question) for question in questions]
@@ -192,7 +196,7 @@ class Teacher:
                     yield asked
 
     def _answer(
-        self, account: OpenAIAccount, model: str, question: Question, budget_micro: int
+        self, account: OpenAIAccount, model: str, question: HeldOutQuestion, budget_micro: int
     ) -> None:
         """Ask a question once. Raises NotToBeHad where the model answers none."""
         price = price_of(model, self._table)
@@ -228,12 +232,12 @@ class Teacher:
                 return
 
 
-def price_of(model: str, table: Sequence[Price]) -> Price | None:
+def price_of(model: str, table: Sequence[AnswerPrice]) -> AnswerPrice | None:
     matching = (row for row in table if any(fnmatchcase(model, name) for name in row.models))
     return next(matching, None)
 
 
-def most_micro(question: Question, price: Price) -> int:
+def most_micro(question: HeldOutQuestion, price: AnswerPrice) -> int:
     """Return the most that a question can cost: no token has less than a byte."""
     text = json.dumps([question.messages, question.tools], ensure_ascii=False)
     count = len(text.encode()) + MESSAGE_TOKENS_MAX * (len(question.messages) + 1)

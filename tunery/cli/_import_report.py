@@ -1,0 +1,145 @@
+"""`tunery import report`: moved models beside the old ones, as one HTML file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from tunery.cli import _api, _options, _recipes
+from tunery.cli._job_report import rendered
+from tunery.local.errors import LocalError
+from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
+    from tunery.exit_kit.comparison import MovedModel
+    from tunery.exit_kit.folder import ExportFolder
+    from tunery.exit_kit.plan import PlannedJob
+    from tunery.exit_kit.questions import HeldOutQuestion
+    from tunery.exit_kit.teacher import TeacherLedger
+
+TEMPLATE: Final = "_import_report.html.jinja"
+
+
+@click.command("report")
+@click.option(
+    "--to",
+    "root",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("openai-export"),
+    show_default=True,
+    help="The folder of `tunery import openai`.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    metavar="FILE",
+    help="The file to write. [moved.html in the folder]",
+)
+@_options.data_dir
+@_options.as_json
+def report(root: Path, output: Path | None, folders: DataDir, as_json: bool) -> None:
+    """Ask the moved models what the old ones were asked, and write both down as one HTML file.
+
+    It loads nothing from anywhere. Rows and answers are in it: send it to whom they may reach. The
+    same command again asks only what has no answer yet.
+    """
+    from tunery.exit_kit.comparison import SHARE
+    from tunery.exit_kit.folder import ExportFolder, write_text
+    from tunery.exit_kit.plan import kept_plan
+    from tunery.exit_kit.teacher import TeacherLedger, dollars
+
+    folder, path = ExportFolder(root), output or root / "moved.html"
+    if not folder.has_manifest():
+        fix = "name it with --to, or run `tunery import openai` first"
+        raise LocalError(f"{root} has nothing that was read from an account", fix)
+    ledger = TeacherLedger(folder)
+    try:
+        with folder.locked(), _api.connect(folders) as api:
+            moved = [
+                _moved(api, folder, planned, ledger)
+                for planned in kept_plan(folder)
+                if planned.status == "succeeded" and planned.tuned_model
+            ]
+        spent = dollars(ledger.spent_micro)
+        text = rendered(TEMPLATE, title=title(moved), moved=moved, spent=spent)
+        write_text(path, text)
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or path}: {error.strerror}") from error
+    models = [
+        msgspec.to_builtins(model) | {"reaches": model.reaches, "agreement": model.agreement}
+        for model in moved
+    ]
+    result = {"path": str(path), "title": title(moved), "share": SHARE, "models": models}
+    _api.show_one(result, as_json, [("moved", title(moved)), ("report", str(path))])
+
+
+def title(moved: "list[MovedModel]") -> str:
+    """Say how many models reach what is asked of them."""
+    from tunery.exit_kit.comparison import SHARE
+
+    count = sum(model.reaches for model in moved)
+    return f"{count} of {len(moved)} models reach {SHARE:.0%} of the old one".replace("%", " %")
+
+
+def _moved(
+    api: "Api", folder: "ExportFolder", planned: "PlannedJob", ledger: "TeacherLedger"
+) -> "MovedModel":
+    from tunery.exit_kit.comparison import compared
+    from tunery.exit_kit.questions import questions_of
+
+    model, job_id = str(planned.tuned_model), folder.submitted().get(planned.job_id)
+    asked = [] if planned.questions is None else questions_of(planned.questions)
+    known = [
+        (question, ledger.answers[model, question.id])
+        for question in asked
+        if (model, question.id) in ledger.answers
+    ]
+    job: Any = None if job_id is None else api.job(job_id)
+    answers: dict[str, str] = {}
+    reason: str | None = None
+    if job is None:
+        reason = (
+            "; ".join(planned.reasons[:1]) if planned.recipe is None else "it was not submitted"
+        )
+    elif job["fine_tuned_model"] is None:
+        reason = f"its job {job['id']} is {job['status']}"
+    elif not known:
+        reason = "the old model has answered nothing: --teacher-budget"
+    else:
+        answers, reason = _answers(
+            api, folder, job["fine_tuned_model"], [question for question, _ in known]
+        )
+    both = [
+        (question, old, answers[question.id]) for question, old in known if question.id in answers
+    ]
+    recipe = folder.recipes / f"{planned.job_id}.yaml"
+    settings = _recipes.read_recipe(recipe).value if recipe.is_file() else {}
+    return compared(planned, (settings.get("eval") or {}).get("measures") or (), both, job, reason)
+
+
+def _answers(
+    api: "Api", folder: "ExportFolder", model: str, questions: "list[HeldOutQuestion]"
+) -> tuple[dict[str, str], str | None]:
+    """Return the answers of a model here, by question, and why some are missing."""
+    from tunery.client import ApiRefusal
+    from tunery.exit_kit.folder import append_line, read_lines
+    from tunery.exit_kit.questions import ANSWER_TOKENS_MAX
+
+    path = folder.root / "answers.jsonl"
+    answers = {
+        line["question"]: line["answer"] for line in read_lines(path) if line["model"] == model
+    }
+    for question in questions:
+        if question.id in answers:
+            continue
+        options: dict[str, Any] = {"temperature": 0, "max_tokens": ANSWER_TOKENS_MAX}
+        options |= {"tools": question.tools} if question.tools else {}
+        try:
+            completion = _api.complete(api, model, question.messages, options)
+        except ApiRefusal as error:
+            return answers, f"{model} does not answer: {error}"
+        answers[question.id] = completion["choices"][0]["message"]["content"] or ""
+        append_line(path, {"model": model, "question": question.id, "answer": answers[question.id]})
+    return answers, None
