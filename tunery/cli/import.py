@@ -127,11 +127,8 @@ def from_openai(
     if go and as_json and not yes:
         raise click.UsageError("--json cannot ask: add --yes.")
     table, folder, costs = replacements(bases), ExportFolder(root), price_table(prices)
-    asks = teacher_budget is not None
-    key = _key(
-        needed=dry_run or asks or not folder.has_manifest(),
-        typed=asks or not (go and folder.has_manifest()),
-    )
+    asks, known = teacher_budget is not None, folder.has_manifest()
+    key = _key(needed=dry_run or asks or not known, typed=asks or not (go and known))
     here = _bases_here(folders, needed=go)
     if dry_run:
         with _account(key or "", base_url) as account:
