@@ -34,6 +34,23 @@ LEFT_AT: Final = 6  # the part of an upload at which its page is left
 SHIFT_MAX: Final = 0.01  # of a page while it loads; 0.1 is called good
 FIRST_VIEW_BYTES_MAX: Final = 150_000  # as they are sent, with scripts and styles
 PICTURES_BYTES_MAX: Final = 800_000
+#: times that each curve is drawn when so many steps come before the next frame
+DRAWS_OF: Final = """
+async (steps) => {
+  const draws = plots.map(() => 0);
+  plots.forEach((plot, at) => {
+    const set = plot.setData;
+    plot.setData = (...data) => { draws[at] += 1; set(...data); };
+  });
+  const names = Object.keys(curve), last = curve.step.at(-1);
+  for (let step = last + 1; step <= last + steps; step += 1) {
+    const added = Object.fromEntries(names.map((name) => [name, [name === "step" ? step : 1]]));
+    document.dispatchEvent(new CustomEvent("points", {detail: {data: JSON.stringify(added)}}));
+  }
+  for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
+  return curve.step.at(-1) === last + steps ? draws : [];
+}
+"""
 FOCUSED: Final = """
 () => document.activeElement.localName === "body" ? "BODY" : document.activeElement.textContent
 """
@@ -276,6 +293,18 @@ async def test_a_page_of_a_job_misses_nothing_while_the_api_is_away(
         assert (await api.api.delete(f"{path}/{key['id']}")).status_code == 200
         await page.get_by_role("heading", name="Sign in").wait_for()
         await page.context.close()
+
+
+async def test_a_curve_is_drawn_once_a_frame_however_many_steps_come(
+    console: Site, chromium: Browser
+) -> None:
+    page = await signed_in(chromium, console.url, console.tenant_key, [])
+    await page.goto(console.url + console.views["job"])
+    await page.locator("#chart canvas").nth(3).wait_for()
+    await page.evaluate("document.getElementById('stream').remove()")
+    await wait_until_drawn(page)
+    assert await page.evaluate(DRAWS_OF, 1_000) == [1] * 4
+    await page.context.close()
 
 
 async def test_a_first_view_is_small(console: Site) -> None:
