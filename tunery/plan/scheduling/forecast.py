@@ -133,7 +133,7 @@ class _Playback:
     def run(self) -> dict[str, Ms]:
         self._serve()
         while (self._ends and self._lines) or self._later:
-            moments = [at for at, *_ in (*self._ends[:1], *self._later)]
+            moments = [*(end[0] for end in self._ends[:1]), *(at for at, _ in self._later)]
             self._at = max(self._at, min(moments))
             while self._ends and self._ends[0][0] <= self._at:
                 self._release(heappop(self._ends))

@@ -8,6 +8,7 @@ import pytest
 
 from schemas.telemetry import LogLine
 from services.gateway.console.app import POLICY
+from services.gateway.console.calls import Calls
 from tests.unit.services.gateway.console.consoles import OWN_SITE, console_of, key_of, signed_in
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
@@ -166,8 +167,8 @@ async def test_no_route_finds_what_is_another_tenants(api: ControlPlane) -> None
                     for part in route.path.split("/")
                 )
                 for method in {*(route.methods or ())} - {"HEAD"}:
-                    form = {"data": {"stage": "staging", "part": "x"}} if method == "POST" else {}
-                    answer = await browser.request(method, path, headers=OWN_SITE, **form)
+                    form = {"stage": "staging", "part": "x"} if method == "POST" else None
+                    answer = await browser.request(method, path, headers=OWN_SITE, data=form)
                     wanted = 403 if name == "node_id" else 404
                     assert answer.status_code == wanted, (method, path, answer.text)
                     tried.add(name)
@@ -176,3 +177,30 @@ async def test_no_route_finds_what_is_another_tenants(api: ControlPlane) -> None
     assert tried == ids.keys()
     assert (await owner.get(f"/v1/fine_tuning/jobs/{job_id}")).json()["status"] != "cancelled"
     assert (await owner.get(f"/v1/webhook_endpoints/{hook_id}")).status_code == 200
+
+
+async def test_a_page_with_nothing_to_show_says_what_to_do(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await api.tenant()
+    file_id = (await api.upload(client))["id"]
+    await api.validated(client, file_id)
+    get = Calls.get
+
+    async def without_models(calls: Calls, path: str, **query: object) -> object:
+        return {"data": []} if path == "/v1/models" else await get(calls, path, **query)
+
+    monkeypatch.setattr(Calls, "get", without_models)
+    async with signed_in(console_of(api), key_of(client)) as browser:
+        for path, told in (
+            ("", "Upload a file of conversations"),
+            ("?search=none", "Choose another state"),
+            ("/sweeps", "tunery sweep run"),
+            ("/models", "A job that succeeds publishes one"),
+            ("/playground", "tunery base add"),
+            (f"/new?file={file_id}", "tunery base add"),
+            ("/money", "No job has used a device this month"),
+            ("/webhooks", "New endpoint"),
+        ):
+            page = await browser.get(f"/console{path}")
+            assert (page.status_code, told in page.text) == (200, True), path

@@ -141,8 +141,8 @@ def test_what_comes_later_is_last_of_its_lane_then() -> None:
     free, standard = LANES.index("free"), LANES.index("standard")
     order = [request("first", 2, hours=4), request("last", 2, hours=5, lane="free")]
 
-    def later(hours: int, slots: int = 2, **changes: int) -> dict[str, int]:
-        comes = replace(request("l", slots, hours=1), submitted_at=NOW + hours * HOUR, **changes)
+    def later(hours: int, slots: int = 2, lane: int = standard) -> dict[str, int]:
+        comes = replace(request("l", slots, hours=1), submitted_at=NOW + hours * HOUR, lane=lane)
         starts = forecast(state, Plan(), order, NOW, "p90", comes)
         return {job_id: (at - NOW) // HOUR for job_id, at in starts.items()}
 
