@@ -192,7 +192,7 @@ async def test_a_page_with_nothing_to_show_says_what_to_do(
 
     monkeypatch.setattr(Calls, "get", without_models)
     async with signed_in(console_of(api), key_of(client)) as browser:
-        for path, told in (
+        for path, advice in (
             ("", "Upload a file of conversations"),
             ("?search=none", "Choose another state"),
             ("/sweeps", "tunery sweep run"),
@@ -203,4 +203,4 @@ async def test_a_page_with_nothing_to_show_says_what_to_do(
             ("/webhooks", "New endpoint"),
         ):
             page = await browser.get(f"/console{path}")
-            assert (page.status_code, told in page.text) == (200, True), path
+            assert (page.status_code, advice in page.text) == (200, True), path
