@@ -1,6 +1,7 @@
 """What Tunery's services say to each other: the only vocabulary they share. Pure, no I/O.
 
 envelope    the frame around every command and every journal record
+levels      feature levels of the log: what a release writes only once all can read it
 records     records that are made of others with the same fields
 reasons     codes of the reasons on the logs
 errors      codes that a caller of the API may rely on

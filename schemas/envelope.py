@@ -1,6 +1,6 @@
 """The frame around every command and every journal record, the same for all streams."""
 
-from typing import Annotated, TypeAlias, dataclass_transform
+from typing import Annotated, ClassVar, Final, TypeAlias, dataclass_transform
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
@@ -9,6 +9,7 @@ from schemas.units import Ms
 
 HASH_BYTES = 32
 GENESIS = bytes(HASH_BYTES)
+FIRST_LEVEL: Final = 1  # of the log, see `levels`
 Sha256: TypeAlias = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -21,6 +22,11 @@ def versioned(name: str) -> str:
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class Message(Struct, frozen=True, kw_only=True, tag=versioned, tag_field="type", gc=False):
     """Base of all commands and events."""
+
+    SINCE: ClassVar[int] = FIRST_LEVEL  # lowest level of the log at which it is written
+    # Older releases read past this event, at any level. Only for an event that no fold and no
+    # reaction needs.
+    SKIPPABLE: ClassVar[bool] = False
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
@@ -129,6 +135,8 @@ class Entry(
     opened: int | None = None  # `cause` of the last record that counts before the owner's claim
     # who has sent the command, where that was checked: a service, or `node.` and its id
     sender: str | None = None
+    level: int = FIRST_LEVEL  # of the log when this was decided; within a partition it never falls
+    skippable: tuple[int, ...] = ()  # which of `events` a reader may skip that does not know them
 
 
 JournalRecord: TypeAlias = Claim | Entry
@@ -149,6 +157,7 @@ class Header(Struct, frozen=True, kw_only=True, gc=False):
     correlation: str | None = None
     traceparent: str | None = None
     actor: Sealed | None = None
+    level: int = FIRST_LEVEL  # of the log when this was decided
 
 
 class Context(Struct, frozen=True, kw_only=True, gc=False):
@@ -160,6 +169,7 @@ class Context(Struct, frozen=True, kw_only=True, gc=False):
     command_id: str
     seq: int
     sender: str | None = None  # a service, or `node.` and its id; None: it was not verified
+    level: int = FIRST_LEVEL  # of the log: no event is written that came later (`schemas.levels`)
 
 
 # --- events every stream has ----------------------------------------------------------------------

@@ -27,6 +27,7 @@ SENDER_REFUSED: Final = "sender_refused"
 INVITATION_REFUSED: Final = "invitation_refused"
 OPERATOR_REFUSED: Final = "operator_refused"
 TOO_LARGE: Final = "command_too_large"
+LEVEL_TOO_LOW: Final = "upgrade_not_finalized"
 INTERNAL: Final = "internal_error"
 
 # why a job failed

@@ -109,6 +109,7 @@ RefusalCode: TypeAlias = Literal[
     "sender_withdrawn",  # sender: the key that it has is withdrawn
     "operator_refused",  # operator, why: a command that could not be decided
     "record_too_large",  # limit_bytes
+    "level_too_low",  # needed, level: of the log
     "decision_failed",  # error: the exception's type
     # tenants and what is theirs
     "tenant_missing",  # tenant

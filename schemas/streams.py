@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from schemas.envelope import Message
+from schemas.levels import LEVEL
 from schemas.units import Ms
 
 PARTITIONS: Final = 8  # everywhere, for ever: journals can be copied between installations
@@ -13,6 +14,9 @@ FOREVER: Final = -1
 MESSAGE_BYTES_MAX: Final = 1_000_000
 GLOBAL: Final = "*"  # key and tenant of facts of the installation: one command a partition
 SNAPSHOTS_TOPIC: Final = "tunery.snapshots.v1"
+LEVELS_TOPIC: Final = "tunery.levels.v1"
+RELEASES_TOPIC: Final = "tunery.releases.v1"
+UPGRADE_PARTITION: Final = 0  # the only one of these two topics that is used
 NODE: Final = "trainer"  # the service whose rights every node has
 NODE_PREFIX: Final = "node."  # of the principals of nodes, before the id
 KEY_NUMBER: Final = "#"  # before the number of a node's key, from its second one on
@@ -64,6 +68,7 @@ class Stream:
     sources: Mapping[str, str] = field(default_factory=dict, hash=False)
     # commands that their senders number themselves, by the prefix of such a source's name
     counters: Mapping[str, type[Message]] = field(default_factory=dict, hash=False)
+    level: int = LEVEL  # highest level of the log that this release can read
 
     @cached_property
     def senders(self) -> tuple[str, ...]:

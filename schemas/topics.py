@@ -4,7 +4,14 @@ from typing import Final
 
 from schemas import account, dataset, job, model, pool, senders
 from schemas.answers import NUMBERED_ANSWERS, CountAnswers
-from schemas.streams import FOREVER, SNAPSHOTS_TOPIC, Stream, Topic
+from schemas.streams import (
+    FOREVER,
+    LEVELS_TOPIC,
+    RELEASES_TOPIC,
+    SNAPSHOTS_TOPIC,
+    Stream,
+    Topic,
+)
 from schemas.units import DAY_MS, HOUR_MS
 
 #: owner of each stream; a command may name a stream as its source if its sender owns it
@@ -108,7 +115,7 @@ SNAPSHOTS: Final = Topic(
     (*OWNERS, "trainer"),
     compacted=True,
 )
-TOPICS: Final = (
+_OWN_TOPICS: Final = (
     *(topic for stream in STREAMS.values() for topic in (stream.commands, stream.journal)),
     TELEMETRY,
     WATCHES,
@@ -120,7 +127,12 @@ TOPICS: Final = (
     SNAPSHOTS,
 )
 SERVICES: Final = tuple(
-    sorted({name for topic in TOPICS for name in (*topic.writers, *topic.readers)})
+    sorted({name for topic in _OWN_TOPICS for name in (*topic.writers, *topic.readers)})
 )
+#: to which level operators have raised the log; no service may write it
+LEVELS: Final = Topic(LEVELS_TOPIC, "stream/level", FOREVER, (), SERVICES, compacted=True)
+#: what each process can read, for the operator who raises the level
+RELEASES: Final = Topic(RELEASES_TOPIC, "process", DAY_MS, SERVICES, (), compacted=True)
+TOPICS: Final = (*_OWN_TOPICS, LEVELS, RELEASES)
 #: no node is called like who else has an account: an auditor must not take one for the other
 RESERVED_NODE_IDS: Final = frozenset({*SERVICES, "operator", "kafka"})

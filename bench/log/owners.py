@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -33,6 +33,7 @@ from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.owner import PartitionOwner, Settled
 from tunery.runtime.ids import new_id
 from tunery.runtime.journal.ports import HostLimits
+from tunery.runtime.levels import LogLevels
 
 WAIT_S: Final = 120
 POLL_S: Final = 0.01
@@ -51,6 +52,7 @@ class OwnerPorts:
     clock: Clock
     blobs: Blobs
     keys: SenderKeys = UNSIGNED
+    levels: LogLevels = field(default_factory=LogLevels)
 
 
 @asynccontextmanager

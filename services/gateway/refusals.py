@@ -35,6 +35,10 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "record_too_large": (
         "The record of this command would have more than {limit_bytes} bytes. Send less at once."
     ),
+    "level_too_low": (
+        "This needs level {needed} of the log, which is at {level} until the operator has finished "
+        "an upgrade. Nothing was changed; send it again later."
+    ),
     "decision_failed": (
         "This command could not be decided ({error}). Nothing was changed; tell the operator."
     ),

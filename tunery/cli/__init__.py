@@ -2,6 +2,7 @@
 
 up, down, status, logs, doctor, env
                                  the stack of this machine
+upgrade                          who runs which release, and the end of an upgrade
 data, benchmarks, grader         checks of training files and of graders, without a server
 file, job, sweep, model, base    over the API: training
 gate, deploy, serving            over the API: what the gate allows, what answers in a stage
@@ -32,6 +33,7 @@ _billing_terms                   billing terms as names and values
 _job_lists, _job_view, _plan_view, _queue_view, _stack_view, _tables, _watch
                                  how jobs, queues, stacks and tables look in a terminal
 _recipes, _yaml                  recipes in files
+_upgrade_checks                  what `doctor --upgrade` asks of a running installation
 _rights                          what `kafka`, `postgres` and `s3` share
 _verification                    servers and parts that `replay` and `reconcile` compare
 """

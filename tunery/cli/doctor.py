@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 
 from tunery.cli import _options
+from tunery.cli._upgrade_checks import check_upgrade
 from tunery.local.doctor import examine
 from tunery.local.paths import DataDir
 
@@ -18,15 +19,21 @@ Exit code 0 when nothing is missing, 1 when something is.
 Examples:
   tunery doctor
   tunery doctor --json | jq '.[] | select(.fix != "")'
+  tunery doctor --upgrade          a running installation, while it gets another release
 """
 
 
 @click.command("doctor", epilog=EPILOG)
+@click.option(
+    "--upgrade",
+    is_flag=True,
+    help="Check topics, releases and level of a running installation instead, in their order.",
+)
 @_options.data_dir
 @_options.as_json
-def command(folders: DataDir, as_json: bool) -> None:
+def command(folders: DataDir, upgrade: bool, as_json: bool) -> None:
     """Check this machine, and print how to fix what is missing."""
-    findings = list(examine(folders))
+    findings = check_upgrade(folders) if upgrade else list(examine(folders))
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings]))
     else:

@@ -5,6 +5,7 @@ import dataclasses
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.bus.signing import UNSIGNED, SenderKeys, read_keys
 from tunery.runtime.clock import Clock, SystemClock
+from tunery.runtime.levels import LogLevels
 from tunery.runtime.store.absent import absent_store
 from tunery.runtime.store.abstract import Store, StoreUnavailable
 from tunery.runtime.telemetry.logs import log_event
@@ -48,7 +50,7 @@ T = TypeVar("T")
 async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Runtime]:
     """Connect to Kafka, PostgreSQL and S3, however long it takes them to come up.
 
-    Raises SettingsError.
+    Raises SettingsError, ReleaseTooOld.
     """
     clock, keys, dsn = SystemClock(), sender_keys(settings, name), database_of(settings, name)
     data_keys = key_store_of(settings, name)
@@ -68,11 +70,14 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
         async def create_topics() -> None:
             await log.create(TOPICS, PARTITIONS)
 
+        levels = LogLevels(keys=keys)
+
         # A task group may be used here: what goes wrong in it ends the start, and so the process.
         async with asyncio.TaskGroup() as group:
             store = group.create_task(wait_for_server("PostgreSQL", connect_store, clock))
             group.create_task(wait_for_server("S3", blobs.prepare, clock))
             group.create_task(wait_for_server("Kafka", create_topics, clock))
+        await wait_for_server("Kafka", partial(levels.load, log), clock)
         yield Runtime(
             name=name,
             settings=settings,
@@ -80,9 +85,10 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
             store=store.result(),
             blobs=encrypted(blobs, data_keys, settings) if opens_keys(name) else blobs,
             seal=Sealer(data_keys),
-            sender=Sender(log, STREAMS, keys=keys),
+            sender=Sender(log, STREAMS, keys=keys, level_of_stream=levels.of),
             clock=clock,
             keys=keys,
+            levels=levels,
         )
 
 

@@ -24,7 +24,9 @@ from tunery.platform.telemetry.certificates import certificate_ends
 from tunery.runtime.health import Health
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.keeping import BACKOFF, HostUnstoppable, keep
+from tunery.runtime.hosts.levels import LevelHost
 from tunery.runtime.hosts.probes import LOOPBACK, Probes
+from tunery.runtime.levels import ReleaseTooOld
 from tunery.runtime.loop_watch import watched_event_loop
 from tunery.runtime.tasks import KeptTask, StrayCancellation, log_all_tasks, result_of, stop_tasks
 from tunery.runtime.telemetry.logs import configure, log_event
@@ -40,7 +42,8 @@ Build: TypeAlias = Callable[[Runtime], Awaitable[Sequence[Host]]]
 
 
 def main(name: str, build: Build, *, stop_ms_max: Ms = STOP_MS_MAX) -> None:
-    """Run the service until SIGTERM or SIGINT; exit 0 then, 2 for bad settings.
+    """Run the service until SIGTERM or SIGINT; exit 0 then, 2 for bad settings, or if the log is
+    at a level that this release cannot read.
 
     `stop_ms_max`: how long the hosts together may take to stop before they are abandoned.
     """
@@ -56,6 +59,9 @@ def main(name: str, build: Build, *, stop_ms_max: Ms = STOP_MS_MAX) -> None:
         uvloop.run(_serve_watched(name, build, settings, stop_ms_max))
     except SettingsError as error:
         log_event(LOG, logging.CRITICAL, "process.settings_invalid", why=error)
+        sys.exit(EXIT_BAD_SETTINGS)
+    except ReleaseTooOld as error:
+        log_event(LOG, logging.CRITICAL, "process.release_too_old", why=error)
         sys.exit(EXIT_BAD_SETTINGS)
     finally:
         stop_traces()
@@ -137,8 +143,11 @@ async def _live(
     try:
         if probes is not None:
             probes.health = runtime.health
-        hosts = await build(runtime)
+        levels = LevelHost(runtime)
+        # announced until the other hosts have stopped
+        hosts = (*await build(runtime), levels)
         await run_hosts(hosts, stop, stop_ms_max, runtime.health)
+        await levels.leave()
     finally:
         REGISTRY.unregister(runtime.figures)
         await opening.__aexit__(None, None, None)
@@ -167,7 +176,8 @@ async def run_hosts(
 ) -> None:
     """Run all until `stop`; then cancel them one after the other, in the given order.
 
-    Raises HostUnstoppable when one of them can neither be ended nor, therefore, run again.
+    Raises HostUnstoppable when one of them can neither be ended nor, therefore, run again, and
+    ReleaseTooOld when an operator has raised the log above what this release can read.
     """
     health = health or Health()
 
@@ -196,12 +206,12 @@ async def run_hosts(
 def _is_final(host: Host, task: "asyncio.Task[None]", health: Health) -> bool:
     """Return whether the host stopped for good; if not, it must be started again.
 
-    Raises HostUnstoppable. The task that keeps a host running ends in no other way, so any other
-    error is a defect and is logged as one.
+    Raises HostUnstoppable, ReleaseTooOld. The task that keeps a host running ends in no other
+    way, so any other error is a defect and is logged as one.
     """
     try:
         result_of(task)
-    except HostUnstoppable:
+    except (HostUnstoppable, ReleaseTooOld):
         raise
     except Exception as error:
         log_event(LOG, logging.CRITICAL, "host.keeper_lost", error, host=host.name, why=error)

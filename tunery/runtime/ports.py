@@ -8,6 +8,7 @@ from tunery.runtime.bus.sender import Sender
 from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.clock import Clock
 from tunery.runtime.health import Health
+from tunery.runtime.levels import LogLevels
 from tunery.runtime.store.abstract import Store
 from tunery.runtime.telemetry.figures import StateGauges
 
@@ -25,3 +26,4 @@ class Ports:
     health: Health = field(default_factory=Health)  # health of this process's hosts
     figures: StateGauges = field(default_factory=StateGauges)  # values of its states at each scrape
     keys: SenderKeys = UNSIGNED  # keys that prove who sends a command
+    levels: LogLevels = field(default_factory=LogLevels)  # to which level operators raised the log

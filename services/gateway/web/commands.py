@@ -6,14 +6,16 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Final
 
+from schemas import errors
 from schemas.envelope import Idempotency, Message
+from schemas.reasons import refusing
 from schemas.sealed import Sealed
 from schemas.streams import Stream
 from schemas.units import Ms
 from services.gateway.web.command_results import CommandResults, TooManyWaiting
 from services.gateway.web.domain.errors import not_decided, refused, unavailable
 from services.gateway.wording import refusal_words
-from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
+from tunery.runtime.bus.abstract import AppendUnknown, LevelTooLow, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.ids import NewId, new_id
 from tunery.runtime.store.abstract import CommandResult
@@ -59,9 +61,9 @@ class CommandSender:
     ) -> CommandResult:
         """Send a command and return its result, accepted or repeated.
 
-        Raises ApiError: the decider's refusal; 429 when the tenant may record no more; 503 when
-        the log is away (nothing was sent), or when there is no decision in time (it may still
-        come).
+        Raises ApiError: the decider's refusal; 409 where an upgrade has to be finished first; 429
+        when the tenant may record no more; 503 when the log is away (nothing was sent), or when
+        there is no decision in time (it may still come).
         """
         if (count_record := COUNT_RECORD.get()) is not None:
             await count_record()
@@ -80,6 +82,9 @@ class CommandSender:
                             partition=partition,
                             actor=actor,
                         )
+                except LevelTooLow as low:
+                    why = refusing("level_too_low", needed=low.needed, level=low.level)
+                    raise refused(errors.LEVEL_TOO_LOW, refusal_words(why), None) from low
                 except Unavailable as error:
                     raise unavailable("The log") from error
                 except (TimeoutError, AppendUnknown) as error:

@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from schemas.streams import Topic
+from schemas.streams import FOREVER, Topic
 from schemas.units import Ms
 from tunery.platform.bus.broker_settings import SESSION_MS, Driver
 from tunery.platform.bus.kafka_membership import membership
@@ -70,8 +70,11 @@ class KafkaSettings:
 
 def topic_settings(topic: Topic, replicas: int) -> dict[str, str]:
     """Kafka's topic settings of a catalogue entry. They win over what brokers have as a default."""
+    expires = topic.retention_ms != FOREVER
     chosen = {
-        "cleanup.policy": "compact" if topic.compacted else "delete",
+        "cleanup.policy": ("compact,delete" if expires else "compact")
+        if topic.compacted
+        else "delete",
         "retention.ms": str(topic.retention_ms),
         "retention.bytes": "-1",
         "message.timestamp.type": "LogAppendTime",

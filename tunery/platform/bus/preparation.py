@@ -133,6 +133,19 @@ async def _all_topics(settings: KafkaSettings) -> ClusterState:
     return there
 
 
+async def topics_behind(settings: KafkaSettings) -> list[str]:
+    """Topics that are missing, or have other settings than this release needs. Changes nothing.
+
+    Raises Unavailable.
+    """
+    there = await describe(settings, [topic.name for topic in TOPICS])
+    return [
+        topic.name
+        for topic in TOPICS
+        if topic.name not in there.topics or differences(topic, there.topics[topic.name])[0]
+    ]
+
+
 def differences(topic: Topic, state: TopicState) -> tuple[dict[str, str], list[str]]:
     """Settings to change of a topic that exists, and which are larger than the catalogue's."""
     changed, larger = {}, []

@@ -3,7 +3,7 @@
 from typing import Final
 
 from schemas.streams import NODE, NODE_PREFIX, service_of
-from schemas.topics import HEARTBEATS, POOL, SERVICES, STREAMS, TELEMETRY
+from schemas.topics import HEARTBEATS, POOL, RELEASES, SERVICES, STREAMS, TELEMETRY
 from schemas.units import Ms
 from tunery.runtime.bus.signing import PRINCIPAL, SenderKeys, nodes_key, sender_key, stream_key
 
@@ -39,6 +39,6 @@ def keys_of(secret: bytes, sender: str, signed_since: Ms = 0) -> SenderKeys:
 
 
 def _sent_by(service: str) -> list[str]:
-    """Streams, and topics of nodes, that a service sends to."""
+    """Streams, topics of nodes, and of releases, that a service sends to."""
     sent = [stream.name for stream in STREAMS.values() if service in stream.senders]
-    return [*sent, *(topic.name for topic in OF_NODES if service in topic.writers)]
+    return [*sent, *(topic.name for topic in (*OF_NODES, RELEASES) if service in topic.writers)]

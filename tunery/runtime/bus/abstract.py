@@ -41,6 +41,19 @@ class Unavailable(BusError):
     """The log cannot be reached; nothing was written by this call."""
 
 
+class LevelTooLow(Unavailable):
+    """The command came with a later level of the log than operators have raised it to: an older
+    release could not read it. It can be sent after `tunery upgrade finalize`.
+    """
+
+    def __init__(self, needed: int, level: int) -> None:
+        super().__init__(
+            f"the command needs level {needed} of the log, which is at {level}: finish the upgrade "
+            "with `tunery upgrade finalize`"
+        )
+        self.needed, self.level = needed, level
+
+
 class TooLarge(BusError):
     """The record is above `MESSAGE_BYTES_MAX`; nothing was written."""
 

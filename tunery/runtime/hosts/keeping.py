@@ -15,6 +15,7 @@ from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.health import Health
 from tunery.runtime.hosts.abstract import Host, HostStopped
 from tunery.runtime.journal.acceptance import PartitionStopped
+from tunery.runtime.levels import ReleaseTooOld
 from tunery.runtime.store.abstract import StoreUnavailable, Superseded
 from tunery.runtime.tasks import (
     CANCEL_MS_MAX,
@@ -52,7 +53,8 @@ async def keep(
 ) -> None:
     """Run the host; again, with back-off, whenever a run ends; never again once it diverged.
 
-    `stop_ms_max`: how long a run may take to end once it is cancelled. Raises HostUnstoppable.
+    `stop_ms_max`: how long a run may take to end once it is cancelled. Raises HostUnstoppable,
+    and ReleaseTooOld where the whole process must end.
     """
     health = health or Health()
     loop = asyncio.get_running_loop()
@@ -72,6 +74,9 @@ async def keep(
             return
         except HostUnstoppable:
             health.mark_failing(host.name, "hung")
+            raise
+        except ReleaseTooOld:
+            health.mark_failing(host.name, "ended")
             raise
         except StrayCancellation as error:
             note_stray(host.name, error)

@@ -130,7 +130,7 @@ class PartitionOwner(Generic[S]):
         """`on_poison` gets the command that cannot be decided, and None once it is refused."""
         self._on_settled, self._on_poison = on_settled, on_poison
         self._log, self._clock, self._limits = parts.log, parts.clock, limits
-        self._keys = parts.keys
+        self._keys, self._levels = parts.keys, parts.levels
         self._aggregate, self._stream, self._partition = aggregate, aggregate.stream, partition
         self._owner, self._fresh_id = owner, fresh_id
         self._meter = DecisionMeter(aggregate.stream.name)
@@ -184,17 +184,21 @@ class PartitionOwner(Generic[S]):
         return min(pause_ms * (1_200 + spread) // 1_000 * doubled, self._limits.back_off_ms_max)
 
     async def _until_refused(self) -> None:
-        """Wait until an operator refuses the next command, or another process has decided it."""
+        """Wait until an operator refuses the next command or raises the level of the log, or
+        another process has decided the command.
+        """
         if self.settled is None:
             raise RuntimeError("a command is decided under a claim")
         partition, position = self._partition, self.settled.position
+        level = self._levels.of(self._stream.name)
         while True:
             reader = JournalReader(self._log, self._stream, {partition: position})
             try:
                 await reader.open()
                 while reader.positions[partition].acceptance.cause == position.acceptance.cause:
                     beat("waiting")
-                    if self._refusal(reader) is not None:
+                    raised = self._levels.of(self._stream.name) > level
+                    if raised or self._refusal(reader) is not None:
                         return
                     await reader.read(self._limits.idle_wait_ms)
                 return
@@ -358,7 +362,13 @@ class PartitionOwner(Generic[S]):
         bounded = self._bounded(term, record)
         with self._meter.measure(self._clock.now_ms() - bounded.timestamp):
             decided = decide_record(
-                self._aggregate, term.fold, bounded, expected, self._keys, term.refusal
+                self._aggregate,
+                term.fold,
+                bounded,
+                expected,
+                self._keys,
+                term.refusal,
+                self._levels.of(self._stream.name),
             )
         pending = await term.writer.submit(decided.key, decided.value)
         term.flights.append(_Flight(pending, expected, decided))

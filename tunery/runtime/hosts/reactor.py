@@ -15,6 +15,7 @@ import msgspec
 
 from schemas.envelope import Envelope, Source
 from schemas.ids import reaction_id
+from schemas.levels import level_of
 from schemas.streams import Stream
 from schemas.units import Ms
 from tunery.runtime.backoff import every, retry
@@ -143,6 +144,9 @@ class Reactor(JournalFollower):
             sends = list(reactions(self._react, accepted))
         except Exception as error:
             raise Poison(*origin, f"react failed: {error!r}") from error
+        if (needed := max((level_of(send.body) for send in sends), default=0)) > header.level:
+            why = f"a reaction needs level {needed} of the log, and its event has {header.level}"
+            raise Poison(*origin, why)
         for index, send in enumerate(sends):
             target = self._streams[send.stream]
             envelope = envelope_of(accepted, index, send)

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from schemas.envelope import GENESIS, HASH_BYTES, Claim, Entry, JournalRecord
+from schemas.envelope import FIRST_LEVEL, GENESIS, HASH_BYTES, Claim, Entry, JournalRecord
 
 Reason: TypeAlias = Literal["claim", "epoch", "cause"]
 
@@ -28,6 +28,7 @@ class Acceptance(Struct, frozen=True, array_like=True, gc=False):
     opened: int | None = None
     # offset of the claim before the last, None when that was read before this was kept
     former: int | None = None
+    level: int = FIRST_LEVEL  # highest of the entries that were accepted
 
 
 INITIAL: Final = Acceptance()
@@ -82,9 +83,11 @@ def _claimed(state: Acceptance, offset: int, claim: Claim) -> Acceptance:
     if claim.base is None:
         return Acceptance(
             *(state.incarnation, offset, cause, state.prev, state.base, state.fresh),
-            *(cause, state.epoch),
+            *(cause, state.epoch, state.level),
         )
-    return Acceptance(offset, offset, cause, state.prev, claim.base, True, cause, state.epoch)
+    return Acceptance(
+        *(offset, offset, cause, state.prev, claim.base, True, cause, state.epoch, state.level)
+    )
 
 
 def _entry(state: Acceptance, entry: Entry, value: bytes) -> tuple[Acceptance, Reason | None]:
@@ -116,6 +119,7 @@ def _entry(state: Acceptance, entry: Entry, value: bytes) -> tuple[Acceptance, R
             False,
             state.opened,
             state.former,
+            max(state.level, entry.level),
         ),
         None,
     )

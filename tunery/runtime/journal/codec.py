@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from immutables import Map
@@ -25,6 +25,15 @@ class Undecodable(Exception):
     """Bytes that this version cannot read."""
 
 
+class _Tagged(msgspec.Struct):
+    """The part of a message that says what it is."""
+
+    type: str
+
+
+_TAGGED = msgspec.json.Decoder(_Tagged)
+
+
 @dataclass(frozen=True)
 class Codec:
     """Typed decoders of one stream, built once: building costs far more than decoding."""
@@ -32,6 +41,7 @@ class Codec:
     command_decoder: msgspec.json.Decoder[Any]
     event_decoder: msgspec.json.Decoder[Any]
     upcasts: Mapping[type[Any], Callable[[Any], Any]]
+    event_tags: frozenset[Any]  # of the events that this release knows
 
     def command(self, envelope: Envelope) -> Any:
         """Raises Undecodable."""
@@ -41,13 +51,24 @@ class Codec:
             raise Undecodable(str(error)) from error
 
     def events(self, entry: Entry) -> tuple[Any, ...]:
-        """The newest version of each. Raises Undecodable."""
+        """The newest version of each; without those that are newer than this release and may be
+        skipped. Raises Undecodable.
+        """
         decode = self.event_decoder.decode
         try:
-            events = tuple([decode(raw) for raw in entry.events])
+            raw_events = self._known(entry) if entry.skippable else entry.events
+            events = tuple([decode(raw) for raw in raw_events])
         except MALFORMED as error:
             raise Undecodable(str(error)) from error
         return tuple([self._newest(event) for event in events]) if self.upcasts else events
+
+    def _known(self, entry: Entry) -> Sequence[msgspec.Raw]:
+        """The events that a reader has to know, and those of the others that this one knows."""
+        return [
+            raw
+            for index, raw in enumerate(entry.events)
+            if index not in entry.skippable or _TAGGED.decode(raw).type in self.event_tags
+        ]
 
     def _newest(self, event: Any) -> Any:
         while (upcast := self.upcasts.get(type(event))) is not None:
@@ -61,7 +82,9 @@ class Codec:
 
 @lru_cache(maxsize=64)
 def _codec(name: str, command: Any, event: Any, upcasts: Any) -> Codec:
-    return Codec(msgspec.json.Decoder(command), msgspec.json.Decoder(event), dict(upcasts))
+    tags = frozenset(kind.__struct_config__.tag for kind in get_args(event) or (event,))
+    decoders = msgspec.json.Decoder(command), msgspec.json.Decoder(event)
+    return Codec(*decoders, dict(upcasts), tags)
 
 
 #: the stream of each name that was asked for last, as hashing the types takes longer than decoding

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import (
+    FIRST_LEVEL,
     Context,
     Entry,
     Envelope,
@@ -24,6 +25,7 @@ from schemas.envelope import (
     Tick,
 )
 from schemas.ids import NAMESPACE
+from schemas.levels import level_of
 from schemas.reasons import refusing
 from schemas.streams import GLOBAL, MESSAGE_BYTES_MAX, Stream
 from schemas.units import Ms
@@ -120,14 +122,18 @@ def decide_record(
     expected: int,
     keys: SenderKeys = UNSIGNED,
     refusal: RefusalOrder | None = None,
+    level: int = FIRST_LEVEL,
 ) -> Decided[S]:
     """Decide one command; `expected` is the journal offset that the record should get.
 
     refusal: an operator's order; the command that it names is rejected and never decided.
+    level: of the log, as operators have raised it. A command that needs an event of a later level
+    is refused.
     keys: keys that prove its sender. A command of a sender who may not send it is refused, and
     nothing of it but its id reaches the log. Raises Poison when a command of a saga, or a tick,
     cannot be decided.
     """
+    fold = _at_level(fold, level)
     cause = fold.position.acceptance.cause + 1
     incoming = _of_sender(
         aggregate.stream, read_command(aggregate.stream, record, cause), record, keys
@@ -150,6 +156,14 @@ def decide_record(
     except _EntryTooLarge:  # the envelope's own fields are too large already
         bare = Incoming(incoming.id, None, None, incoming.refused, incoming.sender)
         return _write(aggregate, fold, bare, at, (rejected,), expected)
+
+
+def _at_level(fold: Fold[S], level: int) -> Fold[S]:
+    """The fold as the next entry finds it: once raised, the level of a partition never falls."""
+    acceptance = fold.position.acceptance
+    if level <= acceptance.level:
+        return fold
+    return replace(fold, position=Position(fold.position.offset, replace(acceptance, level=level)))
 
 
 def _bare(incoming: Incoming) -> Incoming:
@@ -181,11 +195,26 @@ def _events(
                 return (Rejected(code=errors.IDEMPOTENCY_CONFLICT, reason=reused),)
     if incoming.refused is not None:
         return (Rejected(code=incoming.refused.code, reason=incoming.refused.reason),)
-    return aggregate.decide(fold.state, incoming.body, context)
+    events = aggregate.decide(fold.state, incoming.body, context)
+    needed = max(map(level_of, events), default=FIRST_LEVEL)
+    if needed > context.level:
+        raise _LevelTooLow(needed, context.level)
+    return events
 
 
 class _EntryTooLarge(Exception):
     pass
+
+
+class _LevelTooLow(Exception):
+    """A release before this one could not read the decision, and may have to take over again."""
+
+    def __init__(self, needed: int, level: int) -> None:
+        super().__init__(
+            f"the decision needs level {needed} of the log, which is at {level}: finish the "
+            "upgrade with `tunery upgrade finalize`"
+        )
+        self.needed, self.level = needed, level
 
 
 def _write(
@@ -233,6 +262,8 @@ def _entry(fold: Fold[S], incoming: Incoming, at: Ms, events: tuple[Message, ...
         traceparent=envelope.traceparent,
         opened=acceptance.opened,
         sender=incoming.sender,
+        level=acceptance.level,
+        skippable=tuple(index for index, event in enumerate(events) if event.SKIPPABLE),
     )
 
 
@@ -245,6 +276,7 @@ def _context(fold: Fold[S], incoming: Incoming, at: Ms) -> Context:
         command_id=incoming.id,
         seq=fold.seqs.get(envelope.key, 0) + 1,
         sender=incoming.sender,
+        level=fold.position.acceptance.level,
     )
 
 
@@ -282,6 +314,9 @@ def _failed(error: Exception) -> Rejected:
     if isinstance(error, _EntryTooLarge):
         above = refusing("record_too_large", limit_bytes=MESSAGE_BYTES_MAX)
         return Rejected(code=errors.TOO_LARGE, reason=above)
+    if isinstance(error, _LevelTooLow):
+        low = refusing("level_too_low", needed=error.needed, level=error.level)
+        return Rejected(code=errors.LEVEL_TOO_LOW, reason=low)
     undecided = refusing("decision_failed", error=type(error).__name__)
     return Rejected(code=errors.INTERNAL, reason=undecided)
 

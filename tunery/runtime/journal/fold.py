@@ -37,6 +37,7 @@ def context_of(entry: Entry) -> Context:
         command_id=entry.command_id,
         seq=entry.seq,
         sender=entry.sender,
+        level=entry.level,
     )
 
 

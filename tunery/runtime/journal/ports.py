@@ -8,6 +8,7 @@ from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.bus.signing import SenderKeys
 from tunery.runtime.clock import Clock
+from tunery.runtime.levels import LogLevels
 
 
 class JournalPorts(Protocol):
@@ -23,6 +24,8 @@ class JournalPorts(Protocol):
     def clock(self) -> Clock: ...
     @property
     def blobs(self) -> Blobs: ...
+    @property
+    def levels(self) -> LogLevels: ...
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ class Accepted(Struct, frozen=True, gc=False):
             correlation=entry.correlation,
             traceparent=entry.traceparent,
             actor=entry.actor,
+            level=entry.level,
         )
 
 
@@ -103,6 +104,11 @@ def read_record(stream: Stream, codec: Codec, position: Position, record: Record
             return Judged(None, reason, after, parsed)
         if reason is not None:
             return Judged(None, reason, after)
+        if parsed.level > stream.level:
+            raise Undecodable(
+                f"the log is at level {parsed.level}, and this release reads up to {stream.level}: "
+                "start a newer release"
+            )
         events = codec.events(parsed)
     except Undecodable as error:
         raise Unreadable(stream.name, record.partition, record.offset, str(error)) from error

@@ -38,6 +38,7 @@ STATUS_OF: Final[Mapping[str, int]] = {
     errors.FILE_IN_USE: 409,
     errors.STAGE_CONFLICT: 409,
     errors.BASE_CHANGED: 409,
+    errors.LEVEL_TOO_LOW: 409,
     errors.CONCURRENCY_LIMIT: 429,
     errors.QUOTA_EXCEEDED: 429,
     errors.HARD_LIMIT: 429,

@@ -36,6 +36,8 @@ OPENED_ALONE: Final = frozenset(
             "journal export file",
             "journal import files",
             "journal refuse secret_file",
+            "upgrade status secret_file",
+            "upgrade finalize secret_file",
         ),
         *(
             f"job {verb} {name}"

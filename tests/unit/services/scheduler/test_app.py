@@ -35,6 +35,7 @@ from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.codec import codec_of, decode_record
 from tunery.runtime.journal.ports import HostLimits
+from tunery.runtime.levels import LogLevels
 
 LIMITS = HostLimits(idle_wait_ms=10, retry_ms=10)
 WAIT_S = 180
@@ -47,6 +48,7 @@ class SchedulerFixture:
     blobs: Blobs = field(default_factory=MemoryBlobs)
     name: str = "scheduler"
     keys: SenderKeys = UNSIGNED
+    levels: LogLevels = field(default_factory=LogLevels)
 
     async def say(self, stream: Stream, key: str, *bodies: Any) -> None:
         for body in bodies:

@@ -31,6 +31,7 @@ from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
 from tunery.runtime.journal.ports import HostLimits
+from tunery.runtime.levels import LogLevels
 
 TTL_MS = 300
 BEAT_MS = 30
@@ -58,6 +59,7 @@ class WatchFixture:
     blobs: Blobs = field(default_factory=MemoryBlobs)
     name: str = "scheduler"
     keys: SenderKeys = UNSIGNED
+    levels: LogLevels = field(default_factory=LogLevels)
 
     @property
     def sender(self) -> Sender:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.snapshots import Snapshots
+from tunery.runtime.levels import LogLevels
 from tunery.runtime.tools.verify import replay_stream
 from tunery.runtime.verbs import Aggregate
 
@@ -41,6 +42,7 @@ class JournalPorts:
     clock: Clock
     blobs: Blobs
     keys: SenderKeys = UNSIGNED
+    levels: LogLevels = field(default_factory=LogLevels)
 
 
 @dataclass

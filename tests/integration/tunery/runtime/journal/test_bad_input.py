@@ -35,6 +35,7 @@ from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
+from tunery.runtime.levels import LogLevels
 from tunery.runtime.tools.verify import read_all
 
 KEY = "tenant-a"
@@ -49,6 +50,7 @@ class Ports:
     log: Log
     name: str = "strangers"
     keys: SenderKeys = UNSIGNED
+    levels: LogLevels = field(default_factory=LogLevels)
     clock: Clock = field(default_factory=SystemClock)
     blobs: Blobs = field(default_factory=MemoryBlobs)
 

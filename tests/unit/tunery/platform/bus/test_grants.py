@@ -8,8 +8,10 @@ from schemas.topics import (
     ENDS,
     HEARTBEATS,
     JOB,
+    LEVELS,
     PEERS,
     POOL,
+    RELEASES,
     SERVICES,
     SPEEDS,
     STREAMS,
@@ -39,6 +41,8 @@ def test_a_node_reports_counts_answers_and_reads_the_pool_alone() -> None:
         (TELEMETRY.name, "write"),
         (HEARTBEATS.name, "write"),
         ("tunery.snapshots.v1", "read"),
+        (LEVELS.name, "read"),
+        (RELEASES.name, "write"),
     }
     assert on("group", "trainer") == set()
 
@@ -66,6 +70,8 @@ def test_who_keeps_a_table_has_groups_of_its_own_and_no_other_service_reads_it()
         (PEERS.name, "write"),
         (JOB.commands.name, "write"),
         (JOB.journal.name, "read"),
+        (LEVELS.name, "read"),
+        (RELEASES.name, "write"),
     }
     assert on("group", "watcher") == {
         (processor_group("watcher"), "read"),
@@ -97,3 +103,7 @@ def test_no_group_of_a_service_begins_like_that_of_another() -> None:
 def test_a_service_that_no_topic_names_has_no_rights() -> None:
     with pytest.raises(KeyError):
         grants_of("stranger")
+
+
+def test_no_service_raises_the_level_of_the_log() -> None:
+    assert all((LEVELS.name, "write") not in on("topic", service) for service in SERVICES)

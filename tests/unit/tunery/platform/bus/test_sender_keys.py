@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.topics import ACCOUNT, JOB, POOL, SERVICES, STREAMS, TELEMETRY
+from schemas.topics import ACCOUNT, JOB, POOL, RELEASES, SERVICES, STREAMS, TELEMETRY
 from tunery.platform.bus.sender_keys import NODES, keys_of
 from tunery.runtime.bus.signing import SenderKeys, Unproven, node_keys
 
@@ -13,7 +13,7 @@ SECRET = b"s" * 32
 
 def test_security_c2_a_principal_has_keys_of_its_own_name_and_streams_alone() -> None:
     node = keys_of(SECRET, "node.gpu-07")
-    assert node.own.keys() == {ACCOUNT.name, POOL.name, NODES, TELEMETRY.name}
+    assert node.own.keys() == {*(ACCOUNT.name, POOL.name, NODES, TELEMETRY.name, RELEASES.name)}
     assert not node.checked
     assert not node.secret
     scheduler = keys_of(SECRET, "scheduler")

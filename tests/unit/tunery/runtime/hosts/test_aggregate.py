@@ -1,29 +1,46 @@
 import asyncio
 from collections.abc import Awaitable
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 from uuid import uuid4
 
+import msgspec
 import pytest_asyncio
 
 from examples.first_stream import (
     SEATS,
+    SEATS_AGGREGATE,
     SEATS_MAX,
     HoldSeats,
     ReleaseSeats,
+    SeatsEvent,
     SeatsHeld,
     SeatsReleased,
 )
 from schemas import errors
-from schemas.envelope import Claim, Entry, Idempotency, Reason, Rejected, Repeated, Source, Tick
+from schemas.envelope import (
+    Claim,
+    Entry,
+    Idempotency,
+    Message,
+    Reason,
+    Rejected,
+    Repeated,
+    Source,
+    Tick,
+)
+from schemas.levels import LevelOrder
 from simulator.event_core.streams import CountSeats
 from tests.hosts import running
-from tests.unit.tunery.runtime.journal.memory_fixture import WAIT_S, World, envelope, until
+from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, WAIT_S, World, envelope, until
 from tests.virtual_time import on_virtual_time
-from tunery.runtime.bus.abstract import Appended
+from tunery.runtime.bus.abstract import Appended, Record
 from tunery.runtime.bus.memory import MemoryLog, MemoryWriter
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.acceptance import Divergence, Poison
 from tunery.runtime.journal.codec import encode
+from tunery.runtime.levels import LogLevels
 
 KEY = "tenant-a"
 PARTITION = partition_of(KEY.encode())
@@ -118,6 +135,34 @@ async def test_a_saga_command_that_cannot_be_read_stops_its_partition_only(world
         await world.decided(other, 1)
     assert isinstance(host.stopped[PARTITION], Poison)
     assert world.entries(KEY) == []
+
+
+class Praised(Message):
+    SINCE: ClassVar[int] = 2
+
+
+@on_virtual_time
+async def test_a_saga_command_that_needs_a_later_level_is_decided_once_the_log_has_it(
+    world: World,
+) -> None:
+    """Its sender waits for no refusal, so it waits for the operator who finishes the upgrade."""
+    praising = replace(
+        SEATS_AGGREGATE,
+        stream=replace(SEATS, event=SeatsEvent | Praised, level=2),
+        decide=lambda *_: (Praised(),),
+        evolve=lambda state, *_: state,
+    )
+    world.levels = LogLevels(readable=2)
+    host = AggregateHost(world, praising, owner="a", limits=QUICK)
+    async with running(host):
+        source = Source("tally", 0, 0, 0, 0)
+        put(world, envelope(KEY, HoldSeats(seats=1), str(uuid4()), source=source))
+        await until(lambda: PARTITION in host.stopped)
+        order = msgspec.json.encode(LevelOrder(stream=SEATS.name, level=2, operator="ada"))
+        world.levels.take([Record(0, 0, 1, b"", order)])
+        await until(lambda: bool(world.entries(KEY, praising.stream)))
+    assert host.stopped == {}
+    assert world.events(KEY, praising.stream) == [Praised()]
 
 
 @on_virtual_time

@@ -1,7 +1,9 @@
+from typing import ClassVar
+
 import pytest_asyncio
 
 from examples.first_stream import SEATS, HoldSeats, SeatsEvent
-from schemas.envelope import Header, Source
+from schemas.envelope import Header, Message, Source
 from schemas.ids import reaction_id
 from simulator.event_core.streams import STREAMS, TALLY, TALLY_AGGREGATE, SeatsCounted, react_seats
 from tests.hosts import running
@@ -16,6 +18,10 @@ from tunery.runtime.journal.codec import decode_envelope
 from tunery.runtime.verbs import Send
 
 KEY, TALLIED = "tenant-a", "tenant-a-tally"
+
+
+class CountSeatsTwice(Message):
+    SINCE: ClassVar[int] = 2
 
 
 @pytest_asyncio.fixture
@@ -107,3 +113,15 @@ async def test_a_reaction_that_fails_stops_its_partition_and_says_where(world: W
     (stopped,) = host.stopped.values()
     assert isinstance(stopped, Poison)
     assert "cannot react to SeatsHeld" in str(stopped)
+
+
+async def test_a_reaction_of_a_later_level_than_its_event_stops_its_partition(world: World) -> None:
+    def hasty(header: Header, _: SeatsEvent) -> tuple[Send, ...]:
+        return (Send(TALLY.name, header.key, header.tenant, CountSeatsTwice()),)
+
+    host = Reactor(world, SEATS, hasty, streams=STREAMS, limits=QUICK)
+    async with running(world.host(), host):
+        await take(world, 1)
+        await until(lambda: bool(host.stopped))
+    (stopped,) = host.stopped.values()
+    assert "a reaction needs level 2 of the log, and its event has 1" in str(stopped)

@@ -21,6 +21,7 @@ from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
 from tunery.runtime.journal.ports import HostLimits
+from tunery.runtime.levels import LogLevels
 
 WAIT_S = 180
 #: bytes that a foreign client may have written instead of a record
@@ -35,6 +36,7 @@ class World:
     blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     name: str = "toy"
     keys: SenderKeys = UNSIGNED
+    levels: LogLevels = field(default_factory=LogLevels)
 
     async def create(self) -> "World":
         topics = [
