@@ -1,11 +1,11 @@
 """Rules of the event core, each broken in one way. `mutants.py` says where each belongs."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from examples.first_stream import (
     SEATS_AGGREGATE,
@@ -17,19 +17,40 @@ from examples.first_stream import (
     decide_seats,
     refuse,
 )
-from schemas.envelope import Claim, Context, Entry, Envelope, Message
+from schemas.envelope import FIRST_LEVEL, Claim, Context, Entry, Envelope, Message
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import AppendUnknown
 from tunery.runtime.hosts import effects, reactor
 from tunery.runtime.hosts import owner as partition
 from tunery.runtime.journal import dedupe, snapshots
 from tunery.runtime.journal.acceptance import Acceptance, Diverged, Reason, record_hash
+from tunery.runtime.journal.codec import Codec
 from tunery.runtime.journal.dedupe import Conflict, Repeat, Seen
+from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import CommitResult, LeasedRow, RowBatch, SavedPosition
 from tunery.runtime.store.changes import fold
 from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.watchdog import wait_forever
+
+# --- levels ---------------------------------------------------------------------------------------
+
+
+def any_level(_: Message) -> int:
+    """Nothing came later than the first level."""
+    return FIRST_LEVEL
+
+
+def all_events(_: Codec, entry: Entry) -> Sequence[Raw]:
+    """No event may be skipped."""
+    return entry.events
+
+
+def level_falls(fold: Fold[Any], level: int) -> Fold[Any]:
+    """The level is the one that this process knows."""
+    acceptance = structs.replace(fold.position.acceptance, level=level)
+    return structs.replace(fold, position=Position(fold.position.offset, acceptance))
+
 
 # --- the acceptance rule --------------------------------------------------------------------------
 

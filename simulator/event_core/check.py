@@ -4,10 +4,13 @@ from collections import Counter
 from functools import partial
 
 from examples.first_stream import SEATS
+from schemas import errors
+from schemas.envelope import Rejected
 from simulator.engine.cluster import keys_as
 from simulator.engine.verdict import Verdict
 from simulator.event_core.invariants import (
     History,
+    at_their_level,
     commands_answered,
     decided_once,
     no_refusal,
@@ -23,7 +26,8 @@ from simulator.event_core.invariants import (
     undecided,
     within_limit,
 )
-from simulator.event_core.run import ACTIVE, TAIL_LOST, UNKNOWN, EventCoreRun
+from simulator.event_core.releases import SeatsPraised, SeatsRemarked
+from simulator.event_core.run import ACTIVE, TAIL_LOST, EventCoreRun
 from simulator.event_core.streams import STREAMS, TALLY
 from tunery.runtime.journal.reader import Accepted
 
@@ -45,13 +49,21 @@ def check(run: EventCoreRun) -> Verdict:
             )
         accepted = history.accepted
         verdict.violations += ordered(accepted) + decided_once(accepted) + no_refusal(accepted)
+        verdict.violations += at_their_level(accepted)
     verdict.violations += within_limit(_accepted(histories, SEATS.name))
     verdict.violations += _views(run, histories) + run.died
     if not run.plan.faults.has(TAIL_LOST):
         verdict.violations += _nothing_lost(run, histories)
     named = [stop for stop in run.named if stop.startswith(tuple(run.forgiven))]
-    unknown = [stop for stop in run.named if UNKNOWN in stop]
-    counts.update({"losses named": len(named), "unknown events named": len(unknown)})
+    events = Counter(type(event) for each in histories.values() for event in each.events())
+    counts.update({"losses named": len(named), "praised": events[SeatsPraised]})
+    counts.update({"remarked": events[SeatsRemarked]})
+    refused = sum(
+        isinstance(event, Rejected) and event.code == errors.LEVEL_TOO_LOW
+        for history in histories.values()
+        for event in history.events()
+    )
+    counts.update({"refused below a level": refused})
     counts.update({"work repeated": sum(run.worked.values())})
     verdict.counts = dict(counts)
     return verdict

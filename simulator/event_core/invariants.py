@@ -1,6 +1,6 @@
 """Invariants of any run, as pure functions of its records and today's rules."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Final
@@ -8,8 +8,11 @@ from typing import Any, Final
 from msgspec import structs
 
 from examples.first_stream import SEATS_MAX, SeatsExpired, SeatsHeld, SeatsReleased, TicketRecorded
-from schemas.envelope import Claim, Rejected
+from schemas import errors
+from schemas.envelope import FIRST_LEVEL, Claim, Rejected
+from schemas.levels import level_of
 from schemas.streams import Stream
+from simulator.event_core.run import NEWEST
 from simulator.event_core.streams import SeatsCounted
 from simulator.event_core.views import Rows, rebuild_rows
 from tunery.runtime.bus.abstract import Record
@@ -25,8 +28,9 @@ from tunery.runtime.store.abstract import CommandResult
 from tunery.runtime.verbs import Aggregate
 
 StreamPartition = tuple[str, int]
+REFUSALS: Final = ("full", "not_held", "not_awaited", errors.LEVEL_TOO_LOW)
 FIRST: Final = "p0"  # decides as the older release does
-LAST: Final = "p1000000"  # as the newer, where there is one
+LAST: Final = f"p{NEWEST}"  # as the newer, where there is one
 
 
 @dataclass
@@ -44,6 +48,10 @@ class History:
     stale: int = 0
     elsewhere: int = 0
     violations: list[str] = field(default_factory=list)
+
+    def events(self) -> Iterator[Any]:
+        """Yield the events of all entries that count."""
+        return (event for decision in self.accepted for event in decision.events)
 
 
 Decider = Callable[[str], Aggregate[Any]]
@@ -97,7 +105,9 @@ class _Reading:
         at = min(self.commands[cause].timestamp, decision.entry.at)
         command = self.commands[cause]._replace(timestamp=at)
         answers = {
-            decider: decide_record(aggregate, self.fold, command, record.offset, self.keys).value
+            decider: decide_record(
+                aggregate, self.fold, command, record.offset, self.keys, level=decision.entry.level
+            ).value
             for decider, aggregate in ((FIRST, self.decider(FIRST)), (LAST, self.decider(LAST)))
             if decider == FIRST or aggregate is not self.decider(FIRST)
         }
@@ -284,8 +294,22 @@ def no_refusal(accepted: Iterable[Accepted]) -> list[str]:
         f"refusal: {event.code}: {event.reason}"
         for decision in accepted
         for event in decision.events
-        if isinstance(event, Rejected) and event.code not in ("full", "not_held", "not_awaited")
+        if isinstance(event, Rejected) and event.code not in REFUSALS
     ]
+
+
+def at_their_level(accepted: Sequence[Accepted]) -> list[str]:
+    """No event is written below the level that it came with, and the level never falls."""
+    violations, level = [], FIRST_LEVEL
+    for decision in accepted:
+        needed = max(map(level_of, decision.events), default=FIRST_LEVEL)
+        if not max(level, needed) <= decision.entry.level:
+            violations.append(
+                f"level: {decision.header.stream}/{decision.header.partition} is at level "
+                f"{decision.entry.level} after {level}, and an event of it needs {needed}"
+            )
+        level = decision.entry.level
+    return violations
 
 
 def not_too_far(history: History, before: int, end: int) -> bool:

@@ -17,7 +17,7 @@ from simulator.event_core import run
 from simulator.event_core.run import EMPTIED, RECREATED, TAIL_LOST, UPGRADE, EventCorePlan
 from tunery.runtime.hosts import effects, projector, reactor
 from tunery.runtime.hosts import owner as partition
-from tunery.runtime.journal import acceptance, decision, reader, snapshots
+from tunery.runtime.journal import acceptance, codec, decision, reader, snapshots
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,14 @@ _LOST_CLAIMS: Final = Faults(
         FaultStep(6_050, "rebalance"),
     )
 )
+#: an upgrade while all processes believe again and again to own all
+_OVERLAPS: Final = Faults(
+    slow=50,
+    steps=(
+        FaultStep(2_000, UPGRADE),
+        *(FaultStep(2_500 + 700 * n, "overlap") for n in range(20)),
+    ),
+)
 _RULE = acceptance, "_entry"
 _OWNER = partition.PartitionOwner
 _SEATS = run, "SEATS_AGGREGATE"
@@ -122,13 +130,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         broken.later_claims_overlooked,
         "agreement",
         21,
-        faults=Faults(
-            slow=50,
-            steps=(
-                FaultStep(2_000, UPGRADE),
-                *(FaultStep(2_500 + 700 * n, "overlap") for n in range(20)),
-            ),
-        ),
+        faults=_OVERLAPS,
     ),
     Mutant(
         "last decided command not compared",
@@ -220,6 +222,26 @@ MUTANTS: Final[Sequence[Mutant]] = (
         broken.row_gone_when_sent,
         "effect",
         36,
+    ),
+    Mutant(
+        "events of a later level written at once",
+        decision,
+        "level_of",
+        broken.any_level,
+        "level",
+        15,
+    ),
+    Mutant(
+        "older releases read all events", codec.Codec, "_known", broken.all_events, "false stop", 15
+    ),
+    Mutant(
+        "the level of a partition falls",
+        decision,
+        "_at_level",
+        broken.level_falls,
+        "level",
+        181,
+        faults=_OVERLAPS,
     ),
     Mutant("notices alone wake effects", effects, "POLL_MS", 10**9, "hung"),
 )

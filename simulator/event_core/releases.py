@@ -1,7 +1,11 @@
-"""Two later releases of the seats, for rolling upgrades: one decides otherwise, one says more."""
+"""Two later releases of the seats, for rolling upgrades: one decides otherwise, one says more.
+
+What the second says needs level 2 of the log. Until then it is decided in the older way, or
+refused.
+"""
 
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from examples.first_stream import (
     HOLD_MS,
@@ -19,7 +23,6 @@ from examples.first_stream import (
     refuse,
 )
 from schemas.envelope import Context, Header, Message
-from schemas.streams import Stream
 from simulator.event_core.streams import react_seats
 from tunery.runtime.verbs import Send
 
@@ -27,13 +30,21 @@ from tunery.runtime.verbs import Send
 class SeatsPraised(Message):
     """An event that only the newer release knows: the older ones cannot read it."""
 
+    SINCE: ClassVar[int] = 2
     seats: int
 
 
-NewerEvent: TypeAlias = SeatsEvent | SeatsPraised
-SEATS_NEWER: Final = Stream(
-    SEATS.name, SEATS.key, SEATS.owner, SEATS.readers, SeatsCommand, NewerEvent
-)
+class SeatsRemarked(Message):
+    """An event for people alone, which the older releases skip."""
+
+    SINCE: ClassVar[int] = 2
+    SKIPPABLE: ClassVar[bool] = True
+    seats: int
+
+
+PRAISED_MIN: Final = 3  # seats of a hold that is not decided without praise
+NewerEvent: TypeAlias = SeatsEvent | SeatsPraised | SeatsRemarked
+SEATS_NEWER: Final = replace(SEATS, event=NewerEvent, level=2)
 
 
 def decide_stricter(state: Seats, command: SeatsCommand, context: Context) -> tuple[Message, ...]:
@@ -48,18 +59,30 @@ def decide_stricter(state: Seats, command: SeatsCommand, context: Context) -> tu
 
 
 def decide_praising(state: Seats, command: SeatsCommand, context: Context) -> tuple[Message, ...]:
-    """Every hold is followed by an event that is new."""
+    """Every hold is remarked on, and praised from level 2 on. A large one needs praise."""
     events = decide_seats(state, command, context)
-    praise = (SeatsPraised(seats=event.seats) for event in events if isinstance(event, SeatsHeld))
-    return (*events, *praise)
+    held = next((event.seats for event in events if isinstance(event, SeatsHeld)), 0)
+    if not held:
+        return events
+    events = (*events, SeatsRemarked(seats=held))
+    needs_praise = held >= PRAISED_MIN or context.level >= SeatsPraised.SINCE
+    return (*events, SeatsPraised(seats=held)) if needs_praise else events
 
 
 def evolve_praising(state: Seats, event: NewerEvent, context: Context) -> Seats:
-    return state if isinstance(event, SeatsPraised) else evolve_seats(state, event, context)
+    match event:
+        case SeatsPraised() | SeatsRemarked():
+            return state
+        case _:
+            return evolve_seats(state, event, context)
 
 
 def react_newer(header: Header, event: NewerEvent) -> tuple[Send, ...]:
-    return () if isinstance(event, SeatsPraised) else react_seats(header, event)
+    match event:
+        case SeatsPraised() | SeatsRemarked():
+            return ()
+        case _:
+            return react_seats(header, event)
 
 
 SEATS_STRICTER: Final = replace(SEATS_AGGREGATE, decide=decide_stricter)

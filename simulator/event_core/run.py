@@ -12,7 +12,7 @@ from examples.first_stream import SEATS, SEATS_AGGREGATE
 from schemas.units import Ms
 from simulator.engine.broker import Broker
 from simulator.engine.faults import KINDS, Faults, FaultStep, FaultTally, draw_faults
-from simulator.event_core.releases import SEATS_STRICTER, SeatsPraised
+from simulator.event_core.releases import SEATS_STRICTER
 from simulator.event_core.streams import TALLY, TALLY_AGGREGATE
 from simulator.event_core.views import Rows
 from tunery.runtime.bus.partitioner import partition_of
@@ -26,6 +26,7 @@ ACTIVE: Final = {
     TALLY.name: frozenset(partition_of(f"{name}-tally".encode()) for name in TENANTS),
 }
 REQUESTS: Final = 7  # per tenant
+UPGRADED_REQUESTS: Final = 24  # the same, where a release comes
 FAULTY_MS: Final[Ms] = 22_000
 TAIL_LOST, RECREATED, EMPTIED, UPGRADE = (
     "journal tail lost",
@@ -34,7 +35,7 @@ TAIL_LOST, RECREATED, EMPTIED, UPGRADE = (
     "rolling upgrade",
 )
 RARE: Final = {TAIL_LOST: 0.08, RECREATED: 0.1, EMPTIED: 0.1, UPGRADE: 0.15}
-UNKNOWN: Final = f"Invalid value '{SeatsPraised.__struct_config__.tag}'"
+NEWEST: Final = 1_000_000  # number of a process that runs the next release, where there is one
 
 
 class EventCorePlan(Struct, frozen=True):
@@ -72,6 +73,7 @@ class EventCoreRun:
     worked: Counter[str] = field(default_factory=Counter)  # attempts at each effect
     repeated: list[str] = field(default_factory=list)  # effects that ran again after a rebuild
     next_from: int | None = None  # the first process of the next release
+    back_from: int = NEWEST  # the first process after it was taken back
     next_release: Aggregate[Any] = SEATS_STRICTER
     rows: Rows = field(default_factory=dict)
     command_results: dict[str, CommandResult | None] = field(default_factory=dict)
@@ -91,12 +93,14 @@ class EventCoreRun:
         """How the process that claimed under this name decides."""
         if stream == TALLY.name:
             return TALLY_AGGREGATE
-        newer = self.next_from is not None and int(owner[1:]) >= self.next_from
+        number = int(owner[1:])
+        taken_back = self.back_from <= number < NEWEST
+        newer = self.next_from is not None and number >= self.next_from and not taken_back
         return self.next_release if newer else SEATS_AGGREGATE
 
     def had_to_come(self, stop: str) -> bool:
-        """The loss was real; or a release met an event of the next one."""
-        return stop.startswith(tuple(self.forgiven)) or UNKNOWN in stop
+        """The loss was real. No release may stop because of the one that comes after it."""
+        return stop.startswith(tuple(self.forgiven))
 
 
 def plan(seed: int) -> EventCorePlan:
@@ -111,5 +115,7 @@ def plan(seed: int) -> EventCorePlan:
     return EventCorePlan(
         seed,
         structs.replace(faults, steps=ordered),
+        # so that clients are there before, during and after it
+        requests=UPGRADED_REQUESTS if UPGRADE in rare else REQUESTS,
         failures=rng.choice((0, 10, 40)),
     )

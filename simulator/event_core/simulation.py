@@ -9,10 +9,13 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
+
 from examples.first_stream import SEATS, HoldSeats, ReleaseSeats, SeatsHeld, TicketRecorded
 from schemas.envelope import Claim, Idempotency
-from schemas.streams import PARTITIONS, Stream
-from schemas.topics import SNAPSHOTS
+from schemas.levels import LevelOrder
+from schemas.streams import LEVELS_TOPIC, PARTITIONS, UPGRADE_PARTITION, Stream
+from schemas.topics import LEVELS, SNAPSHOTS
 from simulator.engine.broker import LATE_MS_MAX, Broker
 from simulator.engine.cluster import Cluster, Process, keys_as
 from simulator.engine.faults import FaultTally
@@ -44,12 +47,16 @@ from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.codec import decode_envelope, encode
 from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.reader import START, Accepted, JournalReader
+from tunery.runtime.journal.refusals import OPERATOR
+from tunery.runtime.levels import LogLevels
 from tunery.runtime.tools.verify import Replay, replay
 from tunery.runtime.verbs import Aggregate
 
 SERVICE: Final = "toy"
 HEALING_S_MAX: Final = 90
 WORKING_S_MAX: Final = 900  # an outcome lost when all was tried is said again after 600
+TAKEN_BACK: Final = 0.3  # of upgrades
+LEARNT_S_MAX: Final = 6  # until a process, and then the next one, learns of a raised level
 PATIENCE_S: Final = 6  # before a client sends its request again
 RETRY_S: Final = 0.5
 LIMITS: Final = HostLimits(
@@ -77,10 +84,15 @@ class _EventCoreSim:
         self.sums: Counter[type[Any]] = Counter()
         self.over: frozenset[str] = frozenset()  # effects whose outcome was there before a rebuild
         self.ticketed: set[str] = set()
+        self.levels: dict[str, LogLevels] = {}  # of each process that ever ran
 
     def _hosts(self, process: Process) -> Sequence[Host]:
-        runtime, run = process.runtime(SERVICE), self.run
+        run = self.run
         seats = run.decider(SEATS.name, process.name)
+        levels = LogLevels(seats.stream.level, keys_as(SERVICE))
+        levels.take(self.broker.history[LEVELS_TOPIC, UPGRADE_PARTITION])
+        runtime = replace(process.runtime(SERVICE), levels=levels)
+        self.levels[process.name] = levels
 
         async def work(of: str) -> None:
             run.worked[of] += 1
@@ -310,7 +322,8 @@ class _EventCoreSim:
     async def _upgrade(self, rng: Random) -> None:
         """One process after the other is started as the next release.
 
-        It decides otherwise, or writes an event that the others cannot read: they must say so.
+        It decides otherwise, or knows an event that the others cannot read: it must not write that
+        before all can and an operator has raised the level. Until then it may be taken back.
         """
         self.run.tally.add(UPGRADE)
         run = self.run
@@ -321,6 +334,31 @@ class _EventCoreSim:
             self.cluster.crash(process)
             await asyncio.sleep(rng.uniform(2, 6))
             await self.cluster.actions["overlap"](rng)
+        if rng.random() < TAKEN_BACK:
+            await self._take_back(rng)
+        elif run.next_release is SEATS_PRAISING:
+            await self._finalize(rng)
+
+    async def _take_back(self, rng: Random) -> None:
+        """The release before is started again, one process after the other."""
+        self.run.back_from = self.cluster.started + 1
+        self.broker.trace(f"the release before is back with p{self.run.back_from}")
+        for process in list(self.cluster.processes):
+            self.cluster.crash(process)
+            await asyncio.sleep(rng.uniform(2, 6))
+
+    async def _finalize(self, rng: Random) -> None:
+        """An operator raises the level once all run the next release; they learn it in turn."""
+        first = self.run.next_from or 0
+        while any(process.generation < first for process in self.cluster.processes):  # noqa: ASYNC110  # it asks who runs
+            await asyncio.sleep(0.5)
+        order = LevelOrder(stream=SEATS.name, level=SEATS_NEWER.level, operator="ada")
+        value = keys_as(OPERATOR).sign(SEATS.name, msgspec.json.encode(order))
+        self.broker.put(LEVELS_TOPIC, UPGRADE_PARTITION, b"", value)
+        self.broker.trace(f"an operator raises the log to level {SEATS_NEWER.level}")
+        for process in list(self.cluster.processes):
+            await asyncio.sleep(rng.uniform(0, LEARNT_S_MAX))
+            self.levels[process.name].take(self.broker.history[LEVELS_TOPIC, UPGRADE_PARTITION])
 
 
 def read_id(record: Record) -> str:
@@ -332,7 +370,7 @@ async def _play(run: EventCoreRun, rng: Random) -> None:
     cluster, faults = world.cluster, run.plan.faults
     world.broker.on_trim = world.note_trim
     topics = [topic for stream in STREAMS.values() for topic in (stream.commands, stream.journal)]
-    await world.broker.memory.create([*topics, SNAPSHOTS], PARTITIONS)
+    await world.broker.memory.create([*topics, SNAPSHOTS, LEVELS], PARTITIONS)
     cluster.start()
     port = FaultyPort(world.broker, "client", Random(f"{run.plan.seed}/client"))  # must repeat
     watching = [

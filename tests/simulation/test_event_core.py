@@ -62,7 +62,9 @@ def idle_kinds(sums: Counter[str]) -> list[str]:
         "voided": SEEDS,
         "losses named": 0,
         "differing": 0,
-        "unknown events named": 0,
+        "praised": 0,
+        "remarked": 0,
+        "refused below a level": 0,
     }
     return [kind for kind, more_than in wanted.items() if sums[kind] <= more_than]
 

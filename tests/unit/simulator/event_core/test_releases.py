@@ -14,15 +14,16 @@ from examples.first_stream import (
     ReleaseSeats,
     SeatsHeld,
 )
-from schemas.envelope import Rejected
+from schemas.envelope import Context, Rejected
 from simulator.event_core.releases import (
+    PRAISED_MIN,
     SEATS_NEWER,
     SEATS_PRAISING,
     SEATS_STRICTER,
     SeatsPraised,
+    SeatsRemarked,
     react_newer,
 )
-from simulator.event_core.run import UNKNOWN
 from simulator.event_core.streams import react_seats
 from tests.unit.services.scheduler.fold import Decider, header_of
 from tests.unit.simulator.event_core.journal import SmallJournal
@@ -54,18 +55,26 @@ def test_in_all_else_it_decides_as_before(command: HoldSeats | ReleaseSeats) -> 
     assert seats_of(SEATS_STRICTER).when(command) == seats_of(SEATS_AGGREGATE).when(command)
 
 
-def test_the_praising_release_adds_an_event_to_each_hold_and_to_nothing_else() -> None:
+def test_the_praising_release_adds_events_to_each_hold_and_to_nothing_else() -> None:
     praising = seats_of(SEATS_PRAISING)
-    held, praised = praising.when(HoldSeats(seats=2))
+    held, remarked = praising.when(HoldSeats(seats=2))  # in the older way, below level 2
     assert isinstance(held, SeatsHeld)
-    assert praised == SeatsPraised(seats=2)
+    assert remarked == SeatsRemarked(seats=2)
     assert len(praising.when(HoldSeats(seats=SEATS_MAX))) == 1  # refused
     assert len(praising.when(ReleaseSeats(seats=1))) == 1
     assert len(praising.state["ada"].held) == 1
 
 
+@pytest.mark.parametrize(("seats", "level"), [(PRAISED_MIN, 1), (1, 2)])
+def test_a_large_hold_is_always_praised_and_from_level_2_on_every_one(
+    seats: int, level: int
+) -> None:
+    context = Context(at=AT, key="ada", tenant="ada", command_id="c", seq=1, level=level)
+    events = SEATS_PRAISING.decide(SEATS_PRAISING.initial, HoldSeats(seats=seats), context)
+    assert events[-1] == SeatsPraised(seats=seats)
+
+
 def test_todays_release_cannot_read_praise_and_says_so_by_name() -> None:
-    """The scenario forgives exactly this stop, so its text has to name the event."""
     praise = SeatsPraised(seats=1)
     journal = SmallJournal()
     journal.add(praise)
@@ -73,10 +82,11 @@ def test_todays_release_cannot_read_praise_and_says_so_by_name() -> None:
     assert codec_of(SEATS_NEWER).events(entry) == (praise,)
     with pytest.raises(Undecodable) as stopped:
         codec_of(SEATS).events(entry)
-    assert UNKNOWN in str(stopped.value)
+    assert "Invalid value 'SeatsPraised.v1'" in str(stopped.value)
 
 
 def test_reactions_of_the_newer_release_pass_over_praise() -> None:
     header, held = header_of("seats", "ada", AT), SeatsHeld(seats=1, until=9)
     assert react_newer(header, SeatsPraised(seats=1)) == ()
+    assert react_newer(header, SeatsRemarked(seats=1)) == ()
     assert react_newer(header, held) == react_seats(header, held)
