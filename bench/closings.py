@@ -174,8 +174,10 @@ async def close_months(
     clock.ahead_ms = month.end_ms + 3 * DAY_MS - clock.now_ms()  # one month ends, not two
     statements = await _statements(store)
     done.begin()
+    cpu_s = time.process_time()
     with suppress(TimeoutError):
         await until(lambda: done.is_complete(tenants), minutes * 60)
+    cpu_s = time.process_time() - cpu_s
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -185,6 +187,7 @@ async def close_months(
         "tenants": tenants,
         "created_after_s": round(created_s, 1),
         **done.figures(),
+        "cpu_s": round(cpu_s, 1),
         "closings_per_s": round(closed / done.seconds["closed"], 1) if closed else 0,
         "statements_per_closing": round(statements / max(closed, 1), 2),
     }

@@ -273,13 +273,21 @@ BENCHES: Final = (
     ),
     Bench(
         "scale",
-        "Months that end for many tenants, and a dead node: log in memory, no broker",
-        "python -m bench.scale --nodes 1000 --tenants 2000 --json",
+        "Months that end for many tenants: over Kafka; a dead node: log in memory",
+        "python -m bench.scale --nodes 1000 --tenants 2000 --closings 20000 --minutes 15 --json",
         (
-            Figure("closings/tenants", "tenants"),
-            Figure("closings/closings_per_s", "months closed a second, all in one process"),
+            Figure(
+                "closings/tenants", "tenants, each with a plan to come and a credit that expires"
+            ),
+            Figure("closings/ended", "months that ended within 15 minutes, all in one process"),
+            Figure("closings/ended_after_s", "until the last of them", "{:,.0f} s"),
+            Figure("closings/planned", "plans that came into force"),
+            Figure("closings/closed", "months that were closed"),
+            Figure("closings/closed_after_s", "until the last of them", "{:,.0f} s"),
+            Figure("closings/expired", "credits that expired"),
+            Figure("closings/closings_per_s", "months closed a second", "{:.1f}"),
+            Figure("closings/cpu_s", "time of a processor that this process had", "{:,.0f} s"),
             Figure("closings/statements_per_closing", "statements per closing", "{:.2f}"),
-            Figure("closings/of_100000_s", "100,000 tenants at this rate, computed", "{:,.0f} s"),
             Figure("closings/lease_of_100000_ms", "a lease while so many wait", "{:,.0f} ms"),
             Figure("months/months_per_s", "months that end a second, of one partition"),
             Figure("dead_node/reported_after_s", "a dead node among 1,000", "{:,.0f} s"),

@@ -13,8 +13,8 @@
   that: each has a plan to come, a prepaid credit that expires and a job in the ledger. Owner,
   projections and effect of billing are one process for all of them. Printed are how many months
   ended, plans came into force, months were closed and credits expired within the minutes, and
-  after how many seconds the last one of each was; what is sent to the database for a closing,
-  projections included; and one lease of rows while 100,000 tenants wait;
+  after how many seconds the last one of each was; how long the process computed; what is sent to
+  the database for a closing, projections included; one lease of rows while 100,000 tenants wait;
 * how long a partition stands once the command that stops it is refused.
 
 But for closings the log is in memory and acknowledges at once: a broker adds its own time.
