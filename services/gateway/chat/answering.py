@@ -120,6 +120,16 @@ async def complete(parts: Parts, count: int) -> list[Answer]:
     return answers
 
 
+async def one_call(parts: Parts) -> Parts:
+    """The parts of answers that call one tool at most."""
+    async with aclosing(parts):
+        async for index, part in parts:
+            if isinstance(part, AnswerEnded):
+                yield index, replace(part, tool_calls=part.tool_calls[:1])
+            else:
+                yield index, part
+
+
 def refusal(refused: QuestionRefused) -> ApiError:
     """The error for a question that the engine does not answer."""
     if refused.code in REFUSALS:

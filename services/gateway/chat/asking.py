@@ -4,15 +4,34 @@ from collections.abc import Callable
 from typing import Final
 
 from msgspec.structs import replace
+from starlette.requests import Request
 
 from services.gateway.chat.answering import Parts, answer, questions
+from services.gateway.chat.domain.bodies import ignored
 from services.gateway.chat.domain.responses import AnswerIdentity
 from services.gateway.chat.models import find_model
 from services.gateway.chat.spending import refuse_above_budget
 from services.gateway.web.deps import Deps, Principal
+from services.gateway.web.domain.bodies import Body
+from services.gateway.web.domain.errors import invalid
 from tunery.work.engine import Asker, EngineModel, Question
 
 FINGERPRINT_DIGITS: Final = 10
+IGNORED: Final = "x-tunery-ignored"
+STRICT: Final = "x-tunery-strict"
+
+
+def name_ignored(request: Request, body: Body) -> None:
+    """Name the fields that have no effect in a header of the response.
+
+    Raises ApiError 400 where the request has the header `x-tunery-strict: true`.
+    """
+    fields = ignored(body)
+    if not fields:
+        return
+    if request.headers.get(STRICT, "").lower() == "true":
+        raise invalid("has no effect here; leave it out, or leave out x-tunery-strict", fields[0])
+    request.state.notes = {IGNORED: ", ".join(fields)}
 
 
 async def ask(

@@ -6,10 +6,11 @@ from itertools import count
 from typing import Any, Final
 
 import msgspec
+from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from services.gateway.chat.answering import Parts, complete, first_of
-from services.gateway.chat.asking import ask
+from services.gateway.chat.asking import ask, name_ignored
 from services.gateway.chat.domain.completion_bodies import ResponseRequest
 from services.gateway.chat.domain.responses import AnswerIdentity, usage_of
 from services.gateway.chat.frames import sign_of
@@ -29,9 +30,10 @@ router = new_router("chat")
     responses=stream_description(dict[str, Any], STREAMED),
 )
 async def create_response(
-    body: ResponseRequest, deps: WithDeps, caller: Caller
+    body: ResponseRequest, request: Request, deps: WithDeps, caller: Caller
 ) -> dict[str, Any] | StreamingResponse:
     """Answer with text, in the form of OpenAI's Responses API. Only numbers are kept."""
+    name_ignored(request, body)
     identity, parts = await ask(
         deps,
         caller,

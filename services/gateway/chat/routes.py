@@ -2,10 +2,11 @@
 
 from typing import Final
 
+from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from services.gateway.chat.answering import complete, first_of
-from services.gateway.chat.asking import ask
+from services.gateway.chat.answering import complete, first_of, one_call
+from services.gateway.chat.asking import ask, name_ignored
 from services.gateway.chat.domain.bodies import ChatRequest, chat_sampling, messages, tools
 from services.gateway.chat.domain.responses import ChatCompletion, completion
 from services.gateway.chat.frames import chat_frames
@@ -24,9 +25,10 @@ router = new_router("chat")
     responses=stream_description(ChatCompletion, STREAMED),
 )
 async def create_chat_completion(
-    body: ChatRequest, deps: WithDeps, caller: Caller
+    body: ChatRequest, request: Request, deps: WithDeps, caller: Caller
 ) -> ChatCompletion | StreamingResponse:
     """Answer a conversation with a base model or a fine-tuned version. Only numbers are kept."""
+    name_ignored(request, body)
     count = body.n or 1
     identity, parts = await ask(
         deps,
@@ -39,6 +41,8 @@ async def create_chat_completion(
         prefix="chatcmpl-",
         count=count,
     )
+    if body.parallel_tool_calls is False:
+        parts = one_call(parts)
     if not body.stream:
         return completion(identity, await complete(parts, count))
     begun = await first_of(parts)

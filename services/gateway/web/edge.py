@@ -103,7 +103,8 @@ class Edge:
                     headers.setdefault(name, value)
                 if (principal := scope.get("state", {}).get("principal")) is not None:
                     headers["openai-organization"] = principal.tenant
-                for name, value in scope.get("state", {}).get("rate", {}).items():
+                state = scope.get("state", {})
+                for name, value in {**state.get("rate", {}), **state.get("notes", {})}.items():
                     headers[name] = value
                 elapsed_ms = round(1_000 * (time.perf_counter() - begun))
                 headers["openai-processing-ms"] = str(elapsed_ms)

@@ -127,6 +127,9 @@ class TextPart(Body):
 Content = Annotated[Text, BeforeValidator(_joined, json_schema_input_type=str | list[TextPart])]
 Unsupported = Annotated[None, BeforeValidator(only(False, [], {}), json_schema_input_type=Any)]
 Ignored = Annotated[str | None, Field(max_length=512)]
+WITHOUT_EFFECT: Final = "It changes nothing here; the header x-tunery-ignored names it."
+#: a field of OpenAI's API that has no meaning here
+NoEffect = Annotated[Any, Field(description=WITHOUT_EFFECT)]
 
 
 class CalledFunctionBody(Body):
@@ -227,7 +230,7 @@ class ChatRequest(SamplingFields):
     safety_identifier: Ignored = None
     prompt_cache_key: Ignored = None
     metadata: Metadata | None = None
-    store: Annotated[None, BeforeValidator(only(False), json_schema_input_type=bool)] = None
+    store: NoEffect = None
     service_tier: Literal["auto", "default"] | None = None
     response_format: Annotated[
         dict[str, Any] | None,
@@ -242,18 +245,25 @@ class ChatRequest(SamplingFields):
     function_call: Unsupported = None
     functions: Unsupported = None
     logit_bias: Unsupported = None
-    parallel_tool_calls: Annotated[
-        None, BeforeValidator(only(True), json_schema_input_type=bool)
-    ] = None
-    prediction: Unsupported = None
-    reasoning_effort: Unsupported = None
+    parallel_tool_calls: StrictBool | None = None  # false: the first call of an answer alone
+    prediction: NoEffect = None
+    reasoning_effort: NoEffect = None
     tool_choice: Annotated[
         Literal["none", "auto"] | None,
         BeforeValidator(unforced, json_schema_input_type=Literal["none", "auto"] | None),
     ] = None
     tools: Annotated[list[ToolBody], Field(max_length=TOOLS_MAX)] | None = None
-    verbosity: Unsupported = None
+    verbosity: NoEffect = None
     web_search_options: Unsupported = None
+
+
+def ignored(body: Body) -> list[str]:
+    """The fields of a request that ask for something, and have no effect."""
+    return [
+        name
+        for name, field in type(body).model_fields.items()
+        if field.description == WITHOUT_EFFECT and getattr(body, name) not in (None, False)
+    ]
 
 
 def sampling(body: SamplingFields) -> Sampling:

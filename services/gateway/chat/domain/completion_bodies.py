@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 from services.gateway.chat.domain.bodies import (
     MESSAGES_MAX,
     Ignored,
+    NoEffect,
     SamplingFields,
     Text,
     Tokens,
@@ -104,8 +105,8 @@ class ResponseRequest(Body):
     safety_identifier: Ignored = None
     prompt_cache_key: Ignored = None
     service_tier: Literal["auto", "default"] | None = None
-    truncation: Literal["disabled"] | None = None
-    store: Annotated[None, BeforeValidator(only(False), json_schema_input_type=bool)] = None
+    truncation: NoEffect = None
+    store: NoEffect = None
     background: Annotated[None, BeforeValidator(only(False), json_schema_input_type=bool)] = None
     conversation: Unsupported = None
     include: Unsupported = None
@@ -114,7 +115,7 @@ class ResponseRequest(Body):
     ] = None
     previous_response_id: Unsupported = None
     prompt: Unsupported = None
-    reasoning: Unsupported = None
+    reasoning: NoEffect = None
     stream_options: Unsupported = None
     tool_choice: Annotated[
         None, BeforeValidator(only("auto", "none"), json_schema_input_type=str)

@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
-from tests.unit.services.gateway.chat.test_routes import engine, sdk
+from tests.unit.services.gateway.chat.test_routes import HI, engine, sdk
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tunery.work.engine import TOO_LONG, AnswerEnded, QuestionRefused, TextAdded
 
@@ -71,7 +71,6 @@ async def test_an_error_is_an_errors_response(
         ("completions", "prompt", [1, 2]),
         ("responses", "tools", [{"type": "web_search"}]),
         ("responses", "previous_response_id", "resp_1"),
-        ("responses", "store", True),
         ("responses", "input", []),
     ],
 )
@@ -84,6 +83,34 @@ async def test_what_is_not_supported_is_named(
     assert refused.status_code == 400
     assert field in refused.json()["error"]["message"] + str(refused.json()["error"]["param"])
     assert engine.asked == []
+
+
+HABITS: dict[str, dict[str, Any]] = {
+    "chat/completions": {"store": True, "reasoning_effort": "low", "verbosity": "low"},
+    "responses": {"store": True, "truncation": "auto", "reasoning": {"effort": "low"}},
+}
+
+
+@pytest.mark.parametrize("url", HABITS)
+async def test_review2_u18_what_has_no_meaning_is_ignored_and_named(
+    api: ControlPlane, engine: ScriptedEngine, url: str
+) -> None:
+    """Code that was written for OpenAI sets such fields by habit."""
+    client = await api.tenant()
+    asked = {"input": "Hi"} if url == "responses" else {"messages": HI}
+    body = {"model": BASE.base_id, **asked}
+    plain = await client.post(f"/v1/{url}", json=body)
+    assert "x-tunery-ignored" not in plain.headers
+    for stream in (False, True):
+        answer = await client.post(f"/v1/{url}", json={**body, **HABITS[url], "stream": stream})
+        assert answer.status_code == 200, answer.text
+        assert set(answer.headers["x-tunery-ignored"].split(", ")) == set(HABITS[url])
+    refused = await client.post(
+        f"/v1/{url}", json={**body, **HABITS[url]}, headers={"x-tunery-strict": "true"}
+    )
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] in HABITS[url]
+    assert len(engine.asked) == 3
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,9 @@ async def test_a_call_of_a_tool_is_told_whole_and_in_chunks(
     streamed = await client.post(URL, json={**body, "stream": True})
     assert '"tool_calls":[{"id":"call_' in streamed.text
     assert '"finish_reason":"tool_calls"' in streamed.text
+    engine.begin((AnswerEnded("tool_calls", 5, 2, tool_calls=(call, call)),))
+    alone = await client.post(URL, json={**body, "parallel_tool_calls": False})
+    assert len(alone.json()["choices"][0]["message"]["tool_calls"]) == 1
     again = [
         *HI,
         choice["message"],

@@ -139,7 +139,7 @@ def test_what_asks_for_nothing_is_taken(harmless: dict[str, Any]) -> None:
         ({"tools": [tool("f", strict=True)]}, "tools"),
         ({"tools": [tool("f", parameters=nested(100_000))]}, "tools"),
         ({"tools": [tool("f")], "tool_choice": "required"}, "tool_choice"),
-        ({"tools": [tool("f")], "parallel_tool_calls": False}, "parallel_tool_calls"),
+        ({"tools": [tool("f")], "parallel_tool_calls": "no"}, "parallel_tool_calls"),
         ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages"),
         ({"messages": [{"role": "assistant", "tool_calls": []}]}, "messages"),
         ({"response_format": {"type": "yaml"}}, "response_format"),
