@@ -5,7 +5,8 @@
 Pages come from the console over an API in memory, in this process, beside the browser: on a busy
 machine compare ratios rather than milliseconds. `*_ms` are medians from the request to the end of
 loading, with an empty cache. `frames_per_s` counts frames while the curve of STEPS steps gets a
-point with each frame; a browser without a screen draws at most 60. `shift` is the largest sum
+point with each frame, `frames_idle_per_s` those of the same page when nothing comes: a browser
+without a screen draws at most 60. `shift` is the largest sum
 of layout shifts of a page while it loads.
 """
 
@@ -34,9 +35,9 @@ LOADED: Final = """
   return {ms: page.loadEventEnd, bytes: all.reduce((sum, each) => sum + each.transferSize, 0)};
 }
 """
-#: adds a point a frame, and counts frames
+#: counts frames, and adds a point with each
 DRAW: Final = """
-async (ms) => {
+async ([ms, adds]) => {
   const last = curve.step.at(-1), until = performance.now() + ms;
   let frames = 0;
   while (performance.now() < until) {
@@ -44,7 +45,8 @@ async (ms) => {
     const newest = (name) => [name, [curve[name].at(-1)]];
     const added = Object.fromEntries(Object.keys(curve).map(newest));
     added.step = [last + frames];
-    document.dispatchEvent(new CustomEvent("points", {detail: {data: JSON.stringify(added)}}));
+    const data = JSON.stringify(added);
+    if (adds) document.dispatchEvent(new CustomEvent("points", {detail: {data}}));
     await new Promise(requestAnimationFrame);
   }
   return frames / (ms / 1000);
@@ -62,7 +64,8 @@ async def measure(quick: bool) -> dict[str, float]:
         page = await signed_in(chromium, filled.url, filled.tenant_key, [])
         await page.goto(f"{filled.url}/jobs/{job_id}")
         points = len(await steps_of(page, min(steps, 1_000)))
-        frames = await page.evaluate(DRAW, DRAWING_MS)
+        idle = await page.evaluate(DRAW, [DRAWING_MS, False])
+        frames = await page.evaluate(DRAW, [DRAWING_MS, True])
         await page.context.close()
         shifts = [await _shift(chromium, filled, path) for path in filled.views.values()]
     return {
@@ -72,6 +75,7 @@ async def measure(quick: bool) -> dict[str, float]:
         "steps": steps,
         "points": points,
         "frames_per_s": round(frames, 1),
+        "frames_idle_per_s": round(idle, 1),
         "shift": round(max(shifts), 4),
     }
 

@@ -33,10 +33,14 @@ FREEZE: Final = """
   const samples = {full: `${date}, ${time}`, short: "1 Dec, 14:05", time, day: date};
   for (const each of document.querySelectorAll("time"))
     each.textContent = samples[each.dataset.form];
+  const answers = [...document.querySelectorAll("#answers > section")];  // in an order by chance
+  answers.sort((one, other) => (one.innerText < other.innerText ? 1 : -1));
+  for (const each of answers) each.parentElement.prepend(each);
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const same = (text) => text
     .replace(/[0-9a-f]{8,}/g, (id) => "0123456789abcdef".repeat(4).slice(0, id.length))
-    .replace(/…[\\w-]{4}\\b/g, "…abcd")
+    .replace(/…[\\w+\\/=-]{4}/g, "…abcd")
+    .replace(/(journal\\S* \\d+):\\d+/, "$1:0")
     .replace(/\\b20\\d\\d-\\d\\d\\b/g, "2026-12");
   while (texts.nextNode()) texts.currentNode.data = same(texts.currentNode.data);
   for (const option of document.querySelectorAll("option")) option.text = same(option.text);

@@ -125,10 +125,11 @@ async def look(page: Page, url: str, name: str, path: str) -> dict[str, Image]:
         await page.get_by_role("heading", name="Answer 2").wait_for()
         await page.get_by_role("button", name="Neither is better").click()
         await page.get_by_text("Votes in this tab: equal: 1").wait_for()
-        await page.get_by_role("heading", name="tiny-llama", exact=True).wait_for()
-        await page.get_by_text("Save as evaluation item").first.click()
-        await page.get_by_label("The answer that the question should get").first.fill("I do.")
-        await page.get_by_role("button", name="Save", exact=True).first.click()
+        named = page.get_by_role("heading", name="tiny-llama", exact=True)
+        base = page.locator("#answers > section").filter(has=named)
+        await base.get_by_text("Save as evaluation item").click()
+        await base.get_by_label("The answer that the question should get").fill("I do.")
+        await base.get_by_role("button", name="Save", exact=True).click()
         await page.get_by_text("as row 1 of evaluation@1").wait_for()
     there = {}
     for screen, width in WIDTHS.items():
