@@ -51,10 +51,10 @@ class LevelHost:
         try:
             while True:
                 beat("waiting")
-                if self._clock.monotonic_ms() - noticed_ms >= NOTICE_EVERY_MS:
-                    noticed_ms = self._clock.monotonic_ms()
-                    await self._announce()
-                    self._ready.set()
+                now_ms = self._clock.monotonic_ms()
+                if now_ms - noticed_ms >= NOTICE_EVERY_MS and await self._announced():
+                    noticed_ms = now_ms
+                self._ready.set()
                 await self._levels.poll(orders, POLL_MS)
         finally:
             await orders.close()
@@ -67,6 +67,15 @@ class LevelHost:
         except (TimeoutError, BusError):
             return  # it is forgotten once it has been silent for long enough
 
+    async def _announced(self) -> bool:
+        """Announce this process; False if that failed, so that it is tried again."""
+        try:
+            await self._announce()
+        except BusError as error:
+            log_event(LOG, logging.WARNING, "release.not_announced", why=error)
+            return False
+        return True
+
     async def _announce(self, *, ended: bool = False) -> None:
         notice = ReleaseNotice(
             service=self._service,
@@ -78,8 +87,5 @@ class LevelHost:
         value = msgspec.json.encode(notice)
         if self._keys.can_sign(RELEASES_TOPIC):
             value = self._keys.sign(RELEASES_TOPIC, value)
-        try:
-            key = self._process.encode()
-            await self._log.send(RELEASES_TOPIC, key, value, UPGRADE_PARTITION)
-        except BusError as error:
-            log_event(LOG, logging.WARNING, "release.not_announced", why=error)
+        key = self._process.encode()
+        await self._log.send(RELEASES_TOPIC, key, value, UPGRADE_PARTITION)

@@ -1,6 +1,7 @@
 """A process announces its release, follows the level, and ends when it is left behind."""
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,7 +10,9 @@ from schemas.levels import LEVEL, ReleaseNotice
 from schemas.streams import RELEASES_TOPIC, UPGRADE_PARTITION
 from tests.hosts import running
 from tunery.platform.memory_servers import MemoryServers, memory_servers
+from tunery.runtime.bus.abstract import Appended, Unavailable
 from tunery.runtime.bus.signing import UNSIGNED
+from tunery.runtime.hosts import levels as hosts_levels
 from tunery.runtime.hosts.levels import LevelHost, release
 from tunery.runtime.levels import ReleaseTooOld
 from tunery.runtime.tools.upgrade import raise_level
@@ -40,3 +43,22 @@ async def test_a_raise_above_its_release_ends_a_process() -> None:
     await raise_level(servers.log, UNSIGNED, ["job"], LEVEL + 1, "ada@desk")
     with pytest.raises(ReleaseTooOld, match="start a newer release"):
         await asyncio.wait_for(work, 60)
+
+
+async def test_an_announcement_that_failed_is_tried_again_at_the_next_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    servers = await memory_servers()
+    send, failures = servers.log.send, iter((Unavailable("away"), Unavailable("away")))
+
+    async def send_later(*record: Any) -> Appended:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return await send(*record)
+
+    monkeypatch.setattr(servers.log, "send", send_later)
+    monkeypatch.setattr(hosts_levels, "POLL_MS", 10)
+    async with running(LevelHost(servers.runtime("scheduler"))):
+        async with asyncio.timeout(60):
+            while not notices(servers):  # noqa: ASYNC110  # it reads the log
+                await asyncio.sleep(0.01)
