@@ -107,10 +107,10 @@ class Installation:
         async with python_process(environment, "-m", "tests.next_release", service) as process:
             yield process
 
-    async def upgrade(self, *words: str) -> tuple[int, str]:
-        """Exit code and output of the next release's `tunery upgrade`."""
+    async def tunery(self, *words: str) -> tuple[int, str]:
+        """Exit code and output of a command of the next release."""
         where = ("--data-dir", str(self.servers.folders.root))
-        command = (sys.executable, "-m", "tests.next_release", "tunery", "upgrade", *words, *where)
+        command = (sys.executable, "-m", "tests.next_release", "tunery", *words, *where)
         process = await asyncio.create_subprocess_exec(
             *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )
@@ -153,7 +153,7 @@ async def test_a_release_comes_beside_the_one_before_and_goes_back_until_it_is_f
         async with installation.new("scheduler") as new:
             await new.await_log_line("process.ready")
             await installation.live_on()
-            code, output = await installation.upgrade("finalize")
+            code, output = await installation.tunery("upgrade", "finalize")
             assert code == 1
             assert f"{old_name(output, 'scheduler')}: release 0.1.0 reads up to level 1" in output
             assert "billing: no process of it runs" in output
@@ -178,15 +178,20 @@ async def test_a_release_comes_beside_the_one_before_and_goes_back_until_it_is_f
         refused = await installation.answer(TENANTS[0], PauseJob(job_id="ftjob-0"))
         assert (refused["type"], refused["code"]) == ("Rejected.v1", errors.LEVEL_TOO_LOW)
 
-        code, output = await installation.upgrade("status", "--json")
+        code, output = await installation.tunery("upgrade", "status", "--json")
         assert json.loads(output)["waited_for"] == [], output
-        code, output = await installation.upgrade("finalize")
+        code, output = await installation.tunery("upgrade", "finalize")
         assert (code, output) == (0, "the log is raised from level 1 to 2\n")
         await installation.live_on()
         await installation.live_on()
         assert (await installation.types())["JobGreeted.v1"] > 0
         greeted = await installation.answer(TENANTS[0], PauseJob(job_id="ftjob-0"))
         assert greeted["type"] == "JobGreeted.v1"
+
+        code, output = await installation.tunery("doctor", "--upgrade")
+        assert code == 0, output
+        assert "all run next" in output
+        assert "the log is at level 2" in output
 
         # There is no way back now: the release before says so, and touches nothing.
         async with installation.old("scheduler") as late:
