@@ -17,6 +17,7 @@ not run.
 5. Attention of one layer of an 8B, forward and backward: the one that trains beside PyTorch's
    `varlen_attn`, by FlashAttention and by cuDNN. Milliseconds, whether two runs have the same
    bytes, and how far their gradients are apart. It has not run yet.
+6. The row of `tunery/ml/kernels.py` that the device trains with: 4. and 5. are what fills it.
 """
 
 import argparse
@@ -28,7 +29,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -83,7 +84,8 @@ KINDS: Final = (
 )
 TRAINER: Final = "trainer"
 ATTENTION: Final = "attention"
-PARTS: Final = (*(kind.name for kind in KINDS), TRAINER, ATTENTION)
+KERNELS: Final = "kernels"
+PARTS: Final = (*(kind.name for kind in KINDS), TRAINER, ATTENTION, KERNELS)
 DOCUMENT_TOKENS: Final = 512
 DOCUMENTS: Final = 16
 HEADS, KEY_HEADS, HEAD_WIDTH = 32, 8, 128  # of an 8B
@@ -214,6 +216,17 @@ def beside_trl(dest: Path, left_s: float) -> dict[str, Any]:
     return figures
 
 
+def kernels(_left_s: float) -> dict[str, Any]:
+    """The row of `tunery/ml/kernels.py` that this GPU trains with; 4. and 5. fill it."""
+    import torch
+
+    from tunery.ml.kernels import kernels_of
+
+    gpu = torch.device("cuda")
+    capability = ".".join(map(str, torch.cuda.get_device_capability(gpu)))
+    return {"capability": capability} | asdict(kernels_of(gpu))
+
+
 def attention(_left_s: float) -> dict[str, Any]:
     """Figures of attention over documents of one batch, by each implementation."""
     import torch
@@ -290,6 +303,8 @@ def measure(
             measurement.part(TRAINER, partial(beside_trl, dest))
         if ATTENTION in parts:
             measurement.part(ATTENTION, attention)
+        if KERNELS in parts:
+            measurement.part(KERNELS, kernels)
     return measurement.figures
 
 

@@ -18,7 +18,7 @@
   answers), `attention` (of packed rows), `context` (of parts of rows), `preferences` (of pairs),
   `rewards` (of reward models), `judgements` (of answers with labels), `reinforcement` (of graded
   answers, which `rollouts` writes), `model_scores` (what models say of them), `reference`
-  (likelihoods before the training)
+  (likelihoods before the training), `kernels` (of each kind of device)
 * checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,
   verified), `cadence` (when), `free_memory` (whether a copy fits)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),

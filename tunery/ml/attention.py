@@ -25,6 +25,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from tunery.ml.context import PART, RowPart, attend_part
+from tunery.ml.kernels import kernels_of
 from tunery.work.exits import WorkError
 
 NAME: Final = "tunery_documents"  # in the configuration of a loaded model
@@ -35,7 +36,6 @@ FAMILIES: Final = frozenset({"llama", "qwen2", "qwen3", "mistral"})
 UNUSED_MASK: Final = torch.zeros(1, 1, 1, 1)  # transformers takes it as it is, and makes none
 # What the kernel for accelerators is built for.
 KERNEL_HEAD_WIDTH_MAX: Final = 256
-KERNEL_CAPABILITY_MIN: Final = (8, 0)
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _has_kernel(model: Any, device: torch.device) -> bool:
         and width <= KERNEL_HEAD_WIDTH_MAX
         and not getattr(config, "attention_dropout", 0.0)
         and torch.backends.cuda.is_flash_attention_available()
-        and torch.cuda.get_device_capability(device) >= KERNEL_CAPABILITY_MIN
+        and kernels_of(device).flash
     )
 
 

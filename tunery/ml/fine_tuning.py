@@ -17,6 +17,7 @@ from tunery.ml.beats import Beats
 from tunery.ml.durable import digest_file
 from tunery.ml.engines import TrainingEngine, check_engine, engine_environment, start_engine
 from tunery.ml.events import EventWriter
+from tunery.ml.kernels import unmeasured
 from tunery.ml.loop import VALID_ROWS_MAX, TrainingLoop
 from tunery.ml.loss import prove_packing
 from tunery.ml.model import LoadBase, load_base, load_model
@@ -107,7 +108,7 @@ def fine_tune(
         return ExitCode.PREEMPTED
     # 4. Take one step on the longest rows and undo it, if none like it was taken here; train.
     _try_longest_rows(run, loop, proofs, torch_device)
-    notes = [what, *_check_repetition(run, loop)]
+    notes = [what, *unmeasured(torch_device), *_check_repetition(run, loop)]
     events.emit(_started(run, loaded, skipped, packing))
     for note in notes:
         events.emit(Noted(step=begins_at, message=note))

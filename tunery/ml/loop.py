@@ -24,6 +24,7 @@ from tunery.ml.cadence import is_due
 from tunery.ml.context import sharing
 from tunery.ml.device import peak_memory_bytes, settle
 from tunery.ml.engines import TrainingEngine
+from tunery.ml.kernels import kernels_of
 from tunery.ml.loss import pass_together, use_fused_head
 from tunery.ml.methods import objective_of
 from tunery.ml.objectives import mean_scores
@@ -69,7 +70,7 @@ class TrainingLoop:
             pass_together(self.model, run.ranks.most)
         if run.ranks.row is not None:
             check_divisible(self.model)
-        if device.type == "cuda":
+        if kernels_of(device).fused_head:
             use_fused_head(self.model)
         if run.hyper.recompute:
             self.model.activation_checkpointing_enable(

@@ -18,6 +18,7 @@ from tunery.ml.adapter_products import use_products
 from tunery.ml.attention import use_document_attention
 from tunery.ml.engines import loads_on_cpu
 from tunery.ml.float8 import FLOAT8
+from tunery.ml.kernels import kernels_of
 from tunery.ml.rewards import HEAD, add_head
 from tunery.ml.state import load_adapter
 from tunery.plan.memory import FUSED_FAMILIES
@@ -43,10 +44,10 @@ def load_base(
     """
     # Without a wish transformers takes SDPA, and its own attention for families that have none
     # (Gemma 2, gpt-oss), which it refuses to load with one.
-    has_accelerator = torch.cuda.is_available()
+    is_fused = torch.cuda.is_available() and kernels_of(torch.device("cuda")).fused_layers
     if not four_bits:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-        if has_accelerator:  # also where layers wait in the machine's memory
+        if is_fused:  # also where layers wait in the machine's memory
             use_fused_kernels(model)
         return model.to(torch_device)
     quantisation = BitsAndBytesConfig(
@@ -61,7 +62,7 @@ def load_base(
     for layer in model.modules():
         if hasattr(layer, _REORDERS):
             setattr(layer, _REORDERS, False)
-    if has_accelerator:
+    if is_fused:
         use_fused_kernels(model)
     return model
 

@@ -1,6 +1,7 @@
 """Parts of rows: which tokens a rank has, and that attention of parts is that of whole rows."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import torch.distributed as dist
 from torch.nn.functional import scaled_dot_product_attention
 
 from tunery.ml import context
+from tunery.ml.attention import NAME, check_divisible
 from tunery.ml.context import IGNORED, RowPart, attend_part, take_part
+from tunery.work.exits import WorkError
 
 pytestmark = pytest.mark.train
 
@@ -55,6 +58,13 @@ def test_each_token_is_in_one_part_with_its_position_and_what_follows_it(
         assert seen[index] == (int(positions()[0, index]), follows)
     assert all(label == IGNORED for index, (_, label) in seen.items() if index >= tokens)
     assert len({*pairs}) == 1, "all ranks have as many pairs of tokens, were it one document"
+
+
+def test_a_model_with_a_window_is_refused_with_what_works() -> None:
+    config = SimpleNamespace(_attn_implementation=NAME, sliding_window=4096, model_type="mistral")
+    with pytest.raises(WorkError, match="rows of mistral are not divided") as refused:
+        check_divisible(SimpleNamespace(config=config))
+    assert refused.value.advice == "Set context_parallel to 1."
 
 
 def varlen_attn(

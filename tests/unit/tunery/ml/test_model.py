@@ -303,6 +303,7 @@ def test_models_that_an_accelerator_computes_have_ligers_kernels_where_they_fit(
     assert model.model.layers[0].mlp.forward.__module__ == own
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     fused = load_base(str(folder), torch.float32, torch.device("cpu"), four_bits=False)
     layer = fused.model.layers[0]
     computed = [layer.mlp.forward, layer.input_layernorm.forward, fused.model.norm.forward]
