@@ -62,8 +62,6 @@ class Shape:
     ranks: int = 1
     engine: Any = "single"
     shards: bool = False  # of the weights
-    tensor_parallel: int = 1
-    context_parallel: int = 1
 
 
 # Small, but each needs 0.1 to 1.1 GB besides the process itself. The estimate is 17 % too large for
@@ -142,12 +140,6 @@ SHARDED = replace(COPIED, adaptation="full", shards=True)
     [
         pytest.param(SHARDED, id="fsdp2"),
         pytest.param(COPIED, id="copied", marks=pytest.mark.soak),
-        pytest.param(replace(SHARDED, tensor_parallel=2), id="tensor", marks=pytest.mark.soak),
-        pytest.param(
-            replace(COPIED, context_parallel=2, max_length=2048),
-            id="context",
-            marks=pytest.mark.soak,
-        ),
         pytest.param(replace(SHARDED, engine="deepspeed"), id="zero3", marks=pytest.mark.soak),
     ],
 )
@@ -188,8 +180,6 @@ def prepared(shape: Shape, folder: Path) -> tuple[Base, TrainSpec, HyperParamete
         max_completion_length=128,
         engine=shape.engine,
         shard_weights=shape.shards,
-        tensor_parallel=shape.tensor_parallel,
-        context_parallel=shape.context_parallel,
     )
     spec = TrainSpec(
         base_dir=base.path,
