@@ -326,12 +326,13 @@ def test_divided_matrices_train_to_the_losses_of_one_process(
     assert figures(events, "grad_norm") == pytest.approx(figures(whole, "grad_norm"), rel=NORM)
 
 
+@pytest.mark.parametrize("family", ["qwen3", pytest.param("mistral", marks=pytest.mark.soak)])
 def test_divided_norms_of_heads_are_added_up_and_one_process_goes_on(
-    spec: TrainSpec, tmp_path: Path
+    family: str, spec: TrainSpec, tmp_path: Path
 ) -> None:
-    """A rank of Qwen3 has the gradient of its own heads alone."""
-    folder = write_family("qwen3", tmp_path / "qwen3")
-    spec = replace(spec, base_dir=str(folder), base_id="qwen3", base_sha256=hash_base(folder))
+    """A rank of Qwen3 has the gradient of its own heads alone; Mistral has a window."""
+    folder = write_family(family, tmp_path / family)
+    spec = replace(spec, base_dir=str(folder), base_id=family, base_sha256=hash_base(folder))
     hyper: dict[str, Any] = FULL | {"max_steps": 4}
     spec = replace(spec_of(spec, DIVIDED, **hyper), checkpoint_every_steps=2)
     events, whole = trained(spec), losses(alone(spec))
