@@ -62,3 +62,5 @@ async def test_an_announcement_that_failed_is_tried_again_at_the_next_look(
         async with asyncio.timeout(60):
             while not notices(servers):  # noqa: ASYNC110  # it reads the log
                 await asyncio.sleep(0.01)
+    assert next(failures, None) is None
+    assert len(notices(servers)) == 1
