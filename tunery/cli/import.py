@@ -312,7 +312,7 @@ def _submit(
         for job_id, body in bodies.items():
             try:
                 # the key makes it one job, also where this process is killed before the next line
-                new = api.submit(body, f"import-openai-{job_id}")
+                new = api.submit(body, folder.idempotency_key(job_id))
             except ApiRefusal as error:
                 results.append({"job_id": job_id, "error": _text(error)})
                 continue

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 from tunery.local.errors import LocalError
 
@@ -58,11 +59,16 @@ class ExportFolder:
     def of(self, url: str) -> None:
         """Claim the folder for the account at a URL. Raises LocalError where it has another one."""
         path = self.root / "account.json"
-        known = read(path, {"base_url": url})["base_url"]
-        if known != url:
+        known = read(path, {})
+        if known.get("base_url", url) != url:
             fix = "name another folder with --to"
-            raise LocalError(f"{self.root} has what was read from {known}", fix)
-        write(path, {"base_url": url})
+            raise LocalError(f"{self.root} has what was read from {known['base_url']}", fix)
+        write(path, {"folder": uuid4().hex, **known, "base_url": url})
+
+    def idempotency_key(self, job_id: str) -> str:
+        """Return the key with which a job is submitted: of this folder, the same in every run."""
+        folder = read(self.root / "account.json", {}).get("folder", "openai")
+        return f"import-{folder}-{job_id}"
 
     def content(self, file_id: str) -> Path:
         return self.files / f"{file_id}.jsonl"

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.unit.tunery.cli.scripted_api import ScriptedApi
+from tests.unit.tunery.cli.scripted_api import ScriptedApi, refusal
 from tunery.cli.main import main
 from tunery.exit_kit.stand_in import KEY, AccountStub, account_stub, rows
 
@@ -390,18 +390,7 @@ def test_exit_kit_go_submits_every_recipe_once(
     stub.add_file("file-a", rows())
     stub.add_job("ftjob-1", "file-a")
     read(stub, tmp_path)
-    file = {"id": "file-new", "status": "processed", "sha256": "", "validation": {}}
-    api = ScriptedApi(
-        monkeypatch,
-        {
-            "GET /bases": {"data": []},
-            "POST /fine_tuning/jobs/estimate": ESTIMATE,
-            "GET /files": {"data": [], "has_more": False, "last_id": None},
-            "POST /files": file,
-            "GET /files/file-new": file,
-            "POST /fine_tuning/jobs": {"id": "ftjob-new"},
-        },
-    )
+    api = ScriptedApi(monkeypatch, submitting())
     words = ("import", "openai", "--to", str(tmp_path / "acme"), "--go")
     refused = api.run(*words, typed="n\n")
     assert "Train 1 models?" in refused.output
@@ -411,11 +400,82 @@ def test_exit_kit_go_submits_every_recipe_once(
     assert "ftjob-1 → ftjob-new" in done.output
     assert "0.0800 EUR, at most 1.6000 EUR" in done.output
     sent = next(item for item in api.requests if item.url.path == "/v1/fine_tuning/jobs")
-    assert sent.headers["idempotency-key"] == "import-openai-ftjob-1"
+    folder = json.loads((tmp_path / "acme/account.json").read_text())["folder"]
+    assert sent.headers["idempotency-key"] == f"import-{folder}-ftjob-1"
     assert json.loads(sent.content)["training_file"] == "file-new"
     again = json.loads(api.run(*words, "--yes", "--json").stdout)
     assert again["submitted"] == [{"job_id": "ftjob-1", "id": "ftjob-new", "new": False}]
     assert api.asked.count("POST /fine_tuning/jobs") == 1
+
+
+def submitting() -> dict[str, Any]:
+    """Answers of an API that takes a file and a job."""
+    file = {"id": "file-new", "status": "processed", "sha256": "", "validation": {}}
+    return {
+        "GET /bases": {"data": []},
+        "POST /fine_tuning/jobs/estimate": ESTIMATE,
+        "GET /files": {"data": [], "has_more": False, "last_id": None},
+        "POST /files": file,
+        "GET /files/file-new": file,
+        "POST /fine_tuning/jobs": {"id": "ftjob-new"},
+    }
+
+
+def test_exit_kit_a_run_that_ends_between_submission_and_its_record_submits_the_same_again(
+    stub: AccountStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub.add_file("file-a", rows())
+    stub.add_job("ftjob-1", "file-a")
+    read(stub, tmp_path)
+    api = ScriptedApi(monkeypatch, submitting())
+    words = ("import", "openai", "--to", str(tmp_path / "acme"), "--go", "--yes", "--json")
+    replace = Path.replace
+
+    def dying(path: Path, target: Path) -> Path:
+        if target.name == "submitted.json":
+            raise SystemExit(137)
+        return replace(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", dying)
+        assert api.run(*words).exit_code == 137
+    done = json.loads(api.run(*words).stdout)
+    assert [job["id"] for job in done["submitted"]] == ["ftjob-new"]
+    both = [item for item in api.requests if item.url.path == "/v1/fine_tuning/jobs"]
+    first, second = both
+    assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
+    assert first.content == second.content
+
+
+def test_exit_kit_rows_over_the_context_are_said_and_the_other_jobs_go_on(
+    stub: AccountStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub.add_file("file-a", rows())
+    stub.add_job("ftjob-1", "file-a")
+    stub.add_job("ftjob-2", "file-a")
+    read(stub, tmp_path)
+    text = "12 rows are longer than the base model's context of 2,048 tokens."
+    answers = submitting() | {
+        "POST /fine_tuning/jobs/estimate": [refusal(422, "rows_too_long", text), ESTIMATE]
+    }
+    api = ScriptedApi(monkeypatch, answers)
+    words = ("import", "openai", "--to", str(tmp_path / "acme"), "--go", "--yes", "--json")
+    result = api.run(*words)
+    assert result.exit_code == 1
+    long, other = json.loads(result.stdout)["submitted"]
+    assert text in long["error"]
+    assert other["id"] == "ftjob-new"
+
+
+def test_exit_kit_without_the_openai_package_says_how_to_install_it(
+    stub: AccountStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    result = run(stub, tmp_path)
+    assert result.exit_code == 1
+    assert "the `openai` package is not installed" in result.output
+    assert "fix: install tunery's extra `openai`" in result.output
+    assert not (tmp_path / "acme/account.json").exists()
 
 
 ESTIMATE: Final[dict[str, Any]] = {
