@@ -45,8 +45,9 @@ def report(root: Path, output: Path | None, folders: DataDir, as_json: bool) -> 
     It loads nothing from anywhere. Rows and answers are in it: send it to whom they may reach. The
     same command again asks only what has no answer yet.
     """
+    from tunery.data.tokens.chunks import write_atomically
     from tunery.exit_kit.comparison import SHARE
-    from tunery.exit_kit.folder import ExportFolder, write_text
+    from tunery.exit_kit.folder import ExportFolder
     from tunery.exit_kit.plan import kept_plan
     from tunery.exit_kit.teacher import TeacherLedger, dollars
 
@@ -64,7 +65,7 @@ def report(root: Path, output: Path | None, folders: DataDir, as_json: bool) -> 
             ]
         spent = dollars(ledger.spent_micro)
         text = rendered(TEMPLATE, title=title(moved), moved=moved, spent=spent)
-        write_text(path, text)
+        write_atomically(path, text.encode())
     except OSError as error:
         raise click.ClickException(f"{error.filename or path}: {error.strerror}") from error
     models = [

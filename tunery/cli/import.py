@@ -251,7 +251,7 @@ def _write_recipes(
     Returns, by job, the path of its recipe and the problems that keep it from being submitted.
     """
     from services.gateway.jobs.recipes import recipe_problems
-    from tunery.exit_kit.folder import write_text
+    from tunery.data.tokens.chunks import write_atomically
 
     written: dict[str, dict[str, Any]] = {}
     for job in planned:
@@ -263,7 +263,7 @@ def _write_recipes(
         if not path.exists():
             notes = [f"{job.job_id}: {job.old_model} there", *job.reasons, *problems]
             comments = "".join(f"# {' '.join(note.split())}\n" for note in notes)
-            write_text(path, comments + _recipes.as_text(job.recipe))
+            write_atomically(path, (comments + _recipes.as_text(job.recipe)).encode())
         written[job.job_id] = {"recipe_path": str(path), "problems": problems}
     return written
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+from tunery.data.tokens.chunks import write_atomically
 from tunery.local.errors import LocalError
 
 NAME: Final = re.compile(r"[A-Za-z0-9][\w.:-]{0,199}")  # of an id that may become a file's name
@@ -173,14 +174,4 @@ def append_line(path: Path, value: Any) -> None:
 
 def write(path: Path, value: Any) -> None:
     """Write a file completely or not at all, also when the process is killed."""
-    write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text completely or not at all, also when the process is killed."""
-    partial = path.with_name(f"{path.name}.part")
-    with partial.open("w", encoding="utf-8") as target:
-        target.write(text)
-        target.flush()
-        os.fsync(target.fileno())
-    partial.replace(path)
+    write_atomically(path, json.dumps(value, ensure_ascii=False, indent=1).encode() + b"\n")

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tunery.data.checking import Checker, check
 from tunery.data.containers.reading import open_rows
 from tunery.data.containers.row import Row
-from tunery.exit_kit.folder import write_text
+from tunery.data.tokens.chunks import write_atomically
 
 REASONS_SHOWN: Final = 5
 DIVIDED_MIN: Final = 50  # rows of a file from which some are held out
@@ -55,7 +55,7 @@ def checked_rows(content: Path, data: Path) -> CheckedRows:
         for at in report.errors
     ]
     lines = "".join(f"{json.dumps(finding, ensure_ascii=False)}\n" for finding in findings)
-    write_text(good.with_suffix(".left-out.jsonl"), lines)
+    write_atomically(good.with_suffix(".left-out.jsonl"), lines.encode())
     partial.replace(good)
     is_enough = check(good).verdict == "accepted"
     return CheckedRows(
@@ -102,4 +102,5 @@ def _line(row: Row) -> bytes:
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write a file of rows completely or not at all. Raises OSError."""
-    write_text(path, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
+    lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+    write_atomically(path, lines.encode())

@@ -13,6 +13,7 @@ Examples:
   tunery demo                    five to eight minutes on two cores
   tunery demo --keep             leave it up until Ctrl-C, for the console, and keep its files
   tunery demo --data mine.jsonl  the same with your own rows
+  tunery demo --from-openai      the move from an account, played by a stand-in, to a chat
   tunery demo --json             the demo on stderr, one JSON object last on stdout
   tunery demo --record docs      also write docs/demo.md and two pictures of the terminal
 """
@@ -27,11 +28,18 @@ Examples:
     help="Your own training file instead of examples/lighthouse.jsonl.",
 )
 @click.option(
+    "--from-openai",
+    is_flag=True,
+    help="Move a model from an OpenAI account instead; a stand-in on this machine plays it.",
+)
+@click.option(
     "--record",
     type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
     help="Write the transcript and pictures of a run whose claims all held into this folder.",
 )
-def command(as_json: bool, keep: bool, data: Path | None, record: Path | None) -> None:
+def command(
+    as_json: bool, keep: bool, data: Path | None, from_openai: bool, record: Path | None
+) -> None:
     """Run the whole loop on this machine, and check every claim.
 
     Validates files, trains, kills a node, resumes, evaluates, registers and bills.
@@ -42,8 +50,14 @@ def command(as_json: bool, keep: bool, data: Path | None, record: Path | None) -
     from tunery.cli.demo.display import Display
     from tunery.cli.demo.run import DemoOptions, run_demo
 
+    if from_openai and (data is not None or record is not None):
+        raise click.UsageError(
+            "--from-openai has its own rows and no page: no --data, no --record."
+        )
     display = Display(to_stderr=as_json)
-    result = asyncio.run(run_demo(DemoOptions(data=data, keep=keep), display))
+    result = asyncio.run(
+        run_demo(DemoOptions(data=data, from_openai=from_openai, keep=keep), display)
+    )
     display.summary(result)
     if record is not None and result.all_held:
         for path in recording.write(display, record):

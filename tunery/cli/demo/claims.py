@@ -32,6 +32,20 @@ CLAIMS: Final = (
     "replay_equal_to_the_unit",
 )
 
+#: of `tunery demo --from-openai`
+CLAIMS_OF_A_MOVE: Final = (
+    "servers_and_services_ready",
+    "account_read",
+    "recipe_written_with_reasons",
+    "old_model_answered_within_its_budget",
+    "each_question_asked_once",
+    "submitted_once",
+    "trained_and_gated",
+    "report_compares_both",
+    "moved_model_reaches_the_old_one",
+    "moved_model_answered",
+)
+
 
 @dataclass
 class DemoResult:

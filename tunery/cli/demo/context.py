@@ -8,6 +8,7 @@ from tunery.cli.demo.claims import DemoResult
 from tunery.cli.demo.display import Display
 from tunery.cli.demo.receiver import Receiver
 from tunery.client import AsyncApi
+from tunery.exit_kit.stand_in import AccountStub
 from tunery.local.stack import Stack
 
 EXAMPLES: Final = Path(__file__).parents[3] / "examples"
@@ -23,6 +24,8 @@ class DemoContext:
     result: DemoResult
     receiver: Receiver
     data: Path | None  # the user's own training file; None for the example
+    # the account that `--from-openai` moves away from
+    account: AccountStub = field(default_factory=AccountStub)
     file_id: str = ""  # the accepted training file
     # the API's answer to the estimate request
     estimate: dict[str, Any] = field(default_factory=dict)

@@ -10,13 +10,14 @@ from typing import Final
 
 from tunery.cli._stack_view import EventPrinter
 from tunery.cli.console import new_code
-from tunery.cli.demo.claims import DemoResult
+from tunery.cli.demo.claims import CLAIMS, CLAIMS_OF_A_MOVE, DemoResult
 from tunery.cli.demo.context import DemoContext
 from tunery.cli.demo.display import Display
 from tunery.cli.demo.polling import DeadlineExceeded
 from tunery.cli.demo.receiver import receiving
-from tunery.cli.demo.steps import results, serving, submission, training
+from tunery.cli.demo.steps import moving, results, serving, submission, training
 from tunery.client import ApiRefusal, AsyncApi, Unreachable
+from tunery.exit_kit.stand_in import account_stub
 from tunery.local.errors import LocalError
 from tunery.local.initial_setup import run_setup_steps
 from tunery.local.lifecycle import stop_signals
@@ -39,6 +40,13 @@ STEPS: Final = (
     serving.share,
     results.replay,
 )
+STEPS_OF_A_MOVE: Final = (
+    moving.read,
+    moving.teach,
+    moving.train,
+    moving.compare,
+    moving.chat,
+)
 NEXT: Final = """
 What to try next
    tunery up                 the same stack, to keep; it prints two exports, and your OpenAI code
@@ -52,12 +60,14 @@ class DemoOptions:
     """Options of the demo."""
 
     data: Path | None  # the user's training file; None: the example
+    from_openai: bool  # the move from an account instead of the whole loop
     keep: bool  # stay up after the last step, and leave the data directory
 
 
 async def run_demo(options: DemoOptions, display: Display) -> DemoResult:
     """Run every step in a new data directory. A failure is in the result, not raised."""
-    result = DemoResult()
+    claims = CLAIMS_OF_A_MOVE if options.from_openai else CLAIMS
+    result = DemoResult(held=dict.fromkeys(claims, False))
     folder = Path(tempfile.mkdtemp(prefix="tunery-demo-"))
     folder.chmod(0o711)  # PostgreSQL runs as another user when we are root
     steps = asyncio.create_task(_run_steps(options, display, result, folder))
@@ -107,9 +117,11 @@ async def _run_steps(
             AsyncApi(f"{running.api_url}/v1", running.admin_key)
         )
         context = DemoContext(running, api, display, result, receiver, options.data)
+        if options.from_openai:
+            context.account = cleanup.enter_context(account_stub())
         await training.start_agents(context)
         await show_console(context, "the console, while this runs")
-        for step in STEPS:
+        for step in STEPS_OF_A_MOVE if options.from_openai else STEPS:
             await step(context)
         if options.keep:
             await stay_up(context)

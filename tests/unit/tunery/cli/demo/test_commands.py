@@ -15,7 +15,7 @@ async def test_a_commands_exit_code_must_be_expected(
 ) -> None:
     ran = []
 
-    async def run(argv: tuple[str, ...]) -> tuple[int, str]:
+    async def run(argv: tuple[str, ...], *_: object) -> tuple[int, str]:
         ran.append(argv[-4:])
         return 1, "adapter_model.safetensors differs"
 
