@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, refusal
-from tests.unit.tunery.cli.test_import import environment, with_models
+from tests.unit.tunery.cli.test_import import environment
+from tests.unit.tunery.exit_kit.test_teacher import with_models
 from tunery.cli.main import main
 from tunery.exit_kit.stand_in import account_stub
 
