@@ -82,7 +82,7 @@ def test_doctor_names_an_s3_without_keys(tmp_path: Path, monkeypatch: pytest.Mon
 # --- every command, with the groups ---------------------------------------------------------------
 
 
-NO_JSON = {"logs", "completion"}  # lines that are JSON already, and lines for a shell
+NO_JSON = {"logs", "completion", "mcp"}  # JSON already; lines for a shell; a protocol
 
 
 def commands(
