@@ -30,7 +30,8 @@ OPENED_ALONE: Final = frozenset(
         *("encryption add-vault ca_file", "file download path", "file upload path"),
         *("gate import files", "gate import examples", "gate import output", "gate report output"),
         *("grader run file", "import openai bases", "import openai root", "invoice show pdf"),
-        *("job mirror tensorboard", "job report output"),
+        *("import openai prices", "import report root", "import report output"),
+        *("job mirror tensorboard", "job report output", "mcp folder", "suggest grader"),
         *(
             "job mirror wandb_offline",
             "journal export file",
