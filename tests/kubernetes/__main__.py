@@ -7,14 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.kubernetes.programs import CannotBuild, folder_of_programs
+from tunery.local.errors import LocalError
+from tunery.local.kubernetes.programs import folder_of_programs
 
 
 def main() -> int:
     """Run the suite, or say why it cannot."""
     try:
         folder_of_programs()
-    except CannotBuild as error:
+    except LocalError as error:
         print(f"kubernetes: the suite is not run: {error}", file=sys.stderr)
         return 1
     command = [

@@ -21,9 +21,9 @@ from services.cluster.adapters.kubernetes import (
     ResourceFlavor,
     Workload,
 )
-from tests.kubernetes.cluster import ControlPlane, control_plane
-from tests.kubernetes.kubelet import eventually
-from tests.kubernetes.programs import folder_of_programs
+from tests.kubernetes.waiting import eventually
+from tunery.local.kubernetes.cluster import ControlPlane, control_plane
+from tunery.local.kubernetes.programs import folder_of_programs
 
 WorkloadPriorityClass = create_global_resource(
     "kueue.x-k8s.io", "v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses"

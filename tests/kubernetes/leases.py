@@ -17,9 +17,10 @@ from services.cluster.adapters.kubernetes import JobSet, KubernetesCluster
 from services.cluster.domain.manifests import PodTemplate
 from services.cluster.effect.lease import ClusterLease, LeaseTools
 from tests.kubernetes.conftest import Team
-from tests.kubernetes.kubelet import Kubelet, eventually, kubelet
+from tests.kubernetes.waiting import eventually
 from tests.unit.services.cluster.clusters import Links, PlainSigner, Reported
 from tests.unit.services.trainer.domain.test_evolve import grant
+from tunery.local.kubernetes.kubelet import Kubelet, kubelet
 from tunery.runtime.clock import SystemClock
 
 SLEEPS: Final = (sys.executable, "-c", "import time; time.sleep(3600)")

@@ -18,13 +18,14 @@ from lightkube.resources.core_v1 import Secret
 
 from services.cluster.domain.manifests import Flavor, LeaseRequest, jobset_of
 from tests.infra.chart import DAEMONSET, RELEASE, objects_of, rendered, workloads
-from tests.kubernetes.cluster import ControlPlane, established
 from tests.kubernetes.conftest import Team
-from tests.kubernetes.kubelet import eventually, kubelet
+from tests.kubernetes.crds import crds_of_others
 from tests.kubernetes.leases import MIB, SLEEPS, template_of
-from tests.kubernetes.programs import crds_of_others
+from tests.kubernetes.waiting import eventually
 from tests.processes import ROOT
 from tests.repo.metrics import declared
+from tunery.local.kubernetes.cluster import ControlPlane, established
+from tunery.local.kubernetes.kubelet import kubelet
 
 pytestmark = pytest.mark.timeout(1_200)
 

@@ -36,7 +36,6 @@ from services.cluster.effect.sweeping import NodeNameTaken, OrphanWatch, Sweeper
 from services.cluster.ports import ClusterRefused, ClusterUnavailable
 from tests.infra.chart import example_objects
 from tests.kubernetes.conftest import Team
-from tests.kubernetes.kubelet import eventually
 from tests.kubernetes.leases import (
     AGENT_URL,
     MIB,
@@ -48,6 +47,7 @@ from tests.kubernetes.leases import (
     pod_of,
     template_of,
 )
+from tests.kubernetes.waiting import eventually
 from tunery.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.timeout(1_200)

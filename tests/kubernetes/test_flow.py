@@ -15,7 +15,8 @@ from lightkube.models.meta_v1 import ObjectMeta
 from services.cluster.adapters.kubernetes import JobSet, ResourceFlavor
 from tests.e2e.stories import RunningStack, replayed, running_stack, training
 from tests.kubernetes.conftest import Team
-from tests.kubernetes.kubelet import Kubelet, eventually, kubelet
+from tests.kubernetes.waiting import eventually
+from tunery.local.kubernetes.kubelet import Kubelet, kubelet
 from tunery.local.stack import ServiceSpec
 
 pytestmark = pytest.mark.timeout(1_800)

@@ -19,7 +19,6 @@ from services.cluster.domain.stages import Admitted, Runs, Waits
 from services.cluster.effect.sweeping import Sweeper
 from services.cluster.ports import ClusterRefused
 from tests.kubernetes.conftest import Team
-from tests.kubernetes.kubelet import NO_IMAGE, eventually, timestamp
 from tests.kubernetes.leases import (
     AGENT_URL,
     MIB,
@@ -31,6 +30,8 @@ from tests.kubernetes.leases import (
     pod_of,
     template_of,
 )
+from tests.kubernetes.waiting import eventually
+from tunery.local.kubernetes.kubelet import NO_IMAGE, timestamp
 from tunery.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.timeout(1_200)

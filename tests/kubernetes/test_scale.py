@@ -26,10 +26,11 @@ from services.cluster.adapters.kubernetes import JobSet, KubernetesCluster, Work
 from services.cluster.effect.lease import ClusterLease, LeaseTools
 from services.cluster.effect.sweeping import Sweeper
 from tests.kubernetes.conftest import Team
-from tests.kubernetes.kubelet import POLL_S, eventually, timestamp
 from tests.kubernetes.leases import AGENT_URL, template_of
+from tests.kubernetes.waiting import eventually
 from tests.unit.services.cluster.clusters import Links, PlainSigner, Reported
 from tests.unit.services.trainer.domain.test_evolve import grant
+from tunery.local.kubernetes.kubelet import POLL_S, timestamp
 from tunery.runtime.clock import SystemClock
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3_600)]

@@ -26,6 +26,7 @@ Examples:
   tunery up                          in this terminal; Ctrl-C stops the stack in order
   tunery up --detach                 in the background; `tunery down` stops it
   tunery up --observe                with Prometheus, which scrapes it; its address is printed
+  tunery up --kubernetes             trains in pods of a small cluster, which it builds once
   tunery up --private-webhooks       with webhooks to programs on this machine
   tunery up --exports                with files of all use for finance, in object storage
   tunery up --data-dir /srv/tunery   another folder for its data
@@ -51,6 +52,11 @@ TUNERY_S3_ENDPOINT (with _ACCESS_KEY, _SECRET_KEY, _BUCKET), TUNERY_VALKEY_URL.
 @click.option("--exports", is_flag=True, help="Also export use of GPU time to object storage.")
 @click.option("--observe", is_flag=True, help="Also start Prometheus, for this machine alone.")
 @click.option(
+    "--kubernetes",
+    is_flag=True,
+    help="Train in pods of a Kubernetes cluster on this machine; built once, in minutes.",
+)
+@click.option(
     "--private-webhooks",
     is_flag=True,
     envvar=ALLOW_PRIVATE,
@@ -66,6 +72,7 @@ def command(
     only: tuple[str, ...],
     exports: bool,
     observe: bool,
+    kubernetes: bool,
     private_webhooks: bool,
     no_services: bool,
     in_background: bool,
@@ -83,25 +90,36 @@ def command(
     ) + ((EXPORTER,) if exports else ())
     console = Console(stderr=as_json)
     if detach:
-        start_in_background(folders, services, console, observe=observe)
+        start_in_background(folders, services, console, observe=observe, kubernetes=kubernetes)
         print_usage(folders, services, console, as_json=as_json)
         return
     asyncio.run(
         in_foreground(
-            folders, services, console, as_json=as_json, silent=in_background, observe=observe
+            folders,
+            services,
+            console,
+            as_json=as_json,
+            silent=in_background,
+            observe=observe,
+            kubernetes=kubernetes,
         )
     )
 
 
 def start_in_background(
-    folders: DataDir, services: tuple[str, ...], console: Console, *, observe: bool
+    folders: DataDir,
+    services: tuple[str, ...],
+    console: Console,
+    *,
+    observe: bool,
+    kubernetes: bool,
 ) -> None:
     with Live(console=console, refresh_per_second=REFRESH_PER_S, transient=False) as display:
 
         def watch(now: StackState) -> None:
             display.update(_stack_view.live(now))
 
-        lifecycle.detach(folders.root, services, watch, observe=observe)
+        lifecycle.detach(folders.root, services, watch, observe=observe, kubernetes=kubernetes)
 
 
 async def in_foreground(
@@ -112,6 +130,7 @@ async def in_foreground(
     as_json: bool,
     silent: bool,
     observe: bool,
+    kubernetes: bool,
 ) -> None:
     """Run the stack until it is stopped; prints a line per event."""
     printer = _stack_view.EventPrinter(console)
@@ -122,7 +141,9 @@ async def in_foreground(
             console.print("[dim]Ctrl-C stops the stack in order.[/dim]")
 
     await lifecycle.run_until_stopped(
-        folders.root, services, printer.print_event, on_ready, observe=observe
+        *(folders.root, services, printer.print_event, on_ready),
+        observe=observe,
+        kubernetes=kubernetes,
     )
 
 

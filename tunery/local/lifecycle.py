@@ -13,9 +13,11 @@ from typing import Final
 from tunery.local import initial_setup, ports, processes, prometheus, state
 from tunery.local.errors import LocalError
 from tunery.local.events import Event, Notice
+from tunery.local.kubernetes import laptop
 from tunery.local.paths import DataDir
 from tunery.local.stack import (
     EXPORTER,
+    OPTIONAL,
     SERVERS,
     SERVICES,
     Stack,
@@ -39,11 +41,13 @@ async def run_until_stopped(
     *,
     preferred_ports: Mapping[str, int] = ports.PREFERRED,
     observe: bool = False,
+    kubernetes: bool = False,
 ) -> None:
     """Start the stack, run its initial setup, and stop it in order at SIGTERM or SIGINT.
 
     on_ready: called when the stack is ready
     observe: with Prometheus next to it, which is installed first where it is missing
+    kubernetes: with a cluster next to it, which is built first where it is missing
 
     Raises LocalError when it does not become ready; all that was started is stopped by then.
     """
@@ -57,7 +61,11 @@ async def run_until_stopped(
         listen(event)
 
     running = asyncio.create_task(
-        _run_stack(folders, services, file, on_event, on_ready, preferred_ports, observe),
+        _run_stack(
+            *(folders, services, file, on_event, on_ready, preferred_ports),
+            observe=observe,
+            kubernetes=kubernetes,
+        ),
         name="stack",
     )
     with stop_signals() as stop:
@@ -76,18 +84,23 @@ async def _run_stack(
     on_event: Callable[[Event], None],
     on_ready: Callable[[Stack], None],
     preferred_ports: Mapping[str, int],
+    *,
     observe: bool,
+    kubernetes: bool,
 ) -> None:
     """Run the stack until cancelled; keeps the state file up to date, also at the end."""
     try:
         if observe:
             await asyncio.to_thread(prometheus.install)
+        if kubernetes:
+            await asyncio.to_thread(laptop.install)
         async with stack(
             folders.root,
             services,
             listen=on_event,
             preferred_ports=preferred_ports,
             observe=observe,
+            kubernetes=kubernetes,
         ) as running:
             try:
                 if "gateway" in services:
@@ -128,10 +141,12 @@ def detach(
     watch: Callable[[StackState], None],
     *,
     observe: bool = False,
+    kubernetes: bool = False,
 ) -> None:
     """Start `tunery up` in the background; returns when its state file says that it is ready.
 
     watch: gets each state. observe: with Prometheus next to it
+    kubernetes: with a cluster next to it
     Raises LocalError when it ends early or exceeds DETACH_MS_MAX.
     """
     folders = open_data_dir(data_dir)
@@ -141,6 +156,9 @@ def detach(
     named = [word for name in services if name != EXPORTER for word in ("--service", name)]
     wanted = [*(named or ["--no-services"]), *(["--exports"] if EXPORTER in services else ())]
     wanted += ["--observe"] if observe else []
+    if kubernetes:
+        laptop.install()  # minutes, which do not count to DETACH_MS_MAX
+        wanted.append("--kubernetes")
     with folders.log("supervisor").open("ab") as log:
         process = subprocess.Popen(
             [
@@ -197,4 +215,4 @@ def down(folders: DataDir, watch: Callable[[StackState], None]) -> list[str]:
             time.sleep(POLL_MS / 1000)
     if not folders.run.is_dir():
         return []
-    return processes.stop_orphans(folders.run, (*SERVICES, EXPORTER, *SERVERS[::-1]))
+    return processes.stop_orphans(folders.run, (*SERVICES, EXPORTER, *OPTIONAL, *SERVERS[::-1]))

