@@ -22,7 +22,7 @@ from services.cluster.adapters.kubernetes import (
     Workload,
 )
 from tests.kubernetes.waiting import eventually
-from tunery.local.kubernetes.cluster import ControlPlane, control_plane
+from tunery.local.kubernetes.cluster import KubernetesServers, control_plane
 from tunery.local.kubernetes.programs import folder_of_programs
 
 WorkloadPriorityClass = create_global_resource(
@@ -31,7 +31,7 @@ WorkloadPriorityClass = create_global_resource(
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def plane() -> AsyncIterator[ControlPlane]:
+async def plane() -> AsyncIterator[KubernetesServers]:
     with tempfile.TemporaryDirectory(prefix="tunery-kubernetes-") as folder:
         async with control_plane(folder_of_programs(), Path(folder)) as running:
             client = AsyncClient(config=KubeConfig.from_file(running.kubeconfig), trust_env=False)
@@ -52,7 +52,7 @@ class Team:
 
     client: AsyncClient
     name: str
-    plane: ControlPlane
+    plane: KubernetesServers
 
     async def set_quota(
         self, *, flavors: tuple[str, ...] = (), check: str = "", **quota: str
@@ -110,7 +110,7 @@ class Team:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def team(plane: ControlPlane) -> AsyncIterator[Team]:
+async def team(plane: KubernetesServers) -> AsyncIterator[Team]:
     """A team of its own for each test, with 4 CPUs and 8 GiB."""
     name = f"team-{uuid4().hex[:8]}"
     config = KubeConfig.from_file(plane.kubeconfig)

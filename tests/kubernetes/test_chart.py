@@ -24,7 +24,7 @@ from tests.kubernetes.leases import MIB, SLEEPS, template_of
 from tests.kubernetes.waiting import eventually
 from tests.processes import ROOT
 from tests.repo.metrics import declared
-from tunery.local.kubernetes.cluster import ControlPlane, established
+from tunery.local.kubernetes.cluster import KubernetesServers, established
 from tunery.local.kubernetes.kubelet import kubelet
 
 pytestmark = pytest.mark.timeout(1_200)
@@ -103,7 +103,7 @@ class Server:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def server(plane: ControlPlane) -> AsyncIterator[Server]:
+async def server(plane: KubernetesServers) -> AsyncIterator[Server]:
     """The API server with the CRDs of all that a manifest of ours may name."""
     async with plane.administrator() as client:
         running = Server(client)

@@ -114,6 +114,7 @@ def start_in_background(
     observe: bool,
     kubernetes: bool,
 ) -> None:
+    """Start the stack in the background, and show its state until it is ready."""
     with Live(console=console, refresh_per_second=REFRESH_PER_S, transient=False) as display:
 
         def watch(now: StackState) -> None:

@@ -57,7 +57,7 @@ COLLECTIONS: Final = {
 Json = dict[str, Any]
 
 
-class ControlPlane:
+class KubernetesServers:
     """Servers by name, each a process that tests may kill and start again.
 
     programs: folder of `folder_of_programs`; folder: of its data, logs and certificates
@@ -378,9 +378,9 @@ class ControlPlane:
 
 
 @asynccontextmanager
-async def control_plane(programs: Path, folder: Path) -> AsyncIterator[ControlPlane]:
+async def control_plane(programs: Path, folder: Path) -> AsyncIterator[KubernetesServers]:
     """A control plane that is ready, stopped at the end of the block."""
-    plane = ControlPlane(programs, folder)
+    plane = KubernetesServers(programs, folder)
     try:
         await plane.start()
         yield plane
