@@ -12,7 +12,6 @@ from services.scheduler.domain.pool import (
     admission,
     deadlines,
     evolve,
-    faults,
     planned_pool,
     reports,
 )
@@ -61,9 +60,6 @@ def _as_before(pool: Pool, event: NodeResized) -> Pool:
 ELASTIC_MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("waiting is billed", evolve, "_evolve_lease", _from_its_wait, "admission", seed=15),
     Mutant("waiting ends at once", admission, "WAIT_MS_MAX", 20_000, "admission", seed=15),
-    Mutant(
-        "a job meets its cluster again at once", faults, "BACK_OFF_MS", (0,), "admission", seed=15
-    ),
     Mutant(
         "waiting counts as a late start", deadlines, "_start_by", _from_its_grant, "start", seed=15
     ),
