@@ -83,6 +83,7 @@ from tunery.runtime.journal.acceptance import Poison
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.refusals import refusal_of, refusing_claim
+from tunery.runtime.levels import LogLevels
 
 NODES, TENANTS_OF_PARTITION, LEASES_OF_NODE = 10_000, 12_500, 8
 MINUTES: Final = 10.0
@@ -97,6 +98,7 @@ class CountedLog(MemoryLog):
 
     name = "bench"
     keys = UNSIGNED
+    levels = LogLevels()
 
     def __init__(self) -> None:
         self.moved = ShiftedClock()

@@ -28,7 +28,7 @@ from tests.unit.services.scheduler.fold import Decider
 TENANT = "ada"
 ROOT: Final = Path(__file__).resolve().parents[3]
 #: the frame of records: all that the event core imports beside itself
-FRAME: Final = ("envelope", "errors", "ids", "reasons", "sealed", "streams", "units")
+FRAME: Final = ("envelope", "errors", "ids", "levels", "reasons", "sealed", "streams", "units")
 DRIVERS: Final = {"aiokafka", "asyncpg", "boto3", "confluent_kafka", "pydantic", "redis"}
 RUN_S_MAX: Final = 120
 

@@ -58,7 +58,7 @@ def test_a_short_spec_gets_defaults(tmp_path: Path) -> None:
         ({"hyper": {"max_length": 63}}, "hyper.max_length is 63"),
         ({"hyper": {"n_epochs": None}}, "hyper.n_epochs"),
         ({"hyper": {"rnak": 8}}, "rnak"),
-        ({"precision": "fp8"}, "precision"),
+        ({"precision": "fp4"}, "precision"),
         ({"train_shards": []}, "train_shards is empty"),
         ({"keep_checkpoints": 1}, "keep_checkpoints is below 2"),
         ({"checkpoint_every_ms": 0}, "checkpoint_every_ms is below 1"),
