@@ -85,8 +85,8 @@ def varlen_attn(
         assert seen <= longest_keys
         mask = torch.ones(count, seen, dtype=torch.bool).tril(seen - count)
         heads = [query[slice(*begins)], key[slice(*keys)], value[slice(*keys)]]
-        parts = [each.transpose(0, 1)[None] for each in heads]
-        output = scaled_dot_product_attention(*parts, attn_mask=mask, **options)
+        q, k, v = (each.transpose(0, 1)[None] for each in heads)
+        output = scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
         outputs.append(output[0].transpose(0, 1))
     return torch.cat(outputs)
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import torch
 
-from schemas.training import Adaptation
+from schemas.training import Adaptation, Precision
 from tests.unit.tunery.ml.trainings import figures, go, of, resumed, stop_after
 from tests.unit.tunery.ml.trl_trainers import CPU, STEPS_COMPARED, trl_trainer
 from tunery.ml.merging import merge
@@ -16,7 +16,7 @@ from tunery.ml.packed import read_rows
 from tunery.ml.rewards import Rewards, answer_rewards
 from tunery.ml.state import load_adapter
 from tunery.work.exits import ExitCode, WorkError
-from tunery.work.spec import Precision, TrainSpec
+from tunery.work.spec import TrainSpec
 
 pytestmark = [
     pytest.mark.train,

@@ -21,7 +21,7 @@ from tests.unit.services.trainer.domain.test_evolve import grant
 from tests.unit.services.trainer.effect.test_evaluation import evaluation
 from tunery.platform.memory_servers import MemoryServers
 from tunery.runtime.watchdog import wait_forever
-from tunery.work.engine import AnswerEnded, Reply
+from tunery.work.engine import AnswerEnded, EngineReply
 from tunery.work.events import ReplicaAlive, ReplicaReady
 from tunery.work.exits import WorkError
 from tunery.work.replica import ReplicaEndpoint, ReplicaSpec, decode_endpoint, decode_replica_spec
@@ -48,7 +48,7 @@ class Replica:
             self.servers.runtime("gateway").seal.open(started.endpoint, "endpoint")
         )
 
-    async def said(self, endpoint: ReplicaEndpoint, text: str = "one two") -> list[Reply]:
+    async def said(self, endpoint: ReplicaEndpoint, text: str = "one two") -> list[EngineReply]:
         reader, writer = await connect(endpoint)
         writer.write(f"{endpoint.secret}\n".encode())
         return [reply async for reply in ask_over(reader, writer, question("a", text))]
