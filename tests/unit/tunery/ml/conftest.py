@@ -1,6 +1,7 @@
 """A base model, and shards of made-up tokens."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,15 @@ import pytest
 from tests.bases import Base, tiny_base
 from tests.unit.tunery.ml.trainings import HYPER, ROWS, STEPS
 from tunery.work.spec import TrainSpec
+
+
+@pytest.fixture(autouse=True)
+def own_process_group() -> Iterator[None]:
+    """An engine of one process leaves its group, and the next test may join another one."""
+    yield
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @pytest.fixture(scope="session")

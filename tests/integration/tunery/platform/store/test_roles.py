@@ -71,24 +71,26 @@ async def refusal_of(connection: Any, statement: str) -> str:
 
 
 async def test_security_m3_no_service_reaches_the_schema_of_another(servers: Stack) -> None:
-    for service in KEEPS_ROWS:  # each makes its tables with its own role
-        await (await open_store(address(servers, service), service, 4)).close()
-    refusals = dict[tuple[str, str], str]()
-    for service in KEEPS_ROWS:
-        connection = await asyncpg.connect(address(servers, service))
-        own = f"SELECT * FROM {service}.todos"  # noqa: S608  # our names
-        assert await refusal_of(connection, own) == ""
-        for schema in KEEPS_ROWS:
-            if schema != service:
-                refusals |= {
-                    (service, statement): await refusal_of(connection, statement)
-                    for statement in (text.format(schema=schema) for text in FORBIDDEN)
-                }
-        refusals |= {
-            (service, statement): await refusal_of(connection, statement)
-            for statement in FORBIDDEN_ANYWHERE
-        }
-        await connection.close()
+    async with own_database(servers) as database:
+        await prepare_roles(address(servers, database=database), ROLES, {})
+        for service in KEEPS_ROWS:  # each makes its tables with its own role
+            await (await open_store(address(servers, service, database), service, 4)).close()
+        refusals = dict[tuple[str, str], str]()
+        for service in KEEPS_ROWS:
+            connection = await asyncpg.connect(address(servers, service, database))
+            own = f"SELECT * FROM {service}.todos"  # noqa: S608  # our names
+            assert await refusal_of(connection, own) == ""
+            for schema in KEEPS_ROWS:
+                if schema != service:
+                    refusals |= {
+                        (service, statement): await refusal_of(connection, statement)
+                        for statement in (text.format(schema=schema) for text in FORBIDDEN)
+                    }
+            refusals |= {
+                (service, statement): await refusal_of(connection, statement)
+                for statement in FORBIDDEN_ANYWHERE
+            }
+            await connection.close()
     assert len(refusals) == len(KEEPS_ROWS) * (
         (len(KEEPS_ROWS) - 1) * len(FORBIDDEN) + len(FORBIDDEN_ANYWHERE)
     )
