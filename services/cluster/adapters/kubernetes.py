@@ -133,7 +133,8 @@ class KubernetesCluster:
             jobsets[jobset.metadata.name] = msgspec.convert(dict(jobset), ManagedObject)
         workloads: dict[str, ManagedObject] = {}
         names = {jobset.metadata.uid: name for name, jobset in jobsets.items()}
-        uids = list(names)
+        # The first look asks for them without a JobSet, too: does the cluster serve them at all?
+        uids = list(names) or (["none"] if self._seen_s == float("-inf") else [])
         for first in range(0, len(uids), UIDS_MAX):
             some = uids[first : first + UIDS_MAX]
             async for each in self._client.list(Workload, labels={JOB_UID: some}):

