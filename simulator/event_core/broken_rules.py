@@ -186,6 +186,11 @@ async def last_not_compared(self: Any, reader: Any, _: Any) -> None:
     await reader.poll(1_000, 1)
 
 
+def not_clamped(*values: Any, **options: Any) -> Any:
+    """`max`, but of a state's time and the broker's it is the broker's."""
+    return values[1] if len(values) == 2 else max(*values, **options)
+
+
 async def trim_by_age(self: Any, _: int) -> None:
     topic = self._stream.commands.name
     _, end = await self._log.bounds(topic, self._partition)

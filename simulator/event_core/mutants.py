@@ -143,7 +143,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant("last decided command trimmed", port.FaultyPort, "trim", broken.trim_too_far, "trim"),
     Mutant("commands trimmed by age", _OWNER, "_trim_before", broken.trim_by_age, "trim"),
-    Mutant("at not clamped", decision, "max", lambda _, broker_at: broker_at, "time", 2),
+    Mutant("at not clamped", decision, "max", broken.not_clamped, "time", 2),
     Mutant("decision reads the clock", *_SEATS, broken.CLOCK_READ, "fold"),
     Mutant(
         "clients' repeats decided", decision, "recognise", broken.without("clients"), "dedupe", 2

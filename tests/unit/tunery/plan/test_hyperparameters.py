@@ -104,7 +104,7 @@ def test_the_ends_of_every_range_are_allowed_and_resolve(name: str, high: bool) 
         asked["batch_size"] = 256
     if KNOBS[name].methods:
         asked["method"] = KNOBS[name].methods[0]
-    slots = int(end) if name == "tensor_parallel" else 1
+    slots = int(end) if name in ("tensor_parallel", "context_parallel") else 1
     assert problems(asked, SMOL, slots) == ()
     hyper, _ = resolve(asked, SMOL, tokens(10_000), 1)
     assert hyper.learning_rate_ppb >= 1
