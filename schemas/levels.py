@@ -41,13 +41,13 @@ class LevelOrder(Part, omit_defaults=True):
 
 
 class ReleaseNotice(Part, omit_defaults=True):
-    """What a process can read: the record under its name, repeated while it runs."""
+    """Record under the name of a process: the level that it can read, repeated while it runs."""
 
     service: str  # name of the service, or `node.` and an id
     process: str
     release: str  # version of Tunery
     level: int  # the highest that it can read
-    ended: bool = False  # the process stops, and nobody has to wait for it
+    ended: bool = False  # the process stops: an upgrade does not wait for it
     # sender, signature: see `Envelope`
     sender: str | None = None
     signature: str | None = None

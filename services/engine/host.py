@@ -162,19 +162,19 @@ class EngineHost:
 
         None: the client has left. Raises Refusal after `wait_ms_max`, and what loading raises.
         """
-        turn = asyncio.ensure_future(borrowing)
-        signs = self._limits.wait_ms_max / SIGN_MS
+        loop, wait_s = asyncio.get_running_loop(), self._limits.wait_ms_max / 1_000
+        turn, ends_s = asyncio.ensure_future(borrowing), loop.time() + wait_s
         try:
-            while not turn.done() and not gone.done() and signs > 0:
+            while (left_s := ends_s - loop.time()) > 0:
                 await asyncio.wait(
                     (turn, gone),
-                    timeout=SIGN_MS / 1_000 * min(1, signs),
+                    timeout=min(SIGN_MS / 1_000, left_s),
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-                signs -= 1
-                if not turn.done() and not gone.done() and signs > 0:
-                    loading = not self._models.is_loaded(question.model)
-                    writer.write(encode_line(AnswerWaits(loading)))
+                if turn.done() or gone.done():
+                    break
+                loading = not self._models.is_loaded(question.model)
+                writer.write(encode_line(AnswerWaits(loading)))
             if turn.done():
                 loaded = turn.result()
                 return None if gone.done() else loaded
@@ -184,8 +184,7 @@ class EngineHost:
                 await asyncio.wait((turn,))
         if gone.done():
             return None
-        seconds = self._limits.wait_ms_max // 1_000
-        message = f"Other answers came first for {seconds} s. Send fewer questions at once."
+        message = f"Other answers came first for {wait_s:.0f} s. Send fewer questions at once."
         raise Refusal(BUSY, message)
 
     def _refusal(self, tenant: str, size: int) -> QuestionRefused | None:

@@ -89,9 +89,15 @@ def connect(folders: DataDir) -> Iterator["Api"]:
     An explicit `--data-dir` has precedence over the environment. Raises LocalError when there is no
     API or it does not answer, ClickException when it refuses the request.
     """
+    with connected(*address(folders)) as api:
+        yield api
+
+
+@contextmanager
+def connected(url: str, key: str) -> Iterator["Api"]:
+    """Connect to an address, with /v1. Raises LocalError and ClickException as `connect` does."""
     from tunery.client import Api, ApiRefusal, Unreachable
 
-    url, key = address(folders)
     try:
         with Api(url, key) as api:
             yield api

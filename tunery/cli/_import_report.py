@@ -1,5 +1,6 @@
 """`tunery import report`: moved models beside the old ones, as one HTML file."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,17 +21,19 @@ if TYPE_CHECKING:
     from tunery.exit_kit.teacher import TeacherLedger
 
 TEMPLATE: Final = "_import_report.html.jinja"
-
-
-@click.command("report")
-@click.option(
+#: the option for the folder that an account is read into
+folder_of_account: Final = partial(
+    click.option,
     "--to",
     "root",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("openai-export"),
     show_default=True,
-    help="The folder of `tunery import openai`.",
 )
+
+
+@click.command("report")
+@folder_of_account(help="The folder of `tunery import openai`.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),

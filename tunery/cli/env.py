@@ -1,7 +1,6 @@
 """`tunery env`: the address and the key of the API, as exports for a shell."""
 
 import json
-import os
 import shlex
 
 import click
@@ -46,36 +45,28 @@ def exported(folders: DataDir, *, operator: bool = False) -> tuple[str, str]:
     Raises LocalError without an API, ClickException where it refuses.
     """
     stack = state.connection(folders, {})
-    if operator and stack is None:
-        raise LocalError(*_api.NO_CONNECTION)
-    url, key = (
-        (f"{stack.api_url}/v1", stack.api_key) if operator and stack else _api.address(folders)
-    )
-    if not operator and stack is not None and key == stack.api_key:
-        with _api.connect(folders):
-            key = tenant_key(folders, url)
-    return url, key
+    if operator:
+        if stack is None:
+            raise LocalError(*_api.NO_CONNECTION)
+        return f"{stack.api_url}/v1", stack.api_key
+    url, key = _api.address(folders)
+    is_operators = stack is not None and key == stack.api_key
+    return url, tenant_key(folders, url) if is_operators else key
 
 
 def tenant_key(folders: DataDir, base_url: str) -> str:
     """Return a key of the stack's tenant with the scopes `read` and `write`.
 
     The first call makes the key over the API and keeps it beside the stack's other secrets; a
-    revoked one is replaced. Raises Unreachable or ApiRefusal.
+    revoked one is replaced. Raises LocalError, ClickException.
     """
-    from tunery.client import Api
-
     file = folders.secrets.with_name("tenant-key.json")
-    with Api(base_url, secrets.load(folders.secrets).admin_key) as api:
+    with _api.connected(base_url, secrets.load(folders.secrets).admin_key) as api:
         if file.exists():
             kept: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
             valid = {key["id"] for key in api.keys(TENANT) if key["revoked_at"] is None}
             if kept["id"] in valid:
                 return kept["key"]
         created = api.create_key(TENANT, {"name": "tunery up", "scopes": ["read", "write"]})
-    part = file.with_suffix(".part")
-    part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-        json.dump({"id": created["id"], "key": created["key"]}, stream)
-    part.replace(file)
+    secrets.write_private(file, {"id": created["id"], "key": created["key"]})
     return created["key"]

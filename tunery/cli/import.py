@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from tunery.cli import _api, _options, _recipes
-from tunery.cli._import_report import report
+from tunery.cli._import_report import folder_of_account, report
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
@@ -66,14 +66,7 @@ command.add_command(report)
 
 @command.command("openai")
 @click.option("--dry-run", is_flag=True, help="List what is there; write and submit nothing.")
-@click.option(
-    "--to",
-    "root",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("openai-export"),
-    show_default=True,
-    help="The folder for files, jobs and recipes.",
-)
+@folder_of_account(help="The folder for files, jobs and recipes.")
 @click.option("--base-url", metavar="URL", help="Where the account is. [OpenAI's address]")
 @click.option(
     "--bases",

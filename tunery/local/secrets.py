@@ -7,6 +7,7 @@ import json
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -89,15 +90,16 @@ def load_or_create(file: Path) -> Secrets:
         valkey_password=secrets.token_hex(BYTES),
         **_later(),
     )
-    _write(file, created)
+    write_private(file, asdict(created))
     return created
 
 
-def _write(file: Path, created: Secrets) -> None:
+def write_private(file: Path, content: Mapping[str, str]) -> None:
+    """Write a file as a whole, for its owner alone."""
     part = file.with_suffix(".part")
     part.unlink(missing_ok=True)
     part.touch(mode=0o600)
-    part.write_text(json.dumps(asdict(created), indent=2) + "\n", encoding="utf-8")
+    part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     part.replace(file)
 
 
@@ -119,7 +121,7 @@ def _complete(file: Path) -> None:
     if _is_earlier(stored):
         completed = Secrets(**(_later() | stored))
         if _is_valid(completed):
-            _write(file, completed)
+            write_private(file, asdict(completed))
 
 
 def _is_earlier(stored: object) -> bool:

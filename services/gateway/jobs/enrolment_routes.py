@@ -106,7 +106,7 @@ async def invite_node(
 
 @router.post("/nodes/{node_id}/revoke")
 async def revoke_invitation(node_id: str, deps: WithDeps, admin: Admin) -> NodeInvitationResponse:
-    """Give nobody keys for the token of this id from now on. Nodes that have theirs keep them."""
+    """Revoke a token of nodes. Nodes that have joined with it keep their keys."""
     row = await deps.views.first(INVITATIONS, {"id": node_id})
     if row is None:
         words = refusal_words(refusing("invitation_missing", node_id=node_id))

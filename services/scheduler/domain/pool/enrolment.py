@@ -93,7 +93,7 @@ def _are_too_many(pool: Pool, node_id: str, ctx: Context) -> bool:
 
 
 def _revoke(pool: Pool, command: RevokeInvitation, ctx: Context) -> tuple[Event, ...]:
-    """What has ended, or was revoked before, changes nothing."""
+    """Revoke an invitation; one that has ended stays as it is."""
     invitation = pool.invitations.get(command.node_id)
     if invitation is None:
         missing = refusing("invitation_missing", node_id=command.node_id)
@@ -129,7 +129,7 @@ def _enrol(pool: Pool, key_number: int, command: EnrolNode, ctx: Context) -> tup
 def _join(
     pool: Pool, key_number: int, name: str, command: EnrolNode, ctx: Context
 ) -> tuple[Event, ...]:
-    """A node that nobody named joins with a token for several: it is invited, and enrolled.
+    """Invite and enrol a node that joins with a token for several nodes.
 
     From then on the token is its own as well, for the public key that it has shown. It cannot be
     one that joined in another way: who has the token must not get the keys of others.
