@@ -137,32 +137,35 @@ class KafkaLog:
 
         Raises Unavailable.
         """
+        names = [topic.name for topic in topics]
         async with self._admin() as admin:
             there = set(await admin.list_topics())  # cheap; a refused creation is not
             absent = [topic for topic in topics if topic.name not in there]
-            if not absent:
-                return
-            live = len((await admin.describe_cluster())["brokers"])
-            replicas = replicas_of(self.settings, live)
-            wanted = [
-                NewTopic(
-                    topic.name,
-                    partitions,
-                    replicas,
-                    topic_configs=topic_settings(topic, replicas),
+            if absent:
+                await self._create_absent(admin, absent, partitions)
+            led = led_partitions(await admin.describe_topics(names))
+        # A broker is named as a leader before it is one; it tells ends only when it is.
+        async with self._asking_consumer() as consumer:
+            await consumer.end_offsets(led)
+
+    async def _create_absent(self, admin: Any, absent: Sequence[Topic], partitions: int) -> None:
+        replicas = replicas_of(self.settings, len((await admin.describe_cluster())["brokers"]))
+        wanted = [
+            NewTopic(
+                topic.name, partitions, replicas, topic_configs=topic_settings(topic, replicas)
+            )
+            for topic in absent
+        ]
+        answer = await admin.create_topics(wanted)
+        for name, code, *message in answer.topic_errors:
+            if code == FORBIDDEN:
+                raise Unavailable(
+                    f"topic {name} does not exist, and this principal may not create it; "
+                    "an operator does, with `tunery kafka prepare`"
                 )
-                for topic in absent
-            ]
-            answer = await admin.create_topics(wanted)
-            for name, code, *message in answer.topic_errors:
-                if code == FORBIDDEN:
-                    raise Unavailable(
-                        f"topic {name} does not exist, and this principal may not create it; "
-                        "an operator does, with `tunery kafka prepare`"
-                    )
-                if code not in (0, TOPIC_EXISTS):
-                    raise Unavailable(f"topic {name} was not created: error {code} {message}")
-            await until_led(admin, [topic.name for topic in wanted], self._clock)
+            if code not in (0, TOPIC_EXISTS):
+                raise Unavailable(f"topic {name} was not created: error {code} {message}")
+        await until_led(admin, [topic.name for topic in absent], self._clock)
 
     async def writer(self, topic: str, partition: int) -> KafkaWriter:
         producer = await self._connect(self.settings.append_ms_max)
@@ -341,6 +344,16 @@ async def until_led(admin: Any, topics: Sequence[str], clock: Clock) -> None:
     """
     while not all(map(_is_led, await admin.describe_topics(list(topics)))):
         await clock.sleep(RETRY_MS)
+
+
+def led_partitions(topics: Sequence[Mapping[str, Any]]) -> list[TopicPartition]:
+    """The partitions of described topics that have a leader: one of an old topic may have none."""
+    return [
+        TopicPartition(topic["topic"], partition["partition"])
+        for topic in topics
+        for partition in topic["partitions"]
+        if partition["leader"] >= 0
+    ]
 
 
 def _is_led(topic: Mapping[str, Any]) -> bool:

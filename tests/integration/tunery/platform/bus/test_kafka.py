@@ -6,10 +6,13 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 from itertools import count
 from typing import Final
+from uuid import uuid4
 
 import pytest
 import pytest_asyncio
+from aiokafka.admin import AIOKafkaAdminClient
 
+from schemas.streams import FOREVER, PARTITIONS, Topic
 from tests.contract.bus_suite import OperatedBusSuite, fresh_topic, take
 from tunery.local.stack import Stack
 from tunery.platform.bus.broker_settings import Driver
@@ -19,6 +22,7 @@ from tunery.runtime.bus.abstract import Appended, AppendUnknown, OperatedLog, Un
 
 IN_FLIGHT: Final = 8
 ENOUGH: Final = 50
+ROUNDS: Final = 5  # one in two met it
 REQUEST_MS_MAX: Final = 30_000  # topics are made slowly on a busy machine
 RESTART_S_MAX: Final = 180
 
@@ -33,6 +37,27 @@ async def log(servers: Stack, request: pytest.FixtureRequest) -> AsyncIterator[O
 
 class TestKafkaLog(OperatedBusSuite):
     """The suite, against the real broker, over each client library."""
+
+
+async def test_a_topic_that_another_process_is_making_is_written_without_a_warning(
+    servers: Stack, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker names itself as the leader of a new partition before it takes records."""
+    settings = patient(servers.kafka_as())
+    maker, other = open_log(settings), open_log(settings)
+    admin = AIOKafkaAdminClient(**settings.client_options)
+    await admin.start()
+    for _ in range(ROUNDS):
+        topic = Topic(f"met.{uuid4().hex[:12]}", "key", FOREVER, ("tests",), ("tests",))
+        making = asyncio.create_task(maker.create([topic], PARTITIONS))
+        while topic.name not in await admin.list_topics():
+            pass
+        await other.create([topic], PARTITIONS)
+        for partition in range(PARTITIONS):
+            await other.send(topic.name, b"k", b"v", partition)
+        await making
+    await asyncio.gather(maker.close(), other.close(), admin.close())
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 @pytest.mark.parametrize("driver", ["aiokafka", "confluent"])

@@ -11,6 +11,7 @@ from tests.unit.tunery.runtime.step_clock import StepClock
 from tunery.platform.bus.kafka import (
     RETRY_MS,
     KafkaSettings,
+    led_partitions,
     replicas_of,
     topic_settings,
     until_led,
@@ -87,7 +88,10 @@ NO_LEADER = 5
 
 def description(error_code: int, *partitions: tuple[int, int]) -> Mapping[str, Any]:
     """A topic as a broker describes it, with (error code, leader) of each partition."""
-    described = [{"error_code": error, "leader": leader} for error, leader in partitions]
+    described = [
+        {"error_code": error, "partition": number, "leader": leader}
+        for number, (error, leader) in enumerate(partitions)
+    ]
     return {"error_code": error_code, "topic": "t", "partitions": described}
 
 
@@ -112,3 +116,8 @@ async def test_a_created_topic_is_waited_for_until_every_partition_has_a_leader(
     await until_led(broker, ["t"], clock)
     assert clock.slept_ms == [RETRY_MS, RETRY_MS]
     assert broker.descriptions == [description(0)]
+
+
+def test_an_old_partition_without_a_leader_keeps_no_process_from_starting() -> None:
+    old = description(0, (0, 1), (NO_LEADER, -1), (0, 2))
+    assert led_partitions([old, description(UNKNOWN_TOPIC)]) == [("t", 0), ("t", 2)]
