@@ -20,6 +20,7 @@ from services.gateway.audit.observing import Observer
 from services.gateway.billing import answer_use_routes as answer_uses
 from services.gateway.billing import contract_routes as contracts
 from services.gateway.billing import invoice_routes as invoices
+from services.gateway.billing import metric_routes as tenant_metrics
 from services.gateway.billing import prepaid_routes as prepaid
 from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
@@ -75,6 +76,7 @@ def create_app(deps: JobDeps) -> ASGIApp:
     app.state.deps = deps
     app.state.submissions = Submissions(deps)
     app.state.readiness = health.Readiness(deps)
+    app.state.tenant_figures = tenant_metrics.KeptFigures()
     observer = Observer(deps.audit, deps.clock, app.router.routes)
     return Edge(ShownNames(app, deps.seal), deps, counting(authenticate), observer)
 
@@ -136,6 +138,7 @@ def routes() -> FastAPI:
         answer_uses,
         statements,
         invoices,
+        tenant_metrics,
         audit,
         health,
     ):

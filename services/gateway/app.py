@@ -46,7 +46,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         deps.feeds,
         deps.traffic,
         deps.audit,
-        *view_hosts(runtime, deps.views),
+        *view_hosts(runtime, deps.views, settings.days_kept),
         EffectHost(
             runtime,
             (

@@ -8,6 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.account import Lane
 from services.gateway.plan_limits import PLAN_LIMITS, PlanLimitsByLane
+from services.gateway.views.ports import DaysKept
 from services.gateway.web.domain.token_bucket import PER_MINUTE_MAX
 
 Encoding: TypeAlias = Literal["plain", "base64"]
@@ -68,3 +69,19 @@ class GatewaySettings(BaseSettings):
     rows_max: dict[Lane, Annotated[int, Field(ge=1)]] = ROWS_MAX
     # what a tenant may keep and use at a time, by plan; names only what differs from the defaults
     plan_limits: PlanLimitsByLane = PLAN_LIMITS
+    # days for which rows are kept; bills and what they are made of are kept for ever
+    keep_steps_days: int = Field(default=90, ge=7)  # metrics and logs of a job, after its end
+    keep_history_days: int = Field(
+        default=400, ge=30
+    )  # states and messages of a job, after its end
+    keep_deliveries_days: int = Field(default=90, ge=7)  # deliveries of webhooks, after their end
+    keep_audit_days: int = Field(default=1_096, ge=366)  # entries of the audit log
+
+    @property
+    def days_kept(self) -> DaysKept:
+        return DaysKept(
+            steps=self.keep_steps_days,
+            history=self.keep_history_days,
+            deliveries=self.keep_deliveries_days,
+            audit=self.keep_audit_days,
+        )

@@ -89,6 +89,10 @@ class ViewsSuite:
         some = {"tenant": "a", "id": ("file-2", "file-9", "file-7")}
         (record,) = await views.sums(FILES, some, buckets, by=(), of=("bytes",), limit=1)
         assert dict(record) == {"bucket": 0, "rows": 1, "bytes": 2}
+        (record,) = await views.sums(FILES, some, buckets, by=(), of=(), limit=1)
+        assert dict(record) == {"bucket": 0, "rows": 1}
+        expiring = Buckets("expires_at", 0, 9, 9)
+        assert not await views.sums(FILES, {"tenant": "a"}, expiring, by=(), of=(), limit=1)
 
     async def test_a_condition_may_allow_several_values(self, views: Views) -> None:
         rows = await views.page(FILES, {"tenant": "a", "id": ("file-4", "file-2", "x")}, limit=9)

@@ -4,6 +4,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from services.gateway.billing.metric_routes import TENANT_METRICS
 from tunery.runtime.telemetry.catalogue import CATALOGUE, LABELS, Metric
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -31,6 +32,15 @@ than one.
 | label | values |
 |---|---|
 """
+TENANTS_HEAD: Final = """
+## Metrics of a tenant
+
+What `GET /v1/metrics` answers to a tenant's key: its own figures, all of them gauges. How to
+scrape them: [Watch your jobs in your own tools](../how-to/tenant-metrics.md).
+
+| metric | labels | meaning |
+|---|---|---|
+"""
 
 
 def declared() -> dict[str, tuple[str, Metric]]:
@@ -49,8 +59,12 @@ def declared() -> dict[str, tuple[str, Metric]]:
 def page() -> str:
     """The whole page."""
     rows = "".join(f"{_row(module, metric)}\n" for module, metric in declared().values())
-    labels = "".join(f"| `{name}` | {values} |\n" for name, values in sorted(LABELS.items()))
-    return f"{HEAD}{rows}{LABELS_HEAD}{labels}"
+    labels_rows = "".join(f"| `{name}` | {values} |\n" for name, values in sorted(LABELS.items()))
+    tenants = "".join(
+        f"| `{name}` | {', '.join(f'`{label}`' for label in labels)} | {meaning} |\n"
+        for name, labels, meaning in TENANT_METRICS
+    )
+    return f"{HEAD}{rows}{LABELS_HEAD}{labels_rows}{TENANTS_HEAD}{tenants}"
 
 
 def _row(module: str, metric: Metric) -> str:

@@ -33,6 +33,7 @@ _billing_terms                   billing terms as names and values
 _job_lists, _job_view, _plan_view, _queue_view, _stack_view, _tables, _watch
                                  how jobs, queues, stacks and tables look in a terminal
 _recipes, _yaml                  recipes in files
+_production_checks               what `doctor --production` asks of an installation
 _upgrade_checks                  what `doctor --upgrade` asks of a running installation
 _rights                          what `kafka`, `postgres` and `s3` share
 _verification                    servers and parts that `replay` and `reconcile` compare

@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 
 from tunery.cli import _options
+from tunery.cli._production_checks import check_production
 from tunery.cli._upgrade_checks import check_upgrade
 from tunery.local.doctor import examine
 from tunery.local.paths import DataDir
@@ -20,6 +21,7 @@ Examples:
   tunery doctor
   tunery doctor --json | jq '.[] | select(.fix != "")'
   tunery doctor --upgrade          a running installation, while it gets another release
+  tunery doctor --production       an installation that others depend on
 """
 
 
@@ -29,11 +31,21 @@ Examples:
     is_flag=True,
     help="Check topics, releases and level of a running installation instead, in their order.",
 )
+@click.option(
+    "--production",
+    is_flag=True,
+    help="Check servers, rights, keys, clocks and certificates of an installation instead.",
+)
 @_options.data_dir
 @_options.as_json
-def command(folders: DataDir, upgrade: bool, as_json: bool) -> None:
+def command(folders: DataDir, upgrade: bool, production: bool, as_json: bool) -> None:
     """Check this machine, and print how to fix what is missing."""
-    findings = check_upgrade(folders) if upgrade else list(examine(folders))
+    if upgrade and production:
+        raise click.UsageError("Give --upgrade or --production.")
+    if upgrade:
+        findings = check_upgrade(folders)
+    else:
+        findings = check_production(folders) if production else list(examine(folders))
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings]))
     else:

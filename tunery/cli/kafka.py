@@ -19,6 +19,8 @@ Examples:
   tunery kafka grants --json
   tunery kafka prepare
   tunery kafka prepare --node gpu-07 --node gpu-08
+  tunery kafka prepare --node gpu-07 --node-bytes 4000000
+  tunery kafka quotas
   tunery kafka prepare --principal gateway=CN=gateway.example.com
   tunery kafka keys gateway
   tunery kafka keys node.gpu-07 --secret command-secret.txt
@@ -86,15 +88,26 @@ def grants(as_json: bool) -> None:
     metavar="SERVICE=NAME",
     help="How Kafka names a service, or `node.ID`, where not by its own name.",
 )
+@click.option(
+    "--node-bytes",
+    type=click.IntRange(min=10_000),
+    help="Bytes a second that each of these nodes may write to a broker; default: 2 MiB, or the "
+    "quota that the node has.",
+)
 @_options.data_dir
 @_options.as_json
 def prepare(
-    folders: DataDir, nodes: tuple[str, ...], renamed: tuple[str, ...], as_json: bool
+    folders: DataDir,
+    nodes: tuple[str, ...],
+    renamed: tuple[str, ...],
+    node_bytes: int | None,
+    as_json: bool,
 ) -> None:
     """Check the brokers' settings, bring topics up to date, and give each service its rights.
 
-    It logs in as TUNERY_KAFKA_… says, as somebody who may create topics and change rights.
-    Passwords and certificates are yours to make. Other principals are left alone.
+    Nodes get a quota, too. It logs in as TUNERY_KAFKA_… says, as somebody who may create topics
+    and change rights. Passwords and certificates are yours to make. Other principals are left
+    alone.
     """
     from schemas.streams import NODE, NODE_PREFIX
     from schemas.topics import SERVICES, TOPICS
@@ -109,7 +122,7 @@ def prepare(
     names = rename("--principal SERVICE=NAME", renamed, own)
     operator = patient_kafka_settings(log_settings(folders, os.environ))
     try:
-        notes = asyncio.run(prepare_kafka(operator, names))
+        notes = asyncio.run(prepare_kafka(operator, names, node_bytes))
     except BusError as error:
         raise LocalError(
             f"Kafka was not prepared: {error}",
@@ -130,6 +143,33 @@ def prepare(
         click.echo(f"{len(TOPICS)} topics exist, and {len(names)} principals have their rights")
         for note in notes:
             click.echo(f"note: {note}")
+
+
+@command.command("quotas")
+@_options.data_dir
+@_options.as_json
+def quotas(folders: DataDir, as_json: bool) -> None:
+    """List how many bytes a second each principal may write to a broker.
+
+    Principals that are not listed have no quota of their own.
+    """
+    from tunery.local.settings import log_settings
+    from tunery.platform.bus.kafka_quotas import producer_limits
+    from tunery.platform.connections import patient_kafka_settings
+    from tunery.runtime.bus.abstract import BusError
+
+    operator = patient_kafka_settings(log_settings(folders, os.environ))
+    try:
+        limits = asyncio.run(producer_limits(operator.login, operator.bootstrap))
+    except BusError as error:
+        raise LocalError(
+            f"Kafka did not list its quotas: {error}",
+            "log in as an operator: see docs/how-to/secure-kafka.md",
+        ) from error
+    if as_json:
+        click.echo(json.dumps(limits))
+    for principal, limit in sorted(limits.items()) if not as_json else ():
+        click.echo(f"{principal:<24}{limit:>14,.0f} bytes/s")
 
 
 @command.command("keys")

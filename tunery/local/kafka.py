@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from schemas.streams import NODE, service_of
+from schemas.streams import NODE, node_of, service_of
 from schemas.topics import SERVICES
 from tunery.local import jars
 from tunery.local.child import Child, LogText
@@ -21,6 +21,7 @@ from tunery.platform.bus.broker_settings import embedded_lines
 from tunery.platform.bus.grants import OPERATOR, grants_of
 from tunery.platform.bus.kafka import KafkaSettings
 from tunery.platform.bus.kafka_accounts import Account, provide_accounts
+from tunery.platform.bus.kafka_quotas import NODE_BYTES_PER_S, limit_producers
 from tunery.platform.bus.preparation import provide_topics
 from tunery.platform.kafka_login import KafkaLogin
 from tunery.runtime.backoff import every, retry
@@ -173,7 +174,7 @@ def child(folder: Path, port: int, controller_port: int, keys: Secrets, more: st
 
 
 async def add_accounts(controller_port: int, keys: Secrets, principals: Iterable[str]) -> None:
-    """Give principals their passwords and grants. Raises Unavailable.
+    """Give principals their passwords and grants, and nodes their quota. Raises Unavailable.
 
     Through the controller's listener, where the broker itself authenticates: it needs no account.
     """
@@ -192,6 +193,9 @@ async def add_accounts(controller_port: int, keys: Secrets, principals: Iterable
     logger.setLevel(logging.ERROR)  # it warns of a password in the clear, also on one machine
     try:
         await provide_accounts(options, f"{HOST}:{controller_port}", accounts)
+        nodes = [principal for principal in accounts if node_of(principal) is not None]
+        limits = dict.fromkeys(nodes, NODE_BYTES_PER_S)
+        await limit_producers(options, f"{HOST}:{controller_port}", limits)
     finally:
         logger.setLevel(level)
 

@@ -237,6 +237,12 @@ async def _shown_at(deps: JobDeps, row: JobRow, at: Ms) -> JobResponse:
     changes = await deps.views.page(JOB_HISTORY, where, limit=CHANGES_MAX, descending=False)
     before = [change for change in changes if change.at <= at]
     past = row_at(before, row.tenant, row.id)
+    if past is None and row.finished_at is not None and at >= row.created_at:
+        if at >= row.finished_at:  # nothing has changed since
+            return await current_job(deps, row)
+        days = deps.settings.keep_history_days
+        text = f"The states of {row.id} are no longer kept: {days} days after a job's end"
+        raise ApiError(404, errors.NOT_FOUND, text, "at")
     if past is None:
         text = f"{row.id} did not exist yet at {at // 1_000}"
         raise ApiError(404, errors.NOT_FOUND, text, "at")

@@ -5,11 +5,13 @@ from typing import Final
 
 from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
 from services.gateway.views.audit import AUDIT_ROWS
-from services.gateway.views.ports import Views
+from services.gateway.views.ports import DaysKept, Views
 from services.gateway.views.projections.journals import DDL, TABLES, VERSION, notify, project
 from services.gateway.views.reports import VIEWS
+from services.gateway.views.retention import Retention
 from services.gateway.views.telemetry import telemetry_reader
 from tunery.platform.ports import Runtime
+from tunery.platform.store.postgres import PostgresStore
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.hosts.topic_reader import TopicReader
@@ -26,10 +28,14 @@ VIEWS_PROJECTION: Final = Projection(
 )
 
 
-def view_hosts(runtime: Runtime, views: Views) -> Sequence[Host]:
-    """Return the hosts that project five journals and read the topics of telemetry and audit."""
+def view_hosts(runtime: Runtime, views: Views, kept: DaysKept) -> Sequence[Host]:
+    """Return the hosts that project five journals, read the topics of telemetry and audit, and
+    delete what is older than it is kept.
+    """
+    store = runtime.store
     return (
         Projector(runtime, VIEWS_PROJECTION),
         telemetry_reader(runtime, views),
         TopicReader(runtime, AUDIT_ROWS),
+        *([Retention(store.pool, runtime.clock, kept)] if isinstance(store, PostgresStore) else ()),
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from services.gateway.views.table import R, Table
 
@@ -13,6 +13,15 @@ class IntRange:
 
     first: int
     end: int
+
+
+class DaysKept(NamedTuple):
+    """How long rows are kept, in days."""
+
+    steps: int  # metrics and log lines, after the end of their job
+    history: int  # states and messages of a job, after its end
+    deliveries: int  # deliveries of webhooks, after their end
+    audit: int  # entries of the audit log
 
 
 # column → the value it must have, a tuple of the values it may have, or a span of them

@@ -59,9 +59,10 @@ class PostgresViews(Views):
         column, width = name(buckets.column), int(buckets.width)
         span = f"{column} >= {int(buckets.first)} AND {column} < {int(buckets.end)}"
         groups = ", ".join((f"{column} / {width} * {width} AS bucket", *map(name, by)))
-        totals = ", ".join(f"sum({name(total)})::bigint AS {name(total)}" for total in of)
+        totals = ", ".join(
+            (*(f"sum({name(total)})::bigint AS {name(total)}" for total in of), "count(*) AS rows")
+        )
         columns = ", ".join(map(str, range(1, len(by) + 2)))
-        totals += ", count(*)::bigint AS rows"
         query = (
             f"SELECT {groups}, {totals} FROM {name(table.name)} "  # noqa: S608  # names are checked by `name`
             f"WHERE {condition} AND {span} "
@@ -156,7 +157,7 @@ class StoreViews(Views):
         totals: dict[tuple[Any, ...], list[int]] = {}
         for row in await self._matching(table, where):
             value = getattr(row, buckets.column)
-            if buckets.first <= value < buckets.end:
+            if value is not None and buckets.first <= value < buckets.end:
                 bucket = value - value % buckets.width
                 group = (bucket, *(getattr(row, column) for column in by))
                 added = (*(getattr(row, column) for column in of), 1)

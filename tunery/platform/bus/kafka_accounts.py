@@ -252,3 +252,19 @@ def raise_first(results: Iterable[tuple[int, str | None]]) -> None:
     for code, message in results:
         if code:
             raise for_code(code)(message)
+
+
+async def missing_grants(
+    options: Mapping[str, Any], bootstrap: str, accounts: Mapping[str, Account]
+) -> dict[str, list[KafkaGrant]]:
+    """Principal → the grants of its account that Kafka does not have; changes nothing.
+
+    options, bootstrap: see `operator_connection`. Raises Unavailable.
+    """
+    async with operator_connection(options, bootstrap) as connection:
+        present = frozenset(await _entries(connection))
+    lacking = {
+        principal: [grant for grant in account.grants if _entry(principal, grant) not in present]
+        for principal, account in accounts.items()
+    }
+    return {principal: sorted(grants, key=str) for principal, grants in lacking.items() if grants}

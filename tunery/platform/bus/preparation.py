@@ -6,7 +6,7 @@ from typing import Final
 
 from aiokafka.errors import KafkaError
 
-from schemas.streams import PARTITIONS, Topic, service_of
+from schemas.streams import PARTITIONS, Topic, node_of, service_of
 from schemas.topics import TOPICS
 from tunery.platform.bus.broker_settings import Violation, violations
 from tunery.platform.bus.grants import grants_of
@@ -19,6 +19,7 @@ from tunery.platform.bus.kafka_configs import (
     alter_topics,
     describe,
 )
+from tunery.platform.bus.kafka_quotas import NODE_BYTES_PER_S, limit_producers, producer_limits
 from tunery.runtime.backoff import every, retry
 from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.clock import SystemClock
@@ -39,18 +40,38 @@ class Unsuitable(Exception):
         self.problems = problems
 
 
-async def prepare_kafka(settings: KafkaSettings, names: Mapping[str, str]) -> list[str]:
+async def prepare_kafka(
+    settings: KafkaSettings, names: Mapping[str, str], node_bytes_per_s: int | None = None
+) -> list[str]:
     """Check the brokers, provide topics, and give principals exactly their rights.
 
-    settings: settings of an operator; names: Kafka's name of each service and node. Returns what an
-    operator may want to change. Raises Unavailable, Unsuitable.
+    settings: settings of an operator; names: Kafka's name of each service and node;
+    node_bytes_per_s: quota of each node, None: that of `limit_nodes`. Returns what an operator may
+    want to change. Raises Unavailable, Unsuitable.
     """
     notes = [*await check_brokers(settings), *await provide_topics(settings)]
     accounts = {
         name: Account(grants_of(service_of(principal))) for principal, name in names.items()
     }
     await provide_accounts(settings.login, settings.bootstrap, accounts)
+    nodes = [name for principal, name in names.items() if node_of(principal) is not None]
+    await limit_nodes(settings, nodes, node_bytes_per_s)
     return notes
+
+
+async def limit_nodes(
+    settings: KafkaSettings, names: Sequence[str], bytes_per_s: int | None = None
+) -> None:
+    """Limit what each node may write to a broker in a second.
+
+    names: Kafka's names of the nodes; bytes_per_s: None: NODE_BYTES_PER_S for those that have no
+    quota, and the others keep theirs. Raises Unavailable.
+    """
+    if not names:
+        return
+    known = await producer_limits(settings.login, settings.bootstrap) if bytes_per_s is None else {}
+    limits = {name: bytes_per_s or NODE_BYTES_PER_S for name in names if name not in known}
+    await limit_producers(settings.login, settings.bootstrap, limits)
 
 
 async def check_brokers(settings: KafkaSettings) -> list[str]:
@@ -190,12 +211,14 @@ def _problems(there: ClusterState) -> Iterable[Violation]:
 
 
 async def add_account(settings: KafkaSettings, principal: str, password: str) -> None:
-    """Give a service or node this password (SCRAM-SHA-512) and exactly its rights.
+    """Give a service or node this password (SCRAM-SHA-512), exactly its rights, and a node's quota.
 
     The brokers know it then. settings: of an operator. Raises Unavailable.
     """
     account = Account(grants_of(service_of(principal)), password)
     await provide_accounts(settings.login, settings.bootstrap, {principal: account})
+    if node_of(principal) is not None:
+        await limit_nodes(settings, [principal])
     login = {
         **settings.login,
         "sasl_mechanism": "SCRAM-SHA-512",

@@ -157,5 +157,8 @@ DELIVERIES: Final = Table(
     DeliveryRow,
     key=TENANT_ID,
     order="sequence",
-    indexes=(TableIndex(("tenant", "endpoint_id", "sequence")),),
+    indexes=(
+        TableIndex(("tenant", "endpoint_id", "sequence")),
+        TableIndex(("ended_at",), where="ended_at IS NOT NULL"),
+    ),
 )

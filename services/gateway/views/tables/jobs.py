@@ -357,6 +357,8 @@ JOBS: Final = Table(
         TableIndex(("tenant", "command_id")),
         TableIndex(("phase", "sequence")),
         TableIndex(("tenant", "configuration", "sequence")),
+        TableIndex(("tenant", "finished_at"), where="finished_at IS NOT NULL"),
+        TableIndex(("finished_at", "id"), where="finished_at IS NOT NULL"),
     ),
 )
 JOB_HISTORY: Final = Table("job_history", JobChangeRow, key=JOB_ENTRY, order="id")

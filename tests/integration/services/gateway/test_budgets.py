@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
 from tests.integration.services.gateway.control_plane import ROWS
 from tests.repo.rules import COMMAND, CONSOLE
 from tests.repo.test_documents import ROOT
@@ -78,6 +81,7 @@ async def test_money_what_a_budget_a_plan_and_a_suspension_refuse(
     (budget,) = await as_json(running, "budget", "list", key=key)
     assert budget["held_micro"] == job["cost"]["amount_max_micro"] > 0
     assert budget["held_micro"] + budget["left_micro"] == 100_000_000
+    await check_metrics(running, key, budget["left_micro"])
     assert "concurrency_limit_exceeded" in await tunery(running, *submit, key=key, code=1)
     await tunery(running, "tenant", "plan", "globex", "--plan", "premium")
     second = await as_json(running, *submit, key=key)
@@ -91,3 +95,40 @@ async def test_money_what_a_budget_a_plan_and_a_suspension_refuse(
     await tunery(running, "tenant", "resume", "globex")
     third = await as_json(running, *submit, key=key)
     await tunery(running, "job", "cancel", third["id"], key=key)
+
+
+async def check_metrics(plane: Stack, key: str, left_micro: int) -> None:
+    """Raises AssertionError unless a key with `read` scrapes what its tenant has, and that alone:
+    one standard job that waits, and a budget.
+    """
+    narrow = (await as_json(plane, "key", "create", "globex", "--scope", "jobs.read"))["key"]
+    left = ("tunery_tenant_budget_left", "tenant", "EUR")
+    async with httpx.AsyncClient(base_url=f"{plane.api_url}/v1") as client:
+
+        async def scrape(key: str, query: str = "") -> httpx.Response:
+            headers = {"authorization": f"Bearer {key}"}
+            return await client.get(f"/metrics{query}", headers=headers)
+
+        assert (await client.get("/metrics")).status_code == 401
+        assert (await scrape(narrow)).status_code == 403
+        assert (await scrape(key, "?tenant=local")).status_code == 403
+        own, other = await scrape(key), await scrape(plane.admin_key, "?tenant=local")
+    assert own.headers["content-type"].startswith("text/plain; version=")
+    figures = figures_of(own.text)
+    assert figures[left] == left_micro / 1_000_000
+    assert figures["tunery_tenant_jobs", "queued"] == 1
+    assert [names[1] for names in figures if names[0] == "tunery_tenant_jobs_waiting"] == [
+        "standard"
+    ]
+    assert not {"tunery_tenant_jobs_waiting", left[0]} & {
+        name for name, *_ in figures_of(other.text)
+    }
+
+
+def figures_of(text: str) -> dict[tuple[str, ...], float]:
+    """Name and values of the labels → value, as Prometheus's own parser reads them."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }

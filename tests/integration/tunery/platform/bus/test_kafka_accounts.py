@@ -30,6 +30,8 @@ from tunery.local import kafka
 from tunery.platform.bus.grants import OPERATOR, KafkaGrant, Operation, grants_of
 from tunery.platform.bus.kafka import KafkaLog, KafkaSettings
 from tunery.platform.bus.kafka_accounts import Account, provide_accounts
+from tunery.platform.bus.kafka_quotas import NODE_BYTES_PER_S, producer_limits
+from tunery.platform.bus.preparation import add_account, limit_nodes
 from tunery.runtime.bus.abstract import BusError, Unavailable
 from tunery.runtime.bus.groups import owner_group, processor_group, reactor_group
 
@@ -303,3 +305,21 @@ async def test_security_c1_the_folder_of_an_open_kafka_is_secured_and_keeps_its_
         with pytest.raises(Unavailable):
             await stranger.bounds(topic.name, 0)
         await stranger.close()
+
+
+async def test_security_review2_p12_a_node_writes_no_more_than_its_quota(secured: Broker) -> None:
+    """Without one a node that somebody took over filled the disks of the brokers."""
+    own = KafkaSettings(secured.bootstrap, login=kafka.login(OPERATOR, secured.keys))
+    limits = await producer_limits(own.login, own.bootstrap)
+    assert {name: limits.get(name) for name in NODES} == dict.fromkeys(NODES, NODE_BYTES_PER_S)
+    assert all(name.startswith("node.") for name in limits)
+    await limit_nodes(own, ["node.a"], 4_000_000)
+    await add_account(own, "node.a", secured.keys.kafka_password("node.a"))  # keeps its own
+    await add_account(own, "node.new", "password")
+    await add_account(own, "eval", secured.keys.kafka_password("eval"))
+    limits = await producer_limits(own.login, own.bootstrap)
+    expected = {"node.a": 4_000_000, "node.b": NODE_BYTES_PER_S, "node.new": NODE_BYTES_PER_S}
+    assert limits.items() >= expected.items()
+    assert "eval" not in limits
+    with pytest.raises(Unavailable, match="ClusterAuthorizationFailed"):
+        await limit_nodes(replace(own, login=kafka.login("node.a", secured.keys)), ["node.a"], 1)

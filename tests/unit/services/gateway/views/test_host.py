@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from services.gateway.settings import GatewaySettings
 from services.gateway.views.host import view_hosts
 from services.gateway.views.reading import views_of
 from tunery.platform.memory_servers import memory_servers
@@ -16,7 +17,7 @@ RUN_S_MAX: Final = 120
 
 async def test_the_hosts_are_a_projector_and_a_reader_for_each_other_topic() -> None:
     runtime = (await memory_servers()).runtime("gateway")
-    hosts = view_hosts(runtime, views_of(runtime.store))
+    hosts = view_hosts(runtime, views_of(runtime.store), GatewaySettings().days_kept)
     assert [type(host).__name__ for host in hosts] == ["Projector", "TopicReader", "TopicReader"]
 
 
