@@ -131,6 +131,7 @@ def hosts(
     """Owners and reactors in every process; projectors and effects in one of them."""
     files, models = process.runtime("ingest"), process.runtime("registry")
     bounds = HostLimits(
+        standby=False,  # the scenario of the core has them
         idle_wait_ms=60_000,
         trim_every_ms=30_000,
         snapshot_every=size.snapshot_every,

@@ -23,6 +23,7 @@ IDLE_MS_MAX: Final = 40_000
 
 def limits(size: Size) -> HostLimits:
     return HostLimits(
+        standby=False,  # the scenario of the core has them
         idle_wait_ms=60_000,
         trim_every_ms=30_000,
         snapshot_every=size.snapshot_every,

@@ -35,8 +35,10 @@ class Mutant:
     faults: Faults | None = None
 
     def plan(self, seed: int) -> EventCorePlan:
+        """What the seed draws, without standbys: what they fold shows no broken rule any sooner."""
         drawn = run.plan(seed)
-        return drawn if self.faults is None else structs.replace(drawn, faults=self.faults)
+        faults = drawn.faults if self.faults is None else self.faults
+        return structs.replace(drawn, faults=faults, standby=False)
 
     @contextmanager
     def alive(self) -> Iterator[None]:

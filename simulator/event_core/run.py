@@ -39,12 +39,16 @@ NEWEST: Final = 1_000_000  # number of a process that runs the next release, whe
 
 
 class EventCorePlan(Struct, frozen=True):
-    """requests: number per tenant; failures: percentage of the attempts at an effect."""
+    """requests: number per tenant; failures: percentage of the attempts at an effect.
+
+    standby: processes fold partitions of others, too.
+    """
 
     seed: int
     faults: Faults
     requests: int = REQUESTS
     failures: int = 0
+    standby: bool = False
 
 
 class Trim(NamedTuple):
@@ -118,4 +122,5 @@ def plan(seed: int) -> EventCorePlan:
         # so that clients are there before, during and after it
         requests=UPGRADED_REQUESTS if UPGRADE in rare else REQUESTS,
         failures=rng.choice((0, 10, 40)),
+        standby=rng.random() < 0.3,
     )

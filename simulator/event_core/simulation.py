@@ -89,6 +89,7 @@ class _EventCoreSim:
     def _hosts(self, process: Process) -> Sequence[Host]:
         run = self.run
         seats = run.decider(SEATS.name, process.name)
+        limits = replace(LIMITS, standby=run.plan.standby)
         levels = LogLevels(seats.stream.level, keys_as(SERVICE))
         levels.take(self.broker.history[LEVELS_TOPIC, UPGRADE_PARTITION])
         runtime = replace(process.runtime(SERVICE), levels=levels)
@@ -109,7 +110,7 @@ class _EventCoreSim:
                 decider,
                 owner=process.name,
                 fresh_id=process.fresh_id,
-                limits=LIMITS,
+                limits=limits,
                 on_settled=run.settled.append,
             )
 

@@ -2,13 +2,15 @@
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
+from schemas.streams import PARTITIONS
 from tunery.runtime.bus.groups import owner_group
 from tunery.runtime.hosts.membership import AssignedPartitions, PartitionWork
 from tunery.runtime.hosts.owner import PartitionOwner, Settled
+from tunery.runtime.hosts.standby import Standbys
 from tunery.runtime.ids import NewId, new_id
 from tunery.runtime.journal.acceptance import Poison
 from tunery.runtime.journal.ports import HostLimits, JournalPorts
@@ -49,11 +51,20 @@ class AggregateHost(Generic[S]):
             prepare=self._prepare,
             drop=self._drop,
         )
+        self._standbys = Standbys(runtime, aggregate, self._limits)
         self.stopped = self._partitions.stopped
 
     async def run(self) -> None:
-        """Raises what no rule foresees; the process starts the host again."""
-        await self._partitions.run()
+        """Raises what no rule foresees; the process starts the host again.
+
+        Journals are folded before a partition is asked for: until then another process decides.
+        """
+        try:
+            self._follow(range(PARTITIONS))
+            await self._standbys.caught_up()
+            await self._partitions.run()
+        finally:
+            await self._standbys.stop()
 
     async def ready(self) -> None:
         """Return when every assigned partition is claimed and folded, or has stopped."""
@@ -79,6 +90,7 @@ class AggregateHost(Generic[S]):
                 self._limits,
                 self._on_settled,
                 partial(self._note_poison, partition),
+                self._standbys,
             )
         return {partition: self.owners[partition].run for partition in partitions}
 
@@ -90,3 +102,8 @@ class AggregateHost(Generic[S]):
 
     def _drop(self, partition: int) -> None:
         del self.owners[partition]
+        self._follow((partition,))
+
+    def _follow(self, partitions: Iterable[int]) -> None:
+        if self._limits.standby:
+            self._standbys.follow(partitions)

@@ -28,12 +28,13 @@ from tunery.runtime.bus.abstract import (
 )
 from tunery.runtime.hosts.broker_time import BrokerTime
 from tunery.runtime.hosts.decisions import DecisionMeter, log_decision
+from tunery.runtime.hosts.standby import Standbys, fold_more
 from tunery.runtime.hosts.tick_schedule import TickSchedule
 from tunery.runtime.ids import NewId
-from tunery.runtime.journal.acceptance import Divergence, Poison, Unreadable
+from tunery.runtime.journal.acceptance import Divergence, Poison
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.decision import Decided, decide_record, read_command
-from tunery.runtime.journal.fold import Fold, advance_all
+from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.ports import HostLimits, JournalPorts
 from tunery.runtime.journal.reader import JournalReader
 from tunery.runtime.journal.refusals import read_refusal
@@ -126,9 +127,11 @@ class PartitionOwner(Generic[S]):
         limits: HostLimits,
         on_settled: Callable[[Settled], None],
         on_poison: Callable[[Poison | None], None] = lambda _: None,
+        standbys: Standbys[S] | None = None,
     ) -> None:
         """`on_poison` gets the command that cannot be decided, and None once it is refused."""
         self._on_settled, self._on_poison = on_settled, on_poison
+        self._standbys = standbys
         self._log, self._clock, self._limits = parts.log, parts.clock, limits
         self._keys, self._levels = parts.keys, parts.levels
         self._aggregate, self._stream, self._partition = aggregate, aggregate.stream, partition
@@ -224,7 +227,11 @@ class PartitionOwner(Generic[S]):
     async def _begin(self, cleanup: AsyncExitStack) -> _Term[S]:
         """Claim the partition, fold the journal up to the claim, find the next command."""
         topic = self._stream.journal.name
-        start = await self._snapshots.load()
+        warm = None if self._standbys is None else self._standbys.take(self._partition)
+        start = await self._snapshots.load(None if warm is None else warm.fold)
+        saved = start.position.acceptance.cause
+        if warm is not None and start is warm.fold:
+            saved = warm.saved
         # Closed once the claim is read: a reader left open would fetch all that we write.
         async with AsyncExitStack() as reading:
             reader = JournalReader(self._log, self._stream, {self._partition: start.position})
@@ -246,7 +253,12 @@ class PartitionOwner(Generic[S]):
         commands = await self._commands(fold)
         cleanup.push_async_callback(commands.close)
         self.settled, self.serving = fold, True
-        self._log_event(logging.INFO, "owner.serving", epoch=claimed.offset)
+        self._log_event(
+            logging.INFO,
+            "owner.serving",
+            epoch=claimed.offset,
+            folded=fold.position.offset - start.position.offset,
+        )
         CLAIMS.labels(self._stream.name).inc()
         time = BrokerTime(self._clock, fold.at, claimed.timestamp)
         term = _Term(writer, commands, fold, fold, time, refusal)
@@ -254,23 +266,13 @@ class PartitionOwner(Generic[S]):
             term.schedule = TickSchedule(
                 self._aggregate.deadlines, fold.state, self._limits, self._fresh_id
             )
-        term.unsaved = fold.position.acceptance.cause - start.position.acceptance.cause
+        term.unsaved = fold.position.acceptance.cause - saved
         term.saved_ms = self._clock.monotonic_ms()
         cleanup.callback(term.end)
         return term
 
     async def _fold_more(self, reader: JournalReader, fold: Fold[S]) -> Fold[S]:
-        beat("working")
-        batch = (await reader.read(self._limits.idle_wait_ms)).get(self._partition)
-        if batch is None:
-            return fold
-        try:
-            return advance_all(self._aggregate, fold, batch.accepted, batch.position)
-        except Exception as error:
-            why = f"the fold failed on a record at or after this offset: {error!r}"
-            raise Unreadable(
-                self._stream.name, self._partition, fold.position.offset, why
-            ) from error
+        return await fold_more(self._aggregate, reader, self._partition, fold, self._limits)
 
     async def _commands(self, fold: Fold[S]) -> Reader:
         """A reader at the next command to decide. Raises Divergence when it cannot be trusted."""

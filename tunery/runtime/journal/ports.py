@@ -32,6 +32,7 @@ class JournalPorts(Protocol):
 class HostLimits:
     """Named limits of the hosts. The defaults are production's; tests shorten times."""
 
+    standby: bool = True  # fold partitions of other processes, too, to take them over in no time
     window: int = 32  # decisions in flight
     commands_per_read: int = 256
     idle_wait_ms: Ms = 1_000

@@ -73,13 +73,22 @@ class SnapshotReader(Generic[S]):
         self._pointers: dict[int, Pointer] = {}
         self.bytes_last = 0  # of the one loaded or kept last
 
-    async def load(self) -> Fold[S]:
-        """The fold of the newest good snapshot, or the empty one. Raises nothing of its own."""
+    async def load(self, at_hand: Fold[S] | None = None) -> Fold[S]:
+        """The fold at hand or of a snapshot, the newest good one; or the empty one.
+
+        Raises nothing of its own.
+        """
         try:
             self._pointers = await self._read_pointers()
         except BusError as error:
             self._warn("snapshot.pointers_not_read", error)
             self._pointers = {}
+        if at_hand is not None and at_hand.last_offset >= 0:
+            try:
+                await self._check_journal(at_hand)
+                return at_hand
+            except (_NotGood, BusError) as error:
+                self._warn("snapshot.standby_not_used", error, offset=at_hand.position.offset)
         for pointer in sorted(self._pointers.values(), key=lambda pointer: -pointer.offset):
             try:
                 return await self._open(pointer)

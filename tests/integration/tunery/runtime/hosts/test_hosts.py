@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from schemas.streams import PARTITIONS, Stream
 from schemas.topics import SNAPSHOTS
 from simulator.event_core.streams import STREAMS, TALLY_AGGREGATE, react_seats
 from tests.hosts import running
+from tests.log_lines import logged
 from tunery.local.stack import Stack
 from tunery.platform.bus.kafka import KafkaLog, KafkaSettings
 from tunery.runtime.blobs.abstract import Blobs
@@ -117,14 +119,20 @@ async def test_a_process_takes_over_the_partitions_of_one_that_stops(world: Worl
     first, second = world.connect(), world.connect()
     sender = Sender(first.log, world.streams)
     hosts: list[Any] = [*world.owners(first), world.reactor(first)]
+    served = ExitStack()
     async with running(*world.owners(second), world.reactor(second)):
         async with running(*hosts):
-            await hold_one_seat_each(world, sender)
-            await hold_one_seat_each(world, sender)
-            await until(lambda totals: totals == (20, 20, 20), world)
+            for _ in range(3):
+                await hold_one_seat_each(world, sender)
+            await until(lambda totals: totals == (30, 30, 30), world)
+            lines = served.enter_context(logged())
         await hold_one_seat_each(world, sender)
-        await until(lambda totals: totals == (30, 30, 30), world)
+        await until(lambda totals: totals == (40, 40, 40), world)
     assert all(not host.stopped for host in hosts)
+    served.close()
+    taken = lines.of("owner.serving")
+    assert taken
+    assert max(line["folded"] for line in taken) <= 3, "claims, and what was on its way"
 
 
 async def test_a_broker_restart_loses_and_repeats_nothing(world: World, servers: Stack) -> None:
