@@ -1,8 +1,10 @@
 """`tunery import report`: moved models beside the old ones, as one HTML file."""
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -16,10 +18,13 @@ if TYPE_CHECKING:
     from tunery.client import Api
     from tunery.exit_kit.comparison import MovedModel
     from tunery.exit_kit.folder import ExportFolder
+    from tunery.exit_kit.judging import Judge
     from tunery.exit_kit.plan import PlannedJob
     from tunery.exit_kit.questions import HeldOutQuestion
     from tunery.exit_kit.teacher import TeacherLedger
 
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+JUDGE_KEY: Final = "TUNERY_JUDGE_KEY"
 TEMPLATE: Final = "_import_report.html.jinja"
 #: the option for the folder that an account is read into
 folder_of_account: Final = partial(
@@ -40,13 +45,36 @@ folder_of_account: Final = partial(
     metavar="FILE",
     help="The file to write. [moved.html in the folder]",
 )
+@click.option(
+    "--judge", metavar="MODEL", help="A model that says which answers are better, old or new."
+)
+@click.option(
+    "--judge-pairs",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="With --judge: pairs that people labelled; it has to agree with them first.",
+)
+@click.option(
+    "--judge-url",
+    metavar="URL",
+    help="Where the judge answers, with TUNERY_JUDGE_KEY. [the stack]",
+)
 @_options.data_dir
 @_options.as_json
-def report(root: Path, output: Path | None, folders: DataDir, as_json: bool) -> None:
+def report(
+    root: Path,
+    output: Path | None,
+    judge: str | None,
+    judge_pairs: Path | None,
+    judge_url: str | None,
+    folders: DataDir,
+    as_json: bool,
+) -> None:
     """Ask the moved models what the old ones were asked, and write both down as one HTML file.
 
     It loads nothing from anywhere. Rows and answers are in it: send it to whom they may reach. The
-    same command again asks only what has no answer yet.
+    same command again asks only what has no answer yet. Questions and answers go to the judge that
+    you name.
     """
     from tunery.data.tokens.chunks import write_atomically
     from tunery.exit_kit.comparison import SHARE
@@ -60,9 +88,10 @@ def report(root: Path, output: Path | None, folders: DataDir, as_json: bool) -> 
         raise LocalError(f"{root} has nothing that was read from an account", fix)
     ledger = TeacherLedger(folder)
     try:
+        judging = _judge(folder, judge, judge_pairs, judge_url, folders)
         with folder.locked(), _api.connect(folders) as api:
             moved = [
-                _moved(api, folder, planned, ledger)
+                _moved(api, folder, planned, ledger, judging)
                 for planned in kept_plan(folder)
                 if planned.status == "succeeded" and planned.tuned_model
             ]
@@ -87,8 +116,43 @@ def title(moved: "list[MovedModel]") -> str:
     return f"{count} of {len(moved)} models reach {SHARE:.0%} of the old one".replace("%", " %")
 
 
+def checked_url(url: str, option: str) -> str:
+    """Return an address that a key may be sent to. Raises BadParameter for any other."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" and parts.hostname not in LOOPBACK:
+        text = f"{url} would send the key in the clear: use https"
+        raise click.BadParameter(text, param_hint=option)
+    return url
+
+
+def _judge(
+    folder: "ExportFolder",
+    model: str | None,
+    pairs: Path | None,
+    url: str | None,
+    folders: DataDir,
+) -> "Judge | None":
+    """Return the judge that the options name; None: they name none."""
+    from tunery.exit_kit.judging import Judge
+
+    if model is None:
+        if pairs is not None or url is not None:
+            raise click.UsageError("--judge-pairs and --judge-url need --judge.")
+        return None
+    if pairs is None:
+        raise click.UsageError("--judge needs --judge-pairs: it has to agree with people first.")
+    if url is not None:
+        key = os.environ.get(JUDGE_KEY, "").strip() or None
+        return Judge(folder, model, checked_url(url, "--judge-url"), key, pairs)
+    return Judge(folder, model, *_api.address(folders), pairs)
+
+
 def _moved(
-    api: "Api", folder: "ExportFolder", planned: "PlannedJob", ledger: "TeacherLedger"
+    api: "Api",
+    folder: "ExportFolder",
+    planned: "PlannedJob",
+    ledger: "TeacherLedger",
+    judge: "Judge | None",
 ) -> "MovedModel":
     from tunery.exit_kit.comparison import compared
     from tunery.exit_kit.questions import questions_of
@@ -120,7 +184,10 @@ def _moved(
     ]
     recipe = folder.recipes / f"{planned.job_id}.yaml"
     settings = _recipes.read_recipe(recipe).value if recipe.is_file() else {}
-    return compared(planned, (settings.get("eval") or {}).get("measures") or (), both, job, reason)
+    measures = (settings.get("eval") or {}).get("measures") or ()
+    names = [model, "" if job is None else str(job["fine_tuned_model"])]
+    judged = None if judge is None or not both else judge.compare(names, both)
+    return compared(planned, measures, both, job, reason, judged)
 
 
 def _answers(

@@ -3,17 +3,16 @@
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import click
 import msgspec
 
 from tunery.cli import _api, _options, _recipes
-from tunery.cli._import_report import folder_of_account, report
+from tunery.cli._import_report import checked_url, folder_of_account, report
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
@@ -22,10 +21,8 @@ if TYPE_CHECKING:
     from tunery.exit_kit.folder import ExportFolder
     from tunery.exit_kit.plan import PlannedJob
 
-KEY: Final = "OPENAI_EXPORT_KEY"
 DOLLARS_MAX: Final = 100_000
-LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
-NO_KEY: Final = f"set {KEY}, or send the key: `tunery import openai < key.txt`"
+NO_KEY: Final = "set {}, or send the key: `tunery import … < key.txt`"
 EPILOG: Final = """\
 \b
 Examples:
@@ -35,7 +32,10 @@ Examples:
   tunery import openai --to acme --teacher-budget 5
                                                  old models answer held-out questions once
   tunery import openai --to acme --go            upload and train all of them
+  tunery import azure --base-url https://acme.openai.azure.com --to acme
+  tunery import together --to acme
   tunery import report --to acme                 moved models beside the old ones
+  tunery import report --to acme --judge gpt-4.1 --judge-pairs labelled.jsonl
   tunery job submit --recipe acme/recipes/ftjob-91….yaml
 """
 
@@ -56,6 +56,18 @@ class _Dollars(click.ParamType[int]):
         return int(amount * 1_000_000)
 
 
+class _Deployment(click.ParamType[tuple[str, str]]):
+    """A tuned model and the name of its deployment."""
+
+    name = "MODEL=NAME"
+
+    def convert(self, value: Any, _param: Any, _context: Any) -> tuple[str, str]:
+        model, mark, deployment = str(value).partition("=")
+        if not (model and mark and deployment):
+            self.fail(f"{value} is no MODEL=NAME, such as gpt-4o-mini-2024-07-18.ft-91=faq")
+        return model, deployment
+
+
 @click.group("import", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Move here from another service."""
@@ -64,36 +76,102 @@ def command() -> None:
 command.add_command(report)
 
 
-@command.command("openai")
-@click.option("--dry-run", is_flag=True, help="List what is there; write and submit nothing.")
-@folder_of_account(help="The folder for files, jobs and recipes.")
+def account_command(name: str) -> "Callable[[Callable[..., None]], click.Command]":
+    """Make a command that reads an account, with the options that all of them have."""
+    file = click.Path(path_type=Path, exists=True, dir_okay=False)
+    options: list[Callable[[Any], Any]] = [
+        click.option("--dry-run", is_flag=True, help="List what is there; write nothing."),
+        folder_of_account(help="The folder for files, jobs and recipes."),
+        click.option(
+            "--bases",
+            type=file,
+            metavar="FILE",
+            help="A TOML file with which base model replaces which; it comes before the bundled "
+            "one.",
+        ),
+        click.option(
+            "--teacher-budget",
+            type=_Dollars(),
+            metavar="USD",
+            help="Ask the old models the held-out questions once, for at most so much in all.",
+        ),
+        click.option(
+            "--prices",
+            type=file,
+            metavar="FILE",
+            help="A TOML file with what old models cost to ask; it comes before the bundled one.",
+        ),
+        click.option("--go", is_flag=True, help="Upload the rows here, and submit every recipe."),
+        click.option("--yes", is_flag=True, help="With --go: do not ask about the price."),
+        _options.data_dir,
+        _options.as_json,
+    ]
+
+    def decorated(function: Callable[..., None]) -> click.Command:
+        for option in reversed(options):
+            function = option(function)
+        return command.command(name)(function)
+
+    return decorated
+
+
+@account_command("openai")
 @click.option("--base-url", metavar="URL", help="Where the account is. [OpenAI's address]")
+def from_openai(base_url: str | None, **asked: Any) -> None:
+    """Read an OpenAI account into a folder, and plan how to train its models here.
+
+    The key comes from OPENAI_EXPORT_KEY or standard input, and is not kept. Nothing in the account
+    is changed. The same command again goes on where it ended; without a key it plans what is in
+    the folder, and so does --go where OPENAI_EXPORT_KEY is not set.
+    """
+    from tunery.exit_kit.account import OFFICIAL, OpenAIAccount
+
+    url = checked_url(base_url or OFFICIAL, "--base-url")
+    _move(OpenAIAccount.key_name, lambda key: OpenAIAccount(key, url), **asked)
+
+
+@account_command("azure")
+@click.option("--base-url", metavar="URL", required=True, help="https://NAME.openai.azure.com")
 @click.option(
-    "--bases",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    metavar="FILE",
-    help="A TOML file with which base model replaces which; it comes before the bundled one.",
+    "--deployment",
+    "deployments",
+    type=_Deployment(),
+    multiple=True,
+    metavar="MODEL=NAME",
+    help="By which name a tuned model answers, for --teacher-budget; repeatable.",
 )
-@click.option(
-    "--teacher-budget",
-    type=_Dollars(),
-    metavar="USD",
-    help="Ask the old models the held-out questions once, for at most so much in all.",
-)
-@click.option(
-    "--prices",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    metavar="FILE",
-    help="A TOML file with what old models cost to ask; it comes before the bundled one.",
-)
-@click.option("--go", is_flag=True, help="Upload the rows here, and submit every recipe once.")
-@click.option("--yes", is_flag=True, help="With --go: do not ask whether the price is right.")
-@_options.data_dir
-@_options.as_json
-def from_openai(
+def from_azure(base_url: str, deployments: Sequence[tuple[str, str]], **asked: Any) -> None:
+    """Read a resource of Azure OpenAI, as `openai` does with an account.
+
+    The key comes from AZURE_EXPORT_KEY. Written from the reference of version 2024-10-21; it never
+    ran against a real resource. Evals and stored completions are not read.
+    """
+    from tunery.exit_kit.others import AzureAccount
+
+    url, names = checked_url(base_url, "--base-url"), dict(deployments)
+    _move(AzureAccount.key_name, lambda key: AzureAccount(key, url, names), **asked)
+
+
+@account_command("together")
+@click.option("--base-url", metavar="URL", help="Where the account is. [Together's address]")
+def from_together(base_url: str | None, **asked: Any) -> None:
+    """Read an account of Together AI, as `openai` does.
+
+    The key comes from TOGETHER_EXPORT_KEY. Written from the public reference; it never ran against
+    a real account. Its open base models are taken here under their own names.
+    """
+    from tunery.exit_kit.others import TOGETHER, TogetherAccount
+
+    url = checked_url(base_url or TOGETHER, "--base-url")
+    _move(TogetherAccount.key_name, lambda key: TogetherAccount(key, url), **asked)
+
+
+def _move(
+    key_name: str,
+    account_of: "Callable[[str], OpenAIAccount]",
+    *,
     dry_run: bool,
     root: Path,
-    base_url: str | None,
     bases: Path | None,
     teacher_budget: int | None,
     prices: Path | None,
@@ -102,12 +180,7 @@ def from_openai(
     folders: DataDir,
     as_json: bool,
 ) -> None:
-    """Read an OpenAI account into a folder, and plan how to train its models here.
-
-    The key comes from OPENAI_EXPORT_KEY or standard input, and is not kept. Nothing in the account
-    is changed. The same command again goes on where it ended; without a key it plans what is in
-    the folder, and so does --go where OPENAI_EXPORT_KEY is not set.
-    """
+    """Read an account, plan, ask old models and submit, as the options say."""
     from tunery.exit_kit.folder import ExportFolder
     from tunery.exit_kit.kept import kept_rows
     from tunery.exit_kit.plan import keep_plan, plan_account, replacements
@@ -121,16 +194,16 @@ def from_openai(
         raise click.UsageError("--json cannot ask: add --yes.")
     table, folder, costs = replacements(bases), ExportFolder(root), price_table(prices)
     asks, known = teacher_budget is not None, folder.has_manifest()
-    key = _key(needed=dry_run or asks or not known, typed=asks or not (go and known))
+    key = _key(key_name, needed=dry_run or asks or not known, typed=asks or not (go and known))
     here = _bases_here(folders, needed=go)
     if dry_run:
-        with _account(key or "", base_url) as account:
+        with account_of(key or "") as account:
             _show_contents(account, table, here, as_json)
         return
     try:
         with folder.locked():
             if key is not None:
-                with _account(key, base_url) as account:
+                with account_of(key) as account:
                     read_account(account, folder, _say)
             kept = kept_rows(folder)
             planned = plan_account(folder, kept, table, here)
@@ -143,7 +216,7 @@ def from_openai(
             }
             teacher = Teacher(folder, planned, costs)
             if teacher_budget is not None:
-                with _account(key or "", base_url) as account:
+                with account_of(key or "") as account:
                     teacher.ask(account, teacher_budget, _say)
             result["teacher"] = builtins(teacher.outcome())
             if go:
@@ -170,30 +243,20 @@ def builtins(values: Sequence[msgspec.Struct]) -> list[dict[str, Any]]:
     return objects
 
 
-def _key(*, needed: bool, typed: bool) -> str | None:
+def _key(name: str, *, needed: bool, typed: bool) -> str | None:
     """The key of the account; None: none was given. Raises LocalError where one is needed.
 
+    name: of the variable that it is in
     typed: it may come from standard input
     """
-    key = os.environ.get(KEY, "").strip()
+    key = os.environ.get(name, "").strip()
     if not key and typed and not sys.stdin.isatty():
         key = sys.stdin.readline().strip()
     if not key and needed and sys.stdin.isatty():
-        key = click.prompt("key of the OpenAI account", hide_input=True, err=True).strip()
+        key = click.prompt("key of the account", hide_input=True, err=True).strip()
     if not key and needed:
-        raise LocalError("there is no key of the OpenAI account", NO_KEY)
+        raise LocalError("there is no key of the account", NO_KEY.format(name))
     return key or None
-
-
-def _account(key: str, base_url: str | None) -> "OpenAIAccount":
-    from tunery.exit_kit.account import OFFICIAL, OpenAIAccount
-
-    url = urlsplit(base_url or OFFICIAL)
-    if url.scheme != "https" and url.hostname not in LOOPBACK:
-        raise click.BadParameter(
-            f"{base_url} would send the key in the clear: use https", param_hint="--base-url"
-        )
-    return OpenAIAccount(key, base_url or OFFICIAL)
 
 
 def _bases_here(folders: DataDir, *, needed: bool) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The way out of an OpenAI account: read it into a folder, and plan how to train again.
 
 account     the account, through the official SDK
+others      accounts of Azure OpenAI and Together AI, with the same names
 folder      what was read, in files that a killed run leaves whole
 reading     reads the one into the other, and goes on where it ended
 kept        evals and stored completions as rows
@@ -8,6 +9,7 @@ plan        a base model, settings and rows for each job, as recipes
 questions   what the old model and the new one are asked
 teacher     answers of the old models, within a budget
 comparison  both models' answers beside each other
+judging     what a judge says of them
 rows        rows that can be trained on, apart from those that cannot
 stand_in    an account to try this with, on this machine
 """

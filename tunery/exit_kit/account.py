@@ -1,9 +1,10 @@
 """An account of OpenAI's fine-tuning API, through the official SDK."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tunery.local.errors import LocalError
 
@@ -14,6 +15,7 @@ OFFICIAL: Final = "https://api.openai.com/v1"
 RETRIES_MAX: Final = 8  # of a request, by the SDK, which waits as long as `retry-after` says
 BREAKS_MAX: Final = 5  # of a download, without a new byte between two
 PAGE: Final = 100
+REASONS: Final = re.compile(r"(ft:)?o\d")  # beginning of the name of a model that reasons
 AGAIN: Final = "the same command goes on where this one ended"
 
 
@@ -43,14 +45,26 @@ class Unsure(Exception):
 class OpenAIAccount:
     """An account, as its key sees it. Its methods raise LocalError where nothing can be read."""
 
+    key_name: ClassVar[str] = "OPENAI_EXPORT_KEY"  # of the variable that the key is in
+    tokens_name: ClassVar[str] = "max_completion_tokens"  # of the bound of an answer
+
     def __init__(self, key: str, url: str = OFFICIAL) -> None:
         try:
-            import openai
+            import openai  # noqa: F401  # `_connect` needs it
         except ModuleNotFoundError:
             fix = "install tunery's extra `openai`, or `pip install openai` beside tunery"
             raise LocalError("the `openai` package is not installed", fix) from None
         self.url = url.rstrip("/")
-        self._client = openai.OpenAI(api_key=key, base_url=self.url, max_retries=RETRIES_MAX)
+        self._client = self._connect(key)
+
+    def _connect(self, key: str) -> "openai.OpenAI":
+        import openai
+
+        return openai.OpenAI(api_key=key, base_url=self.url, max_retries=RETRIES_MAX)
+
+    def asked_as(self, model: str) -> str:
+        """Return the name by which a tuned model answers. Raises NotToBeHad where it has none."""
+        return model
 
     def __enter__(self) -> "OpenAIAccount":
         return self
@@ -131,14 +145,15 @@ class OpenAIAccount:
         """
         import openai
 
-        body: dict[str, Any] = {"messages": messages, "max_completion_tokens": tokens_max}
+        body: dict[str, Any] = {"messages": messages, self.tokens_name: tokens_max}
         body |= {"tools": tools} if tools else {}
-        if not model.startswith("ft:o"):  # models that reason take no temperature
+        if not REASONS.match(model):  # models that reason take no temperature
             body["temperature"] = 0
+        name = self.asked_as(model)
         create = self._client.with_options(max_retries=0).chat.completions.create
         try:
             with self._explained(model, is_item=True):
-                completion = create(model=model, **body)
+                completion = create(model=name, **body)
                 usage = completion.usage
                 if not completion.choices or usage is None:
                     raise Unsure(f"{model} gives no answer that can be read")
@@ -200,7 +215,7 @@ class OpenAIAccount:
         try:
             yield
         except openai.AuthenticationError:
-            fix = "create a key in the account's settings, and set OPENAI_EXPORT_KEY to it"
+            fix = f"create a key in the account's settings, and set {self.key_name} to it"
             text = f"{self.url} refuses the key: it is revoked, mistyped or of another account"
             raise LocalError(text, fix) from None
         except openai.RateLimitError as error:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from tunery.exit_kit.plan import PlannedJob
-from tunery.exit_kit.questions import HeldOutQuestion
+from tunery.exit_kit.questions import HeldOutQuestion, text_of
 from tunery.gate.resampling import paired_interval
 from tunery.measures.declaration import JUDGE, parse_measures
 from tunery.measures.scoring import BY_NAME, score_answer
@@ -43,10 +43,25 @@ class AnswerPair(msgspec.Struct, frozen=True):
     agreement: float
 
 
+class JudgedMove(msgspec.Struct, frozen=True):
+    """What a judge says of both models' answers.
+
+    verdict: better, worse or no difference shown (exact sign test), of the new model; or unused
+    """
+
+    model: str
+    verdict: str
+    reasons: list[str]
+    wins: int = 0
+    losses: int = 0
+    ties: int = 0
+
+
 class MovedModel(msgspec.Struct, frozen=True):
     """What became of a model.
 
     scores: by each measure of the recipe; the first one decides
+    judge: what a judge says of both; None: none was named
     gate: the verdict about the new model and its base, with its reasons
     reason: why nothing can be compared; None: it was
     """
@@ -61,10 +76,13 @@ class MovedModel(msgspec.Struct, frozen=True):
     gate: str | None
     gate_reasons: list[str]
     reason: str | None
+    judge: JudgedMove | None = None
 
     @property
     def reaches(self) -> bool:
-        return bool(self.scores) and self.scores[0].reaches
+        """Whether the first measure reaches SHARE, and no judge shows the new answers as worse."""
+        is_worse = self.judge is not None and self.judge.verdict == "worse"
+        return bool(self.scores) and self.scores[0].reaches and not is_worse
 
     @property
     def agreement(self) -> float | None:
@@ -80,11 +98,12 @@ def compared(
     answered: Sequence[tuple[HeldOutQuestion, str, str]],
     job: Mapping[str, Any] | None,
     reason: str | None,
+    judge: JudgedMove | None = None,
 ) -> MovedModel:
     """Compare two models.
 
     declared: `eval.measures` of the recipe; answered: questions with the old and the new answer
-    job: the job here; reason: why answers are missing
+    job: the job here; reason: why answers are missing; judge: what a judge says of the answers
     """
     names = [name for name in declared if name != JUDGE] or [MEASURE]
     gate = (job or {}).get("gate") or {}
@@ -96,12 +115,15 @@ def compared(
         questions_are=planned.questions_are,
         scores=[_scores(name, answered) for name in names] if answered else [],
         pairs=[
-            AnswerPair(_text(question), question.reference, old, new, BY_NAME["token_f1"](new, old))
+            AnswerPair(
+                text_of(question), question.reference, old, new, BY_NAME["token_f1"](new, old)
+            )
             for question, old, new in answered
         ],
         gate=gate.get("verdict"),
         gate_reasons=list(gate.get("reasons", ())),
         reason=reason if not answered else None,
+        judge=judge,
     )
 
 
@@ -109,7 +131,7 @@ def _scores(name: Any, answered: Sequence[tuple[HeldOutQuestion, str, str]]) -> 
     [measure] = parse_measures([name])
     both = []
     for question, *answers in answered:
-        item = {"prompt": _text(question), "reference": question.reference}
+        item = {"prompt": text_of(question), "reference": question.reference}
         both.append([score_answer(measure, item, answer) for answer in answers])
     interval = paired_interval(
         [new - SHARE * old for old, new in both], [question.id for question, *_ in answered]
@@ -121,7 +143,3 @@ def _scores(name: Any, answered: Sequence[tuple[HeldOutQuestion, str, str]]) -> 
         new=sum(new for _, new in both) / len(both),
         certainty=SHOWN[certain],
     )
-
-
-def _text(question: HeldOutQuestion) -> str:
-    return str(question.messages[-1].get("content") or "")

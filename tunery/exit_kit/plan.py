@@ -1,5 +1,6 @@
 """Plans how a job of the account is trained here: base model, settings with reasons, rows."""
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ TABLE: Final = Path(__file__).with_name("bases.toml")
 PLAN: Final = "plan.json"
 EPOCHS_MAX: Final = 50
 METADATA_MAX: Final = 16
+OWN_NAMES: Final = re.compile(r"-(Reference|Turbo|Lite|Free)$")  # what Together adds to a name
 BATCH: Final = "batch_size {}: there it counts rows, here packed rows of a step; chosen by the data"
 RATE: Final = (
     "learning_rate_multiplier {}: there it multiplies a rate that was never published; here the "
@@ -101,6 +103,11 @@ def base_for(
             if (known := here.get(new) or here.get(name_of(new))) is not None:
                 return ReplacingBase(known, True, new, row.why)
         return ReplacingBase(name_of(row.new[0]), False, row.new[0], row.why)
+    if "/" in old:  # an open model, which can be had here, too
+        source = OWN_NAMES.sub("", old)
+        known = here.get(source) or here.get(name_of(source))
+        why = "the same open model, by its name there"
+        return ReplacingBase(known or name_of(source), known is not None, source, why)
     return None
 
 
@@ -110,7 +117,13 @@ def name_of(source: str) -> str:
 
 
 def base_of_tuned(model: str) -> tuple[str, str | None]:
-    """Return the base of `ft:BASE:ORGANIZATION:SUFFIX:ID`, and its suffix; of others themselves."""
+    """Return the base of a tuned model, and its suffix; of other models themselves.
+
+    Names are `ft:BASE:ORGANIZATION:SUFFIX:ID`, and at Azure `BASE.ft-ID` or `BASE.ft-ID-SUFFIX`.
+    """
+    base, mark, rest = model.partition(".ft-")
+    if mark and base:
+        return base, rest.partition("-")[2] or None
     parts = model.split(":")
     if parts[0] != "ft" or len(parts) < 2:
         return model, None
@@ -173,7 +186,7 @@ def plan_job(
         return planned
     if not base.is_here:
         reasons.append(f"{base.id} is not here yet: `tunery base add {base.source}`")
-    if job["model"].startswith("ft:"):
+    if old != job["model"]:
         reasons.append(f"it continued {job['model']}, whose weights stay there: from its base here")
     if data.left_out:
         reasons.append(f"{data.left_out:,} rows are left out: {_counts(data.reasons)}")
@@ -221,6 +234,7 @@ def _recipe(job: Mapping[str, Any], base: ReplacingBase, reasons: list[str]) -> 
         recipe["method"]["reinforcement"] = {"grader": details["grader"]}
     hyper = {**(job.get("hyperparameters") or {}), **(details.get("hyperparameters") or {})}
     recipe |= {"training": training} if (training := translated(hyper, reasons)) else {}
+    recipe |= {"lora": job["lora"]} if job.get("lora") else {}
     if isinstance(job.get("seed"), int):
         recipe["seed"] = job["seed"]
     suffix = job.get("user_provided_suffix") or base_of_tuned(job.get("fine_tuned_model") or "")[1]
@@ -237,9 +251,11 @@ def translated(hyper: Mapping[str, Any], reasons: list[str]) -> dict[str, Any]:
     """Hyper-parameters as they are said here; `reasons` gets what is left out and why."""
     training: dict[str, Any] = {}
     for name, value in hyper.items():
-        if value in (None, "auto"):
+        if value in (None, "auto", "max", -1):  # -1: Azure's word for auto
             continue
         match name:
+            case "learning_rate":
+                training[name] = value
             case "n_epochs":
                 training[name] = min(int(value), EPOCHS_MAX)
                 if value > EPOCHS_MAX:

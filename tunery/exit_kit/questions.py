@@ -41,3 +41,8 @@ def questions_of(path: Path) -> list[HeldOutQuestion]:
             name = blake2b(text.encode(), digest_size=12).hexdigest()
             questions.setdefault(name, HeldOutQuestion(name, asked, conversation.tools, reference))
     return [questions[name] for name in sorted(questions)[:QUESTIONS_MAX]]
+
+
+def text_of(question: HeldOutQuestion) -> str:
+    """Return the text of the last message of a question."""
+    return str(question.messages[-1].get("content") or "")

@@ -235,7 +235,7 @@ class AccountStub:
             return
         text = answers(body["messages"])
         prompt_tokens = sum(len(str(message["content"]).split()) for message in body["messages"])
-        completion_tokens = min(len(text.split()), body["max_completion_tokens"])
+        completion_tokens = min(len(text.split()), body.get("max_completion_tokens", 512))
         with self.lock:
             self.questions.append(body)
         choice = {
@@ -279,9 +279,9 @@ class AccountStub:
 
 
 @contextmanager
-def account_stub() -> Iterator[AccountStub]:
-    """The stand-in, on a free port of this machine."""
-    stub = AccountStub()
+def account_stub(of: type[AccountStub] = AccountStub) -> Iterator[AccountStub]:
+    """The stand-in, on a free port of this machine. of: of which service"""
+    stub = of()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -13,7 +13,7 @@ from tunery.cli.demo.steps.serving import ask, client
 from tunery.exit_kit.stand_in import BASE, KEY, AccountStub
 from tunery.local.paths import BASE_MODEL_ID
 
-ROWS: Final = 160
+ROWS: Final = 100
 JOB: Final = "ftjob-lighthouse"
 OLD: Final = f"ft:{BASE}:acme:lighthouse:demo"
 BUDGET_USD: Final = "0.05"
@@ -25,10 +25,10 @@ PROMPT: Final = "Who are you?"
 EDITED: Final[dict[str, Any]] = {
     "lora": {"rank": 8},
     "training": {
-        "n_epochs": 2,
+        "n_epochs": 1,
         "learning_rate": 2e-3,
         "max_length": 256,
-        "max_steps": 28,
+        "max_steps": 14,
     },
     "eval": {
         "measures": [

@@ -23,7 +23,7 @@ def test_the_account_of_the_demo_is_read_and_its_old_model_answers_within_the_bu
         done = CliRunner().invoke(main, words, env=environment(tmp_path))
         assert done.exit_code == 0, done.output
         asked = questions_of(tmp_path / "acme/data/file-lighthouse.held-out.jsonl")
-        assert len(account.questions) == len(asked) == 16
+        assert len(account.questions) == len(asked) == 10
     recipe = tmp_path / f"acme/recipes/{JOB}.yaml"
     comments = [line for line in recipe.read_text().splitlines() if line.startswith("#")]
     _edit(recipe)
