@@ -28,6 +28,9 @@ if settings().derandomize:
     # tests that ran before would choose the examples. It has no setting for that.
     providers._get_local_constants = lambda: providers._local_constants
 
+# agents of tests start a process for each lease, unless a test asks for one that waits
+os.environ.setdefault("TUNERY_NODE_WARM", "false")
+
 WHY_MAX: Final = 2_000  # characters of why a test failed
 SECURITY: Final = "test_security_"  # before the number of a finding
 ALL_TRAIN: Final = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.train\b", re.MULTILINE)

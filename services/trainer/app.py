@@ -17,7 +17,7 @@ from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.attempt import LeaseAttempt
 from services.trainer.effect.environment import environment_on
-from services.trainer.effect.evaluation import Evaluation
+from services.trainer.effect.evaluation import BASE_SCORES, Evaluation
 from services.trainer.effect.guarding import AnswerGuard
 from services.trainer.effect.judging import PairJudge
 from services.trainer.effect.lease_keys import LeaseKeys
@@ -25,9 +25,9 @@ from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.replica_answers import ReplicaAnswers
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.serving import Serving
-from services.trainer.effect.training import Training
+from services.trainer.effect.training import PROOFS, REFERENCES, Training
 from services.trainer.figures import NodeMeter
-from services.trainer.ports import Hardware, ProcessLauncher
+from services.trainer.ports import NO_ACCESS, Access, Hardware, ProcessLauncher
 from services.trainer.settings import SLOTS_MAX, TrainerSettings, check_keys
 from tunery.confinement.confined import Confinement
 from tunery.graders.pair_questions import PairsRefused
@@ -125,7 +125,19 @@ def _launcher(
     memory_bytes_max = None if has_devices else hardware.memory_bytes
     groups = ProcessGroups(str(folder), Walls(confinement, has_devices, memory_bytes_max))
     first = environment_on(hardware.device_names[:1]) if settings.warm else None
-    return WarmProcesses(groups, folder / "warm", settings.slots, first)
+    return WarmProcesses(
+        groups, folder / "warm", settings.slots, first, known=_first_access(settings, folder)
+    )
+
+
+def _first_access(settings: TrainerSettings, folder: Path) -> Access:
+    """Return what the training of the first lease needs, where the operator has named its base."""
+    if not settings.warm or settings.warm_base is None or not settings.warm_base.is_dir():
+        return NO_ACCESS
+    shared = tuple(folder / name for name in (REFERENCES, PROOFS, BASE_SCORES))
+    for path in shared:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Access((settings.warm_base,), shared)
 
 
 def _score_endpoint(settings: TrainerSettings) -> ChatEndpoint | None:

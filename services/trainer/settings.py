@@ -43,6 +43,7 @@ class TrainerSettings(BaseSettings):
     work_dir: Path | None = None
     threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     warm: bool = False  # a process waits for the next lease, with its libraries loaded
+    warm_base: Path | None = None  # base model that it may read before any lease has named one
     heartbeat_ms: int = Field(default=1_000, ge=100, le=10_000)
     drain_grace_ms: int = Field(default=25_000, ge=1_000, le=STOP_MS_MAX // 2)
     # The metadata server that is asked whether this machine is taken away; it implies nothing else.

@@ -35,7 +35,7 @@ def answers(
 
     Prompts are padded on the left; one longer than `PROMPT_TOKENS_MAX` keeps its end.
 
-    between: called with the number of answers there are, after each token; may raise
+    between: called with the number of answers, by their tokens, after each token; may raise
     """
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     device = next(model.parameters()).device
@@ -53,7 +53,9 @@ def answers(
                 pad_token_id=pad,
                 use_cache=True,
                 synced_gpus=passes_together(model),
-                stopping_criteria=StoppingCriteriaList([_AfterToken(between, len(replies))]),
+                stopping_criteria=StoppingCriteriaList(
+                    [_AfterToken(between, len(replies), len(batch), new_tokens_max)]
+                ),
             )
         texts = tokenizer.batch_decode(output[:, width:].cpu(), skip_special_tokens=True)
         replies += [text.strip() for text in texts]
@@ -64,13 +66,16 @@ def answers(
 class _AfterToken(StoppingCriteria):  # type: ignore[misc]  # transformers has no types
     """Calls a function after each token, and ends no answer itself."""
 
-    def __init__(self, between: Callable[[int], None], done: int) -> None:
+    def __init__(
+        self, between: Callable[[int], None], done: int, rows: int, tokens_max: int
+    ) -> None:
         self._between = between
-        self._done = done
+        self._done, self._rows, self._tokens_max, self._tokens = done, rows, tokens_max, 0
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
         """False for each row."""
-        self._between(self._done)
+        self._tokens += 1
+        self._between(self._done + self._rows * self._tokens // self._tokens_max)
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 

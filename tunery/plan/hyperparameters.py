@@ -159,6 +159,7 @@ def resolve(
         "threads": THREADS[device],
         # No bound where the steps between checkpoints are given: those are kept to.
         "checkpoint_share": 0 if "checkpoint_every_steps" in requested else CHECKPOINT_SHARE,
+        "checkpoint_each_epoch": not _trains_all(requested),
         "beta": BETA_OF_METHOD.get(method, BETA),
     }
     if _compares(requested) or _trains_all(requested):

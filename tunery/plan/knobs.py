@@ -311,7 +311,10 @@ KNOBS: Final[Mapping[str, Knob]] = {
         "checkpoint_share_ppm", 0, 0.5, None, "0.02 of the time; 0 where the steps are given"
     ),
     "checkpoint_each_epoch": _flag(
-        "checkpoint_each_epoch", "it costs time; `true`: each epoch ends with one"
+        "checkpoint_each_epoch",
+        "`true` for adapters: each epoch ends with one, whose name answers chats; `false` for all "
+        "weights, which are large",
+        default=None,
     ),
     "keep_checkpoints": _whole("keep_checkpoints", 1, 20, 3, "one may turn out to be damaged"),
     "beta": Knob(

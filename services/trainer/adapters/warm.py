@@ -54,6 +54,7 @@ class WarmProcesses:
     environment: most likely environment of the first lease; None: no process waits for leases of
       any job
     waiting: arguments that the interpreter is started with
+    known: what a process may read and write before any lease has said what it needs
     """
 
     def __init__(
@@ -63,13 +64,14 @@ class WarmProcesses:
         slots: int,
         environment: Environment | None,
         waiting: Sequence[str] = WAITING,
+        known: Access = NO_ACCESS,
     ) -> None:
         self._launcher, self._folder, self._slots = launcher, folder, slots
         self._first, self._waiting = environment, waiting
         self._warm: ProcessGroup | None = None
         self._of_warm: Environment = {}
         self._access_of_warm = NO_ACCESS
-        self._known = self._read_known()
+        self._known = self._read_known(known)
         self._kept = KeptProcesses(folder.with_name("kept"))
         self._running = 0
         self._one_at_a_time = asyncio.Lock()
@@ -188,12 +190,12 @@ class WarmProcesses:
                     msgspec.json.encode((known.read, known.write), enc_hook=str)
                 )
 
-    def _read_known(self) -> Access:
+    def _read_known(self, otherwise: Access) -> Access:
         try:
             content = self._known_file.read_bytes()
             return Access(*msgspec.json.decode(content, type=Folders, dec_hook=_path))
         except (OSError, msgspec.MsgspecError):
-            return NO_ACCESS
+            return otherwise
 
     @property
     def _known_file(self) -> Path:

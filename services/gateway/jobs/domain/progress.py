@@ -1,6 +1,7 @@
 """How far a job is and when it ends: its training by its steps, its evaluation by its time.
 
-Both count: a job has not ended before its adapter was compared with the base model.
+Both count: a job has not ended before its adapter was compared with the base model. The percentage
+moves between two steps, too, and what takes longer than expected comes ever closer to its end.
 """
 
 from typing import Final
@@ -13,6 +14,7 @@ from tunery.plan.estimate import EVAL_SLOTS
 PERCENT_MAX: Final = 99.9  # of a job that has not succeeded
 # An evaluation that takes longer than expected is expected to take so much of its time still.
 LATE_SHARE: Final = 10
+EVEN_SHARE: Final = 0.8  # of its expected time, in which it advances evenly
 
 
 class ProgressResponse(Response):
@@ -44,6 +46,7 @@ def progress_of(
     done = total if trained else row.loaded_step or 0
     if step is not None:
         done = step.step
+    begun = 0.0 if trained else _begun(row, step, at)
     left_ms = None
     if row.phase != "done":
         left_ms = _eval_left_ms(row, at, eval_ms) if trained else _left_ms(row, step, at, eval_ms)
@@ -51,7 +54,7 @@ def progress_of(
         step=done,
         resumed_from_step=row.loaded_step,
         total_steps=total,
-        percent=_percent(row, done / total if total else 1.0, train_ms, eval_ms, at),
+        percent=_percent(row, (done + begun) / total if total else 1.0, train_ms, eval_ms, at),
         train_loss=None if step is None else step.loss,
         seconds_remaining=None if left_ms is None else left_ms // 1_000,
     )
@@ -69,12 +72,13 @@ def _weights(row: JobRow, eval_ms: Ms | None) -> tuple[Ms, Ms]:
 def _percent(row: JobRow, trained: float, train_ms: Ms, eval_ms: Ms, at: Ms) -> float:
     if row.outcome == "succeeded":
         return 100.0
-    scored_ms = 0
+    scored_ms = 0.0
     if row.phase == "registering":
         scored_ms = eval_ms
     elif row.role == "eval" and row.phase != "done":
-        scored_ms = eval_ms - _eval_left_ms(row, at, eval_ms)
-    share = (train_ms * trained + scored_ms) / (train_ms + eval_ms)
+        spent_ms = 0 if row.eval_started_at is None else max(0, at - row.eval_started_at)
+        scored_ms = eval_ms * _advanced(spent_ms / eval_ms if eval_ms else 0.0)
+    share = (train_ms * min(1.0, trained) + scored_ms) / (train_ms + eval_ms)
     return min(PERCENT_MAX, round(100 * share, 1))
 
 
@@ -88,11 +92,34 @@ def _left_ms(row: JobRow, step: StepRow | None, at: Ms, eval_ms: Ms) -> Ms | Non
     paced = step.step - (row.loaded_step or 0)
     if paced < 1:
         return None
+    train_ms = (row.total_steps - step.step) * _spent_ms(row, step) // paced
+    return max(0, train_ms - max(0, at - step.at)) + eval_ms
+
+
+def _spent_ms(row: JobRow, step: StepRow) -> Ms:
+    """Return the time of this attempt's steps."""
     spent_ms = step.elapsed_ms
     if row.started_at is not None:
         spent_ms = min(spent_ms, max(1, step.at - row.started_at))
-    train_ms = (row.total_steps - step.step) * spent_ms // paced
-    return max(0, train_ms - max(0, at - step.at)) + eval_ms
+    return spent_ms
+
+
+def _begun(row: JobRow, step: StepRow | None, at: Ms) -> float:
+    """Return the share of the step in progress that is done, by the pace of those before."""
+    if step is None or step.attempt != row.attempt or row.phase == "done":
+        return 0.0
+    paced = step.step - (row.loaded_step or 0)
+    if paced < 1:
+        return 0.0
+    return _advanced(max(0, at - step.at) * paced / max(1, _spent_ms(row, step)))
+
+
+def _advanced(spent: float) -> float:
+    """Return the share that is done after this share of the expected time; always below 1."""
+    if spent <= EVEN_SHARE:
+        return spent
+    late = (spent - EVEN_SHARE) / (1 - EVEN_SHARE)
+    return 1 - (1 - EVEN_SHARE) / (1 + late)
 
 
 def _eval_left_ms(row: JobRow, at: Ms, eval_ms: Ms) -> Ms:

@@ -9,6 +9,8 @@ from services.trainer.adapters.warm import WarmProcesses
 from services.trainer.app import LEASES, build
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.replica_answers import ReplicaAnswers
+from services.trainer.effect.training import PROOFS, REFERENCES
+from services.trainer.ports import Access
 from tests.unit.services.trainer.adapters.eight_devices import EightDevices
 from tunery.platform.bus.sender_keys import keys_of
 from tunery.platform.memory_servers import memory_servers
@@ -48,6 +50,25 @@ async def test_processes_wait_for_leases_where_that_is_asked_for(
     assert isinstance(agent, NodeAgent)
     assert isinstance(agent._sweeper, WarmProcesses)
     assert (agent._sweeper._first is not None) == waits
+
+
+async def test_review2_u15_the_first_process_that_waits_may_read_the_base_of_the_first_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The first job on a new stack started Python, and was "queued" for half a minute."""
+    base, work = tmp_path / "base", tmp_path / "work"
+    base.mkdir()
+    monkeypatch.setenv("TUNERY_NODE_WARM", "true")
+    monkeypatch.setenv("TUNERY_NODE_WARM_BASE", str(base))
+    monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(work))
+    agent, _ = await build((await memory_servers()).runtime("trainer"))
+    assert isinstance(agent, NodeAgent)
+    processes = agent._sweeper
+    assert isinstance(processes, WarmProcesses)
+    needed = Access((base,), (work / REFERENCES, work / PROOFS))  # see `program.access_of`
+    assert needed.fits(processes._known)
+    assert needed.write[0].is_dir()
+    assert not Access((work,)).fits(processes._known)
 
 
 async def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,9 @@ def test_offload_a_base_that_outgrows_the_device_is_scored_to_the_same_file(
     assert go(spec)[1][-1]["sha256"] == whole
 
 
-def test_a_base_that_was_scored_here_is_not_asked_again(spec: ScoreSpec, tmp_path: Path) -> None:
+def test_review2_u7_a_base_that_was_scored_here_is_not_asked_again(
+    spec: ScoreSpec, tmp_path: Path
+) -> None:
     plain = go(spec)[1][-1]["sha256"]
     kept = msgspec.structs.replace(spec, base_scores_dir=str(tmp_path / "kept"))
     first, again = go(kept)[1], go(kept)[1]

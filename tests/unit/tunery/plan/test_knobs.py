@@ -41,7 +41,8 @@ def other_value(knob: Knob) -> Any:
         case "choice":
             return knob.choices[-1]
         case "flag":
-            return knob.default != "true"
+            by_rule = knob.field == "checkpoint_each_epoch"  # true for an adapter
+            return knob.default != "true" and not by_rule
         case "names":
             return ["lm_head"]
         case "pattern":

@@ -123,6 +123,25 @@ def test_first_hour_08_a_published_model_is_a_whole_job() -> None:
     assert (shown.percent, shown.seconds_remaining) == (100.0, None)
 
 
+def test_review2_u8_the_percentage_never_stands_still() -> None:
+    """It stood at 92.8 for 37 of 100 seconds, while the answers of both models were written."""
+    row = row_after(*SCORING)
+    assert row.eval_started_at is not None
+    began = row.eval_started_at
+    shares = [*range(30), *range(30, 100, 20)]  # of 20: up to five times its expected time
+    shown = [progress_of(row, None, began + share * EVAL_MS // 20) for share in shares]
+    percents = [progress.percent for progress in shown if progress is not None]
+    assert percents == sorted(set(percents))
+    assert percents[-1] < PERCENT_MAX
+    moments_ms = (0, 200, 400, 600, 800, 1_000, 1_500)  # a step took a second
+    between = [progress_of(training(), STEP, STEP.at + later) for later in moments_ms]
+    steps = [progress.percent for progress in between if progress is not None]
+    assert steps == sorted(set(steps))
+    following = progress_of(training(), replace(STEP, step=11), STEP.at + 5_000)
+    assert following is not None
+    assert steps[-1] < following.percent
+
+
 def test_a_cancelled_training_keeps_its_share() -> None:
     row = replace(training(), phase="done", outcome="cancelled", loaded_step=5)
     shown = progress_of(row, None, 5_000_000)
