@@ -1,11 +1,12 @@
 """Which base and which settings a job of an OpenAI account gets here."""
 
+import tomllib
 from pathlib import Path
 
 from click.testing import CliRunner
 
 from tunery.cli.main import main
-from tunery.exit_kit.plan import base_for, replacements, translated
+from tunery.exit_kit.plan import TABLE, base_for, replacements, translated
 from tunery.exit_kit.stand_in import BASE
 
 
@@ -30,3 +31,14 @@ def test_exit_kit_a_table_of_ones_own_comes_first(tmp_path: Path) -> None:
     own.write_text("[[replacement]]\nold = 3\n")
     result = CliRunner().invoke(main, ["import", "openai", "--bases", str(own)])
     assert "is no table of base models" in result.output
+
+
+def test_first_hour2_the_page_of_base_models_is_the_table() -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/which-base.md").read_text(encoding="utf-8")
+    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["replacement"]
+    expected = [
+        f"| {', '.join(f'`{old}`' for old in row['old'])} | "
+        f"{', '.join(f'`{new}`' for new in row['new'])} | {row['why']} |"
+        for row in rows
+    ]
+    assert [line for line in page.splitlines() if line.startswith("| `")] == expected

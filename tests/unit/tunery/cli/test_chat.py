@@ -42,12 +42,14 @@ def test_one_question_prints_the_answer_alone(monkeypatch: pytest.MonkeyPatch) -
     assert (body["temperature"], body["seed"], body["max_tokens"]) == (0.5, 3, 256)
 
 
-def test_two_models_are_asked_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_review2_u19_two_models_are_asked_the_same_at_temperature_0(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     words = ("a", "--compare", "b", "--prompt", "Hi", "--system", "Be brief.", "--max-tokens", "1")
     done, asked = run(monkeypatch, *words)
     assert done.output == "a: answer 1 …\nb: answer 2 …\n"
     assert [body["model"] for body in asked] == ["a", "b"]
-    assert {body["temperature"] for body in asked} == {0}  # U19: the likeliest answer
+    assert {body["temperature"] for body in asked} == {0}  # the likeliest answer
     assert asked[0]["messages"] == asked[1]["messages"]
     assert asked[0]["messages"][0] == {"role": "system", "content": "Be brief."}
 

@@ -524,3 +524,38 @@ def test_the_prompts_are_six_and_most_are_new() -> None:
     rows = (EXAMPLES / "lighthouse.jsonl").read_text(encoding="utf-8")
     assert [json.dumps(prompt) in rows for prompt in prompts].count(True) == 2
     assert len(prompts) == 6
+
+
+# files in the situations of public reports; the number of a test is that of the report
+TALKS = [json.dumps(good(number)) for number in range(12)]
+
+
+def test_review2_report_1_a_call_without_its_result_is_named_with_its_place() -> None:
+    """microsoft-foundry/fine-tuning#23: "invalid schema (20)", without a row."""
+    call: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    row = json.dumps({"messages": [USER, call, ANSWER], "tools": TOOLS})
+    report = check_bytes("\n".join([*TALKS[:11], row]).encode())
+    [problem] = [finding for finding in report.errors if finding.code == "missing_tool_result"]
+    assert (problem.row, problem.pointer) == (12, "/messages/2")
+    assert "c1" in problem.message
+    assert problem.hint
+
+
+def test_review2_report_6_another_encoding_is_named_with_the_way_out() -> None:
+    """openai/openai-python#383: a file that Windows saved was "not valid TXT"."""
+    text = "\n".join(TALKS).replace("light", "\u706f\u5854")
+    wide = check_bytes(text.encode("utf-16"))
+    assert "UTF-16" in wide.errors[0].message
+    assert "UTF-8" in wide.errors[0].hint
+    rows = "\n".join(json.dumps(json.loads(line), ensure_ascii=False) for line in TALKS)
+    narrow = check_bytes(rows.replace("Question", "\u706f\u5854").encode("gbk"))
+    assert narrow.verdict == "rejected"
+    assert narrow.errors[0].row == 1
+
+
+def test_review2_report_10_a_table_with_other_headers_is_refused_by_the_headers() -> None:
+    """scaleapi/llm-engine#213: the job ran, and failed late without a reason."""
+    table = "question,answer\n" + "".join(f"What is {n}?,{n}\n" for n in range(12))
+    report = check_bytes(table.encode())
+    assert report.verdict == "rejected"
+    assert "question" in report.errors[0].message
