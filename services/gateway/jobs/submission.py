@@ -1,6 +1,7 @@
 """Submits jobs: gathers facts, resolves the request, sends the command, awaits the decision."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +22,7 @@ from schemas.job import SubmitJob
 from schemas.model import Base
 from schemas.submission import JobSpec
 from schemas.topics import JOB
+from schemas.units import Ms
 from services.gateway.files.routes import find_file
 from services.gateway.jobs.checkpoint_routes import find_checkpoint
 from services.gateway.jobs.configuration import earlier_job
@@ -31,6 +33,7 @@ from services.gateway.jobs.domain.node_choice import NodeKind
 from services.gateway.jobs.domain.resolve import POOL, Facts, Resolved, canonical, resolve
 from services.gateway.jobs.domain.starts import WEIGHTS, KnownStart, adapter_start
 from services.gateway.jobs.domain.texts import as_text, sealed_texts, value_of
+from services.gateway.jobs.standing import refusals, standing_of
 from services.gateway.models.benchmark_routes import BENCHMARKS_MAX
 from services.gateway.models.domain.names import checkpoint_name, slug
 from services.gateway.models.routes import find_base, version_of_id
@@ -41,8 +44,10 @@ from services.gateway.views.tables.jobs import JOBS, NODES, JobRow
 from services.gateway.views.tables.models import BENCHMARKS, POLICIES
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.domain.bodies import Body
-from services.gateway.web.domain.errors import ApiError, invalid
+from services.gateway.web.domain.errors import ApiError, invalid, refused
+from services.gateway.wording import refusal_words
 from tunery.mirrors.wandb_runs import is_installed as wandb_is_installed
+from tunery.plan.estimate import corrected, estimate
 from tunery.platform.seal.model_names import sealed_suffix
 
 SUBMITTING_MAX: Final = 16
@@ -52,6 +57,10 @@ SLOTS_END: Final = 2**31
 BY_SLOTS: Final = Buckets("slots", 0, SLOTS_END, 1)
 KINDS_MAX: Final = 1_024
 UNDECIDED: Final = 500  # from this status on there is no decision
+#: refusals that one client after the other repeats until something has ended
+LIMITS: Final = frozenset({errors.CONCURRENCY_LIMIT, errors.HARD_LIMIT, errors.BUDGET_EXCEEDED})
+REFUSED_MS: Final[Ms] = 60_000  # after a refusal that the decider has recorded
+TENANTS_MAX: Final = 10_000  # the one that was refused longest ago is forgotten
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,8 @@ class Submissions:
     def __init__(self, deps: JobDeps, at_once_max: int = SUBMITTING_MAX) -> None:
         self._deps = deps
         self._turns = asyncio.Semaphore(at_once_max)
+        # until when submissions of a tenant are compared with the read models first
+        self._refused: OrderedDict[str, Ms] = OrderedDict()
 
     async def submit(self, caller: Principal, body: JobRequest, intent: Intent) -> Submitted:
         """Submit a job, or return the one that this request repeats. Raises ApiError."""
@@ -140,7 +151,33 @@ class Submissions:
             resolved = replace(
                 resolved, spec=structs.replace(resolved.spec, duplicate_of=earlier.id)
             )
-        return await self.decide(caller, job_id, resolved, body, intent)
+        tenant, now = caller.tenant, self._deps.clock.monotonic_ms()
+        repeats = intent.retried or intent.idempotency_key is not None
+        if not repeats and now < self._refused.get(tenant, now):
+            await self._refuse_unrecorded(caller, resolved)
+        try:
+            return await self.decide(caller, job_id, resolved, body, intent)
+        except ApiError as refusal:
+            if refusal.code in LIMITS:
+                self._refused[tenant] = now + REFUSED_MS
+                self._refused.move_to_end(tenant)
+                if len(self._refused) > TENANTS_MAX:
+                    self._refused.popitem(last=False)
+            raise
+
+    async def _refuse_unrecorded(self, caller: Principal, resolved: Resolved) -> None:
+        """Refuse a submission of a tenant that still is at a limit. Raises ApiError.
+
+        The decider has refused one a moment ago, and would record this refusal too, for ever. Where
+        the read models are behind, or show no reason, the decider is asked again.
+        """
+        if resolved.tokens is None:
+            return
+        deps, spec = self._deps, resolved.spec
+        standing = await standing_of(deps.views, caller.tenant, caller.key_id, deps.clock.now_ms())
+        for problem in refusals(standing, spec, corrected(spec, estimate(spec, resolved.tokens))):
+            if problem.code in LIMITS and problem.reason is not None:
+                raise refused(problem.code, refusal_words(problem.reason), problem.param)
 
     async def decide(
         self, caller: Principal, job_id: str, resolved: Resolved, body: Body, intent: Intent

@@ -110,5 +110,6 @@ async def test_many_submissions_take_turns(
         200,
         429,
     }  # a plan allows so many jobs at once
-    assert len(under_way) == 3 * SUBMITTING_MAX
+    # once one is refused, the others are refused without asking the decider
+    assert SUBMITTING_MAX <= len(under_way) <= 3 * SUBMITTING_MAX
     assert max(under_way) <= SUBMITTING_MAX

@@ -3,7 +3,8 @@
 from msgspec.structs import replace
 
 from schemas.pool import RegisterNode
-from schemas.topics import POOL
+from schemas.streams import PARTITIONS
+from schemas.topics import JOB, POOL
 from services.gateway.views.projections.messages import SAME_FILE
 from simulator.control_plane.samples import node
 from tests.unit.services.gateway.control_plane import ROW, ControlPlane, control_plane
@@ -117,3 +118,32 @@ async def test_training_m5_a_job_that_no_node_has_the_memory_for_is_refused() ->
                 assert (
                     "the job may have the largest has 1.0 GB" in answer.json()["error"]["message"]
                 )
+
+
+async def test_review2_p11_a_loop_at_a_limit_leaves_one_refusal_on_the_log(
+    api: ControlPlane,
+) -> None:
+    """9,480 refusals of one polite loop were 4 MB of a journal that is kept for ever."""
+    client = await api.tenant(limits={"concurrency": 1, "soft_gpu_ms": 10**9, "hard_gpu_ms": 10**9})
+    file = await api.upload(client)
+    await api.validated(client, file["id"])
+    first = await submit(client, file["id"])
+    assert first.status_code == 200, first.text
+    recorded = await submit(client, file["id"], seed=1)
+    before = await written(api)
+    for seed in range(2, 12):
+        again = await submit(client, file["id"], seed=seed)
+        assert (again.status_code, again.json()) == (429, recorded.json())
+    assert await written(api) == before
+    # a client that may repeat what was accepted is answered by the decider, by its key or its body
+    for headers in ({"idempotency-key": "a"}, {"x-stainless-retry-count": "1"}):
+        assert (await submit(client, file["id"], seed=20, headers=headers)).status_code == 429
+    assert await written(api) == before + 2
+    await client.post(f"/v1/fine_tuning/jobs/{first.json()['id']}/cancel")
+    assert (await submit(client, file["id"], seed=30)).status_code == 200
+
+
+async def written(api: ControlPlane) -> int:
+    """Number of records in the journals of `job`."""
+    bounds = [await api.world.log.bounds(JOB.journal.name, each) for each in range(PARTITIONS)]
+    return sum(end for _, end in bounds)
