@@ -29,6 +29,7 @@ from tunery.platform.store.rows import name
 from tunery.runtime.clock import Clock
 from tunery.runtime.hosts.periodic import PeriodicHost
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.gateway")
 EVERY_MS: Final[Ms] = HOUR_MS
@@ -87,9 +88,10 @@ class Retention(PeriodicHost):
             "history": await self._of_jobs(now, self._kept.history, (JOB_HISTORY, JOB_EVENTS)),
             "deliveries": await self._all(DELIVERED, now - self._kept.deliveries * DAY_MS),
             "audit": await self._all(AUDITED, now - self._kept.audit * DAY_MS),
+            "attempts": 0,
         }
         for record in await self._fetch(POOLS):
-            deleted["attempts"] = await self._all(TIMED, record["pool"])
+            deleted["attempts"] += await self._all(TIMED, record["pool"])
         if any(deleted.values()):
             log_event(LOG, logging.INFO, "retention.deleted", None, **deleted)
 
@@ -122,6 +124,7 @@ class Retention(PeriodicHost):
             return await self._pool.fetch(query, *arguments)
 
     async def _run(self, query: str, *arguments: Any) -> int:
+        beat("working")
         with named_errors():
             status: str = await self._pool.execute(query, *arguments)
         return int(status.rpartition(" ")[2])

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 
 from schemas.units import Ms
 from tunery.runtime.clock import Clock
-from tunery.runtime.watchdog import beat
+from tunery.runtime.watchdog import REPORT_EVERY_MS, beat
 
 
 class PeriodicHost(ABC):
@@ -27,7 +27,16 @@ class PeriodicHost(ABC):
         while True:
             beat("waiting")
             await self.work()
-            await self._clock.sleep(self.every_ms)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Report again and again: a pause may be longer than a host may be silent."""
+        left_ms = self.every_ms
+        while left_ms > 0:
+            beat("waiting")
+            step_ms = min(left_ms, REPORT_EVERY_MS)
+            await self._clock.sleep(step_ms)
+            left_ms -= step_ms
 
     @abstractmethod
     async def work(self) -> None:

@@ -130,9 +130,9 @@ async def test_a_process_takes_over_the_partitions_of_one_that_stops(world: Worl
         await until(lambda totals: totals == (40, 40, 40), world)
     assert all(not host.stopped for host in hosts)
     served.close()
-    taken = lines.of("owner.serving")
-    assert taken
-    assert max(line["folded"] for line in taken) <= 3, "claims, and what was on its way"
+    takeovers = lines.of("owner.serving")
+    assert takeovers
+    assert max(line["folded"] for line in takeovers) <= 3, "claims, and what was on its way"
 
 
 async def test_a_broker_restart_loses_and_repeats_nothing(world: World, servers: Stack) -> None:

@@ -7,6 +7,7 @@ import pytest
 from schemas.units import Ms
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.hosts.periodic import PeriodicHost
+from tunery.runtime.watchdog import SILENCE_MS_MAX
 
 
 class Rounds(PeriodicHost):
@@ -21,6 +22,10 @@ class Rounds(PeriodicHost):
         self.count += 1
         if self.count == 3:
             raise OSError("the third round")
+
+
+class Hourly(Rounds):
+    every_ms: Ms = 3_600_000
 
 
 class NoPause(SystemClock):
@@ -39,3 +44,11 @@ async def test_each_round_is_followed_by_a_pause_and_an_error_ends_the_run() -> 
         await host.run()
     await host.ready()
     assert (host.count, clock.slept) == (3, [7, 7])
+
+
+async def test_a_pause_of_an_hour_is_no_silence() -> None:
+    clock = NoPause()
+    with pytest.raises(OSError, match="the third round"):
+        await Hourly(clock).run()
+    assert sum(clock.slept) == 2 * Hourly.every_ms
+    assert max(clock.slept) < SILENCE_MS_MAX
