@@ -16,6 +16,7 @@ budget, usage, invoice, prices   over the API: money
 node, queue                      over the API: machines, and what waits for them
 kafka, postgres, s3              rights on Kafka, in PostgreSQL and in object storage
 encryption                       data keys of tenants, and root keys
+backup, restore                  the whole installation, copied while it works
 journal, replay, reconcile       the log: inspect it, rebuild all state from it, compare bills
 demo                             the whole loop, with a killed node
 simulate                         a trace of jobs, played through the planner

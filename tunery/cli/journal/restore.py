@@ -8,7 +8,7 @@ offset 0 of the commands topic that is there now.
 import os
 import socket
 from collections import deque
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from schemas.envelope import Claim
 from schemas.streams import PARTITIONS, Stream
 from schemas.topics import STREAMS, TOPICS
 from tunery.local.errors import LocalError
-from tunery.runtime.bus.abstract import Appended, Commit, OperatedLog, Record
+from tunery.runtime.bus.abstract import Appended, Commit, OperatedLog, Record, Writer
 from tunery.runtime.bus.reading import record_at
 from tunery.runtime.hosts.reactor import positions_of
 from tunery.runtime.ids import new_id
@@ -63,8 +63,8 @@ async def restore(log: OperatedLog, files: Sequence[Path], *, replace: bool) -> 
         await _refuse_present(log, stream, partitions, replace=replace)
     restored = []
     for file, stream, partitions in exports:
-        await _write(log, stream, file)
-        restored += [await _claim(log, stream, tally) for tally in partitions.values()]
+        await append_records(log, stream.journal.name, stream.name, _records(file))
+        restored += [await claim_restored(log, stream, tally) for tally in partitions.values()]
     return restored
 
 
@@ -129,21 +129,27 @@ async def _empty(log: OperatedLog, stream: Stream, tallies: dict[int, PartitionR
         await log.commit(positions_of(reader, stream), stream.journal.name, again)
 
 
-async def _write(log: OperatedLog, stream: Stream, file: Path) -> None:
-    writers = {}
+async def append_records(
+    log: OperatedLog, topic: str, what: str, records: Iterable[Record]
+) -> None:
+    """Append records, each of which has to come to the offset that it had.
+
+    what: name of the topic in the lines of progress. Raises LocalError, BusError.
+    """
+    writers: dict[int, Writer] = {}
     flights: deque[tuple[Record, Awaitable[Appended]]] = deque()
     try:
-        for count, record in enumerate(_records(file)):
+        for count, record in enumerate(records):
             number = record.partition
             if number not in writers:
-                writers[number] = await log.writer(stream.journal.name, number)
+                writers[number] = await log.writer(topic, number)
             if len(flights) == WINDOW:
-                await _await_offset(stream, *flights.popleft())
+                await _await_offset(what, *flights.popleft())
             flights.append((record, await writers[number].submit(record.key, record.value)))
             if count and count % SAY_EVERY == 0:
-                click.echo(f"{stream.name}: {count} records restored", err=True)
+                click.echo(f"{what}: {count} records restored", err=True)
         while flights:
-            await _await_offset(stream, *flights.popleft())
+            await _await_offset(what, *flights.popleft())
     finally:
         for writer in writers.values():
             await writer.close()
@@ -154,19 +160,23 @@ def _records(file: Path) -> Iterator[Record]:
         yield from ArchiveReader(source).records()
 
 
-async def _await_offset(stream: Stream, record: Record, pending: Awaitable[Appended]) -> None:
+async def _await_offset(what: str, record: Record, pending: Awaitable[Appended]) -> None:
     """At any other offset than its own a record would not count."""
     offset = (await pending).offset
     if offset != record.offset:
-        partition = f"{stream.name}/{record.partition}"
+        partition = f"{what}/{record.partition}"
         raise LocalError(
             f"another process writes to {partition} (offset {offset})", f"{STOP}; use --replace"
         )
 
 
-async def _claim(log: OperatedLog, stream: Stream, tally: PartitionReport) -> Restored:
+async def claim_restored(
+    log: OperatedLog, stream: Stream, tally: PartitionReport, nonce: str = ""
+) -> Restored:
+    """Append an operator's claim behind the restored records of a partition. Raises BusError."""
     base = await _base(log, stream, tally)
-    claim = Claim(owner=f"operator@{socket.gethostname()}:{os.getpid()}", nonce=new_id(), base=base)
+    owner = f"operator@{socket.gethostname()}:{os.getpid()}"
+    claim = Claim(owner=owner, nonce=nonce or new_id(), base=base)
     writer = await log.writer(stream.journal.name, tally.partition)
     try:
         appended = await writer.append(b"", encode(claim))

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -81,10 +81,21 @@ async def records_of(
     log: Log, stream: Stream, bounds: dict[int, tuple[int, int]]
 ) -> AsyncIterator[list[Record]]:
     """All records within the bounds, in order within a partition. Raises BusError."""
+    async for records in topic_records(log, stream.journal.name, stream.name, bounds):
+        yield records
+
+
+async def topic_records(
+    log: Log, topic: str, what: str, bounds: Mapping[int, tuple[int, int]]
+) -> AsyncIterator[list[Record]]:
+    """All records of a topic within the bounds, in order within a partition. Raises BusError.
+
+    what: name of the topic in the lines of progress.
+    """
     left = {number: end - start for number, (start, end) in bounds.items() if end > start}
-    progress = _Progress(stream.name, sum(left.values()))
+    progress = _Progress(what, sum(left.values()))
     starts = {number: bounds[number][0] for number in left}
-    reader = await log.reader(stream.journal.name, starts)
+    reader = await log.reader(topic, starts)
     try:
         while any(left.values()):
             polled = await reader.poll(POLL_MS, RECORDS_MAX)

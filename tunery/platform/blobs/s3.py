@@ -218,6 +218,13 @@ class S3Blobs(StreamedBlobs):
                     removed += 1
         return removed
 
+    async def sizes_below(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
+        """Keys and sizes of what is stored below a prefix, encrypted as it is, for an operator's
+        inventory. Raises BlobsUnavailable."""
+        async for page in self._pages(prefix, self._client.list_objects_v2, "ContinuationToken"):
+            for entry in page.get("Contents", ()):
+                yield entry["Key"], int(entry["Size"])
+
     async def _pages(
         self, prefix: str, listing: Callable[..., Any], *markers: str
     ) -> AsyncIterator[Mapping[str, Any]]:

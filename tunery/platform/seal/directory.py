@@ -110,7 +110,7 @@ class DirectoryKeyStore:
         """Tenants whose key was made and not destroyed, also by processes that do it now."""
         with lock_folder(self._folder):
             paths = sorted(self._folder.glob(f"[!.]*{SUFFIX}"))
-        return [unquote(path.name.removesuffix(SUFFIX)) for path in paths if path.stat().st_size]
+        return [tenant_of(path) for path in paths if path.stat().st_size]
 
     def stored(self, tenant: str) -> KeyFile | None:
         """Return the key file of a tenant, its versions still wrapped; None: there is no key.
@@ -175,6 +175,11 @@ class DirectoryKeyStore:
             if not path.exists():
                 ring = Keyring((_draw_key(tenant),))
                 create_file(path, seal_file(ring, root, self._roots))
+
+
+def tenant_of(path: Path) -> str:
+    """Return the tenant whose key a file has."""
+    return unquote(path.name.removesuffix(SUFFIX))
 
 
 def _draw_key(tenant: str) -> DataKey:

@@ -78,10 +78,15 @@ def unsealed(value: Any, show: Callable[[Sealed], Any]) -> Any:
 
 
 class Inspector:
-    """Walks one partition from its first record, and never further than a reader would."""
+    """Walks one partition, and never further than a reader would.
 
-    def __init__(self, stream: Stream, show: Callable[[Sealed], Any] = mention) -> None:
-        self.position: Position = START
+    position: where to go on from, verified before; by default the first record.
+    """
+
+    def __init__(
+        self, stream: Stream, show: Callable[[Sealed], Any] = mention, position: Position = START
+    ) -> None:
+        self.position = position
         self._stream, self._codec, self._show = stream, codec_of(stream), show
         self._owner = "no owner"  # of the current epoch
         self._stopped = ""
@@ -217,11 +222,19 @@ def missing_causes(tallies: Iterable[PartitionReport]) -> Iterator[str]:
 
 
 class PartitionScan:
-    """Verifies one partition: feed it all records in order; `tally` is up to date at any time."""
+    """Verifies one partition: feed it all records in order; `tally` is up to date at any time.
 
-    def __init__(self, stream: Stream, partition: int) -> None:
-        self.tally = PartitionReport(stream=stream.name, partition=partition)
-        self._inspector = Inspector(stream)
+    position: where to go on from, verified before; the tally counts what comes after it.
+    """
+
+    def __init__(self, stream: Stream, partition: int, position: Position = START) -> None:
+        self.tally = PartitionReport(stream=stream.name, partition=partition, end=position.offset)
+        self._inspector = Inspector(stream, position=position)
+        self.take(())
+
+    @property
+    def position(self) -> Position:
+        return self._inspector.position
 
     def take(self, records: Iterable[Record]) -> None:
         """The next records of the partition, in order; those after a bad one are ignored."""
