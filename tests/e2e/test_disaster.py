@@ -67,7 +67,7 @@ async def test_all_is_lost_under_load_and_comes_back_from_a_backup(tmp_path: Pat
             first_tenant(running, receiver) as home,
         ):
             model = await trained(home)
-            told = await hooked(home)
+            delivered = await hooked(home)
             load = asyncio.create_task(submit_for_ever(home.api, home.request()))
             await backed_up_after_a_kill(old, backup)
             acknowledged = set(await ids(home.api))
@@ -98,7 +98,7 @@ async def test_all_is_lost_under_load_and_comes_back_from_a_backup(tmp_path: Pat
                 await cancel_all(api)
                 await all_is_equal(new)
         counts = Counter(post.headers["webhook-id"] for post in receiver.received)
-        assert counts.keys() > told
+        assert counts.keys() > delivered
         assert {name: count for name, count in counts.items() if count > 1} == {}
 
 
@@ -139,14 +139,14 @@ async def submit_for_ever(api: Api, body: dict[str, Any]) -> None:
 
 async def ids(api: Api) -> list[str]:
     """Ids of all jobs that the API has acknowledged."""
-    found: list[str] = []
+    job_ids: list[str] = []
     after: dict[str, str] = {}
     while True:
         page = await api.get("/fine_tuning/jobs", limit="100", **after)
-        found += [job["id"] for job in page["data"]]
+        job_ids += [job["id"] for job in page["data"]]
         if not page["has_more"]:
-            return found
-        after = {"after": found[-1]}
+            return job_ids
+        after = {"after": job_ids[-1]}
 
 
 async def cancel_all(api: Api) -> None:

@@ -101,12 +101,12 @@ def read_slowly(journals: Journals, at_ms: int, rng: Random) -> tuple[Cut, Cut]:
 def chosen_cut(marks: Mapping[str, Sequence[Mark]], ends: Cut, limits: Cut) -> dict[str, int]:
     """What `tunery backup` chooses."""
     causes: dict[str, int] = {}
-    found = [mark for name, end in ends.items() for mark in marks[name][:end]]
-    for mark in found:
+    before = [mark for name, end in ends.items() for mark in marks[name][:end]]
+    for mark in before:
         if mark.cause is not None:
             causes[mark.cause.name] = max(mark.cause.offset, causes.get(mark.cause.name, -1))
     later = {name: marks[name][end : limits[name]] for name, end in ends.items()}
-    return extended_cut(ends, causes, later, max((m.timestamp for m in found), default=0))
+    return extended_cut(ends, causes, later, max((m.timestamp for m in before), default=0))
 
 
 def test_review2_p10a_every_cut_of_a_life_fits_together(journals: Journals) -> None:

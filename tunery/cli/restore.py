@@ -17,7 +17,7 @@ from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from schemas.units import Ms
-    from tunery.cli.backup.restoring import Allowed, Checked, Restored
+    from tunery.cli.backup.restoring import Allowed, Checked, RestoreReport
     from tunery.cli.backup.surroundings import ListObjects
     from tunery.runtime.bus.abstract import OperatedLog
 
@@ -97,7 +97,7 @@ def parse_moment(text: str) -> "Ms":
     return int(at.astimezone(UTC).timestamp() * 1_000)
 
 
-def _show(done: "Restored", is_check: bool) -> None:
+def _show(done: "RestoreReport", is_check: bool) -> None:
     from tunery.cli.backup import moment
 
     verb = "sound" if is_check else "restored"
@@ -120,14 +120,14 @@ def _show(done: "Restored", is_check: bool) -> None:
 
 async def _restore(
     checked: "Checked", folders: DataDir, secret_file: Path | None, allowed: "Allowed"
-) -> "Restored":
+) -> "RestoreReport":
     from tunery.cli.backup.restoring import restore
     from tunery.local.settings import key_folders
 
     keystore, roots = key_folders(folders, os.environ)
-    async with _installation(folders, secret_file) as place:
+    async with _installation(folders, secret_file) as target:
         return await restore(
-            checked, place, keystore, roots, allowed, lambda line: click.echo(line, err=True)
+            checked, target, keystore, roots, allowed, lambda line: click.echo(line, err=True)
         )
 
 
@@ -146,7 +146,7 @@ async def _installation(
 
 @dataclass(frozen=True)
 class _Installation:
-    """Implements `Place` with real servers."""
+    """Implements `Installation` with real servers."""
 
     log: "OperatedLog"
     list_objects: "ListObjects"
@@ -163,11 +163,11 @@ class _Installation:
         try:
             connection = await asyncpg.connect(dsn)
             try:
-                found = await connection.fetch(
+                schemas = await connection.fetch(
                     "SELECT quote_ident(table_schema) AS name FROM information_schema.tables "
                     "WHERE table_name = 'positions' ORDER BY 1"
                 )
-                for (schema,) in found:
+                for (schema,) in schemas:
                     rows = f"SELECT 1 FROM {schema}.positions WHERE next_offset > 0 LIMIT 1"  # noqa: S608  # quoted by the server
                     if await connection.fetchval(rows):
                         return str(schema)

@@ -45,30 +45,31 @@ def command(folder: Path, without_objects: bool, folders: DataDir, as_json: bool
     objects. Everything that was acknowledged before the command began is in it. The command may be
     killed at any moment: the next one does all of it.
     """
-    taken = asyncio.run(_take(folder, folders, without_objects))
+    manifest = asyncio.run(_take(folder, folders, without_objects))
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode(summary(taken)))
+        click.echo(msgspec.json.encode(summary(manifest)))
         return
-    told = summary(taken)
+    figures = summary(manifest)
     click.echo(
-        f"backup {told['number']} up to {told['time']}: {told['records']} records in "
-        f"{len(taken.ends)} journals, {told['keys']} keys, {told['objects']} objects listed"
+        f"backup {figures['number']} up to {figures['time']}: {figures['records']} records in "
+        f"{len(manifest.ends)} journals, {figures['keys']} keys, "
+        f"{figures['objects']} objects listed"
     )
 
 
-def summary(taken: "Manifest") -> "dict[str, str | int | None]":
+def summary(manifest: "Manifest") -> "dict[str, str | int | None]":
     """What a backup has, for people and programs."""
-    listed = taken.inventory
+    listed = manifest.inventory
     return {
-        "number": taken.number,
-        "time": moment(taken.cut_ms),
-        "cut_ms": taken.cut_ms,
-        "records": sum(position.offset for position in taken.ends.values()),
-        "segments": len(taken.segments),
-        "keys": sum(root is not None for root in taken.keys.values()),
-        "erased": sum(root is None for root in taken.keys.values()),
+        "number": manifest.number,
+        "time": moment(manifest.cut_ms),
+        "cut_ms": manifest.cut_ms,
+        "records": sum(position.offset for position in manifest.ends.values()),
+        "segments": len(manifest.segments),
+        "keys": sum(root is not None for root in manifest.keys.values()),
+        "erased": sum(root is None for root in manifest.keys.values()),
         "objects": listed.objects if listed else None,
         "object_bytes": listed.bytes if listed else None,
     }

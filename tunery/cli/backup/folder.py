@@ -35,7 +35,7 @@ CHUNK_BYTES: Final = 1024 * 1024
 DAMAGED: Final = "restore from a copy of the backup, or from an earlier one with --until"
 
 
-class Segment(Struct, frozen=True, kw_only=True):
+class LogSegment(Struct, frozen=True, kw_only=True):
     """Records of a stream that one backup has added.
 
     Those from the cut of its manifest on are in the next segment, too, and count only there.
@@ -63,7 +63,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     level: int  # highest level of the log; an older release could not read the records
     cut_ms: Ms  # time of the newest record by which the cut was chosen
     ends: dict[str, Position]  # by stream/partition, with the head of the hash chain
-    segments: tuple[Segment, ...]
+    segments: tuple[LogSegment, ...]
     audit_end: int
     levels: dict[str, int]  # to which level operators have raised each stream
     # positions of reactions (`service/stream`, partition): offset and metadata. Those of which
@@ -99,7 +99,7 @@ class Backup:
                 if segment.stream == stream:
                     yield from self._read(manifest, segment)
 
-    def _read(self, manifest: Manifest, segment: Segment) -> Iterator[Record]:
+    def _read(self, manifest: Manifest, segment: LogSegment) -> Iterator[Record]:
         path = self.folder.path / segment.file
         audit = segment.stream == AUDIT_NAME
         try:
@@ -180,8 +180,8 @@ class BackupFolder:
         self.check(file)
         body = (self.path / file).read_bytes()
         try:
-            found = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-            number = msgspec.json.decode(found["format"], type=int)
+            fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            number = msgspec.json.decode(fields["format"], type=int)
             if number > FORMAT:
                 raise LocalError(
                     f"{self.path / file} has format {number}, and this release reads {FORMAT}",

@@ -45,7 +45,7 @@ NAMED_MAX: Final = 10  # names in the text of an error
 Cut = Mapping[str, int]
 
 
-class Restored(Struct, frozen=True, kw_only=True):
+class RestoreReport(Struct, frozen=True, kw_only=True):
     """Result of a restore, or of a check of a backup."""
 
     cut_ms: Ms  # time of the newest record
@@ -65,7 +65,7 @@ class Allowed(Struct, frozen=True, kw_only=True):
     objects: bool = False
 
 
-class Place(Protocol):
+class Installation(Protocol):
     """The installation that is restored into."""
 
     @property
@@ -191,7 +191,7 @@ def _compare_heads(newest: Manifest, tallies: Iterable[PartitionReport]) -> None
 
 
 async def survey(
-    checked: Checked, place: Place, roots: Path, allowed: Allowed
+    checked: Checked, target: Installation, roots: Path, allowed: Allowed
 ) -> tuple[dict[str, str], list[str]]:
     """Compare the backup with the installation, which must be empty; change nothing.
 
@@ -199,9 +199,9 @@ async def survey(
     that was not allowed.
     """
     for stream in STREAMS.values():
-        if await place.log.members(f"tunery.{stream.name}.owner"):
+        if await target.log.members(f"tunery.{stream.name}.owner"):
             raise LocalError(f"the owner of {stream.name} is running", STOP)
-    if (schema := await place.rows_in()) is not None:
+    if (schema := await target.rows_in()) is not None:
         raise LocalError(
             f"PostgreSQL has rows in the schema {schema}, computed from another log",
             "restore into an empty database: drop this one, then `tunery postgres prepare`; rows "
@@ -217,14 +217,14 @@ async def survey(
             "put the root keys of the old installation there (they are not in a backup), or go on "
             "without what these keys encrypt: --without-keys",
         )
-    return unopened, await _missing_objects(checked, place, allowed)
+    return unopened, await _missing_objects(checked, target, allowed)
 
 
-async def _missing_objects(checked: Checked, place: Place, allowed: Allowed) -> list[str]:
-    if checked.within is None or checked.within.inventory is None or place.list_objects is None:
+async def _missing_objects(checked: Checked, target: Installation, allowed: Allowed) -> list[str]:
+    if checked.within is None or checked.within.inventory is None or target.list_objects is None:
         return []
     expected = checked.backup.inventory(checked.within)
-    missing = await missing_objects(expected, place.list_objects)
+    missing = await missing_objects(expected, target.list_objects)
     if missing and not allowed.objects:
         named = "\n  ".join(missing[:NAMED_MAX])
         more = f"\n  and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
@@ -237,24 +237,24 @@ async def _missing_objects(checked: Checked, place: Place, allowed: Allowed) -> 
 
 async def restore(
     checked: Checked,
-    place: Place,
+    target: Installation,
     keystore: Path,
     roots: Path,
     allowed: Allowed,
     say: Callable[[str], None],
-) -> Restored:
+) -> RestoreReport:
     """Restore into an empty installation, whose services do not run. May be killed and run again.
 
     Claims come last: only a partition with its claim is a restored one. Raises LocalError.
     """
-    unopened, missing = await survey(checked, place, roots, allowed)
-    log = place.log
+    unopened, missing = await survey(checked, target, roots, allowed)
+    log = target.log
     await log.create(TOPICS, PARTITIONS)
     there = {name: await _present(checked, log, name) for name in (*STREAMS, AUDIT_NAME)}
     keys = restore_keys(checked.backup.folder, keystore)
     levels = checked.within.levels if checked.within else {}
     if any(level > FIRST_LEVEL for level in levels.values()):
-        await place.raise_levels(levels)
+        await target.raise_levels(levels)
     for name, held in there.items():
         say(f"{name}: restoring")
         absent = (
@@ -276,8 +276,9 @@ def report(
     missing: list[str],
     keys: int,
     continued: int = 0,
-) -> Restored:
-    return Restored(
+) -> RestoreReport:
+    """Return the report of a restore, or of a check that has written nothing."""
+    return RestoreReport(
         cut_ms=checked.cut_ms,
         records=sum(tally.records for tally in checked.tallies),
         partitions=dict(checked.cut),

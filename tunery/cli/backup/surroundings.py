@@ -100,13 +100,13 @@ def restore_keys(folder: BackupFolder, keystore: Path) -> int:
 @asynccontextmanager
 async def open_objects(folders: DataDir, environ: Mapping[str, str]) -> AsyncIterator[ListObjects]:
     """Connect to $TUNERY_S3_ENDPOINT, or to the storage of the stack. Raises LocalError."""
-    found = _storage(folders, environ)
-    blobs = S3Blobs(found)
+    storage = _storage(folders, environ)
+    blobs = S3Blobs(storage)
     try:
         yield lambda: blobs.sizes_below("")
     except BlobsUnavailable as error:
         raise LocalError(
-            f"object storage at {found.endpoint} failed: {error}", "see `tunery status`"
+            f"object storage at {storage.endpoint} failed: {error}", "see `tunery status`"
         ) from error
     finally:
         await blobs.close()

@@ -15,8 +15,8 @@ from tunery.cli.backup.folder import (
     FORMAT,
     Backup,
     BackupFolder,
+    LogSegment,
     Manifest,
-    Segment,
 )
 from tunery.cli.backup.surroundings import ListObjects, copy_keys, write_inventory
 from tunery.cli.journal.scan import topic_records
@@ -89,12 +89,12 @@ class _Walk:
         self, folder: BackupFolder, before: Backup | None, ends: Ends, limits: Ends
     ) -> None:
         newest = before.newest if before else None
-        self._folder, self._found, self._limits = folder, ends, limits
+        self._folder, self._first_ends, self._limits = folder, ends, limits
         self._begin = newest.ends if newest else dict.fromkeys(ends, START)
         self._audit_begin = newest.audit_end if newest else 0
         self.number = newest.number + 1 if newest else 1
         self.cut_ms: Ms = newest.cut_ms if newest else 0
-        self.segments: list[Segment] = []
+        self.segments: list[LogSegment] = []
         self.ends: dict[str, Position] = {}
         self._scans = {
             name: PartitionScan(STREAMS[name.split("/")[0]], int(name.split("/")[1]), position)
@@ -153,7 +153,7 @@ class _Walk:
             async for records in batches:
                 archive.add(records)
             archive.end()
-        self.segments.append(Segment(stream=stream, file=self._folder.complete(stem)))
+        self.segments.append(LogSegment(stream=stream, file=self._folder.complete(stem)))
 
     async def _verified(
         self, stream: str, batches: AsyncIterator[list[Record]]
@@ -162,14 +162,14 @@ class _Walk:
         async for records in batches:
             for number, group in groupby(records, key=lambda record: record.partition):
                 name = f"{stream}/{number}"
-                found = []
+                within = []
                 for record in group:
-                    if record.offset < self._found[name]:
-                        found.append(record)
+                    if record.offset < self._first_ends[name]:
+                        within.append(record)
                         self.cut_ms = max(self.cut_ms, record.timestamp)
                     else:
                         self._later[name].append(record)
-                self._scans[name].take(found)
+                self._scans[name].take(within)
             yield records
 
     def cut(self) -> list[PartitionReport]:
@@ -182,7 +182,7 @@ class _Walk:
             name: [mark_of(name.split("/")[0], record) for record in records]
             for name, records in self._later.items()
         }
-        ends = extended_cut(self._found, causes, marks, self.cut_ms)
+        ends = extended_cut(self._first_ends, causes, marks, self.cut_ms)
         for name, scan in self._scans.items():
             scan.take(record for record in self._later[name] if record.offset < ends[name])
             self.ends[name] = scan.position
@@ -201,10 +201,10 @@ class _Walk:
 
 async def _ends(log: Log, topics: Mapping[str, str]) -> Ends:
     """Ends of all partitions by stream/partition, asked for all at once."""
-    found = await asyncio.gather(*(log.ends(topic, ALL) for topic in topics.values()))
+    answers = await asyncio.gather(*(log.ends(topic, ALL) for topic in topics.values()))
     return {
         f"{name}/{number}": end
-        for name, ends in zip(topics, found, strict=True)
+        for name, ends in zip(topics, answers, strict=True)
         for number, end in ends.items()
     }
 

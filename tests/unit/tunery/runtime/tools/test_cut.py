@@ -47,16 +47,16 @@ def is_consistent(log: Log, cut: Mapping[str, int]) -> bool:
 def extended(
     history: History, ends: Mapping[str, int], limits: Mapping[str, int]
 ) -> dict[str, int]:
-    """What `tunery backup` does with the ends that it found, and the ends a while later."""
+    """What `tunery backup` does with the ends that it timestamps, and the ends a while later."""
     causes: dict[str, int] = {}
     for name, end in ends.items():
         for mark in history.log[name][:end]:
             if mark.cause is not None:
                 newest = causes.get(mark.cause.name, -1)
                 causes[mark.cause.name] = max(newest, mark.cause.offset)
-    found = [mark.timestamp for name, end in ends.items() for mark in history.log[name][:end]]
+    timestamps = [mark.timestamp for name, end in ends.items() for mark in history.log[name][:end]]
     later = {name: history.log[name][end : limits[name]] for name, end in ends.items()}
-    return extended_cut(ends, causes, later, max(found, default=0))
+    return extended_cut(ends, causes, later, max(timestamps, default=0))
 
 
 @given(histories(), st.data())
