@@ -67,7 +67,7 @@ async def test_all_is_lost_under_load_and_comes_back_from_a_backup(tmp_path: Pat
             stack(old, SPECS, environ={}) as running,
             first_tenant(running, receiver) as home,
         ):
-            model, delivered = await trained_and_told(home)
+            model, delivered = await train_until_delivered(home)
             load = asyncio.create_task(submit_for_ever(home.api, home.request()))
             await backed_up_after_a_kill(old, backup)
             acknowledged = set(await ids(home.api))
@@ -115,7 +115,7 @@ async def first_tenant(running: Stack, receiver: Receiver) -> AsyncIterator[Runn
         yield RunningStack(api, TINY, file_id, running.postgres_dsn, running, receiver)
 
 
-async def trained_and_told(home: RunningStack) -> tuple[Any, set[str]]:
+async def train_until_delivered(home: RunningStack) -> tuple[Any, set[str]]:
     """A job that has succeeded, and the ids of its webhooks, whose arrival is on the log."""
     endpoint = await home.api.post(
         "/webhook_endpoints",
