@@ -38,7 +38,14 @@ class Readiness:
         async with self._lock:
             clock = self._deps.clock
             if clock.monotonic_ms() - self._checked_ms >= CHECKED_MS:
-                self._reachable = await _check_all(self._deps)
+                deps = self._deps
+                names = ("database", "log", "storage")
+                checks = (
+                    _within(deps.views.first(TENANTS, {"id": ""})),
+                    _within(deps.log.bounds(JOB.commands.name, 0)),
+                    _within(deps.blobs.exists("t/-/ready")),
+                )
+                self._reachable = dict(zip(names, await asyncio.gather(*checks), strict=True))
                 self._checked_ms = clock.monotonic_ms()
             return self._reachable
 
@@ -72,16 +79,6 @@ async def readiness(request: Request, deps: WithDeps) -> JSONResponse:
     return JSONResponse(
         {"status": "not ready", **body}, 503, headers={"retry-after": str(RETRY_AFTER_S)}
     )
-
-
-async def _check_all(deps: Deps) -> Mapping[str, bool]:
-    names = ("database", "log", "storage")
-    checks = (
-        _within(deps.views.first(TENANTS, {"id": ""})),
-        _within(deps.log.bounds(JOB.commands.name, 0)),
-        _within(deps.blobs.exists("t/-/ready")),
-    )
-    return dict(zip(names, await asyncio.gather(*checks), strict=True))
 
 
 async def _within(check: Awaitable[Any]) -> bool:

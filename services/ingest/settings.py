@@ -6,6 +6,7 @@ from typing import Final
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from schemas.records import build_from
 from schemas.units import HOUR_MS, Ms
 from tunery.data.screening.screening import Overlaps, Personal, Repeats, ScreeningPolicy, Toxic
 
@@ -39,13 +40,6 @@ class IngestSettings(BaseSettings):
 
     @property
     def policy(self) -> ScreeningPolicy:
-        return ScreeningPolicy(
-            repeats=self.near_duplicates,
-            benchmarks=self.benchmarks,
-            personal=self.personal_data,
-            secrets=self.secrets,
-            toxic=self.toxic,
-            toxic_percent=self.toxic_percent,
-            personal_model=self.personal_model,
-            toxicity_model=self.toxicity_model,
+        return build_from(
+            ScreeningPolicy, self, repeats=self.near_duplicates, personal=self.personal_data
         )

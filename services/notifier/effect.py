@@ -17,7 +17,7 @@ from services.notifier.domain.message import body
 from services.notifier.domain.schedule import RETRY_AFTER_MS_MAX, TRIES_MAX, delay_ms
 from services.notifier.domain.target import Forbidden
 from services.notifier.metrics import DELIVERIES_ENDED
-from services.notifier.ports import Mailer, Outbound, ReceiverUnreachable, WebhookResponse
+from services.notifier.ports import Mailer, Outbound, ReceiverUnreachable
 from services.notifier.project import DELIVER, SECRETS
 from tunery.platform.ports import Runtime
 from tunery.platform.seal.abstract import KeyDestroyed
@@ -153,7 +153,11 @@ async def try_delivery(
         where = "".join(traceback.format_tb(error.__traceback__))  # not its text, which may name it
         log_event(LOG, logging.ERROR, "delivery.failed", why=type(error).__name__, where=where)
         return TryFailed(None, type(error).__name__)
-    return _result_of(response)
+    if 200 <= response.status < 300:
+        return DeliveryEnd("delivered", response.status)
+    if response.status == GONE:
+        return DeliveryEnd("gone", response.status, "The receiver answered 410 Gone.")
+    return TryFailed(response.status, f"status {response.status}", response.retry_after_ms or 0)
 
 
 async def _send_mail(
@@ -187,11 +191,3 @@ def signed_headers(
         "webhook-timestamp": str(seconds),
         "webhook-signature": " ".join(signatures),
     }
-
-
-def _result_of(response: WebhookResponse) -> DeliveryEnd | TryFailed:
-    if 200 <= response.status < 300:
-        return DeliveryEnd("delivered", response.status)
-    if response.status == GONE:
-        return DeliveryEnd("gone", response.status, "The receiver answered 410 Gone.")
-    return TryFailed(response.status, f"status {response.status}", response.retry_after_ms or 0)

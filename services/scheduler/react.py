@@ -49,6 +49,7 @@ from schemas.pool import (
     UsageSliced,
 )
 from schemas.pool import Event as PoolEvent
+from schemas.records import build_from
 from schemas.serving import (
     ServingPoolStalled,
     ServingTermBegun,
@@ -144,9 +145,7 @@ def react_pool(header: Header, event: PoolEvent) -> tuple[Send, ...]:
         case NodeKeysWithdrawn() if header.key != GLOBAL:
             return tuple(_withdraw_everywhere(header, event))
         case PlacementClosed():
-            closed = RecordClosed(
-                job_id=event.job_id, attempt=event.attempt, role=event.role, end=event.end
-            )
+            closed = build_from(RecordClosed, event)
             return (_to_job(event.tenant, closed),)
         case LeaseGranted() | LeaseStarted() | CheckpointAccepted() | LeaseDraining():
             return (_to_job(event.lease.tenant, _record_of_lease(event)),)

@@ -10,6 +10,7 @@ import msgspec
 
 from schemas.anomaly import Anomaly, AnomalyKind, RecordAnomaly
 from schemas.ids import NAMESPACE
+from schemas.records import build_from
 from schemas.streams import node_of
 from schemas.telemetry import Step, Telemetry
 from schemas.topics import JOB, SPEEDS, TELEMETRY
@@ -172,15 +173,7 @@ class Watching:
         """
         if not isinstance(message, Step) or not (message.node_type and message.work):
             return
-        speed = NodeSpeed(
-            tenant=message.tenant,
-            job_id=message.job_id,
-            attempt=message.attempt,
-            node_id=message.node_id,
-            window=closed.window,
-            at=at,
-            tokens_per_s=closed.tokens_per_s,
-        )
+        speed = build_from(NodeSpeed, closed, message, at=at)
         key = f"{message.node_type}/{message.work}".encode()[:KEY_BYTES_MAX]
         value = msgspec.json.encode(speed)
         send = partial(self._runtime.log.send, SPEEDS.name, key, value)

@@ -138,7 +138,9 @@ def _discounts(
         agreed = terms_of.get(name, BillingTerms())
         for discount in agreed.discounts:
             if is_in(discount.months, name):
-                amount = _discounted(discount, of_month)
+                lanes = of_month if discount.lane is None else (discount.lane,)
+                list_micro = sum(of_month.get(lane, 0) for lane in lanes)
+                amount = -divide_half_even(list_micro * discount.rate_ppm, PPM)
                 words = f"{discount.reference}, {name}: {percent(discount.rate_ppm)} off"
                 words += "" if discount.lane is None else f" lane {discount.lane}"
                 yield MonthLine(
@@ -149,12 +151,6 @@ def _discounts(
                     period=name,
                     lane=discount.lane or "",
                 )
-
-
-def _discounted(discount: Discount, listed: Mapping[str, Micro]) -> Micro:
-    lanes = listed if discount.lane is None else (discount.lane,)
-    list_micro = sum(listed.get(lane, 0) for lane in lanes)
-    return -divide_half_even(list_micro * discount.rate_ppm, PPM)
 
 
 def _commitment(

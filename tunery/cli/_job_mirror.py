@@ -1,9 +1,9 @@
 """`tunery job mirror`: a job in TensorBoard, MLflow and W&B."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
@@ -12,11 +12,40 @@ from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
-    from tunery.cli._job_copying import Mirror
+    from tunery.client import Api
 
 EXPERIMENT: Final = "tunery"
 INTERRUPTED: Final = 130  # the exit code of a program that SIGINT ends
 FOLDER: Final = click.Path(path_type=Path, file_okay=False)
+
+
+class Mirror(Protocol):
+    """A destination that a job is copied to, such as a TensorBoard folder.
+
+    Call `begin`, then `add` for each step in order, then `end`; `close` in any case. A mirror
+    that is written again shows each step once.
+    """
+
+    def begin(self, job: Mapping[str, Any]) -> int:
+        """Write the parameters of a job. Returns the last step that is there already; 0: none."""
+        ...
+
+    def add(self, step: Mapping[str, Any]) -> None:
+        """Write the figures of a step, as `Api.metrics` has it."""
+        ...
+
+    def end(self, job: Mapping[str, Any]) -> None:
+        """Write what became of the job."""
+        ...
+
+    def close(self) -> None:
+        """Release what is open. What was added is kept."""
+        ...
+
+    @property
+    def destination(self) -> str:
+        """The file, the folder or the address of what was written; known from `begin` on."""
+        ...
 
 
 @click.command("mirror")
@@ -52,7 +81,6 @@ def mirror(
     mirrors = _mirrors(tensorboard, mlflow, wandb_offline, experiment)
     if not mirrors:
         raise click.UsageError("Name --tensorboard, --mlflow or --wandb-offline.")
-    from tunery.cli._job_copying import mirror_job
     from tunery.mirrors.wandb_runs import RunRefused
 
     with ExitStack() as stack, _api.connect(folders) as api:
@@ -85,7 +113,7 @@ def _announce(job: Mapping[str, Any]) -> None:
 
 def _mirrors(
     tensorboard: Path | None, mlflow: str | None, wandb_offline: Path | None, experiment: str
-) -> dict[str, "Mirror"]:
+) -> dict[str, Mirror]:
     """Open the mirrors requested, by option name. Raises LocalError without W&B's package."""
     mirrors: dict[str, Mirror] = {}
     if tensorboard is not None:
@@ -105,3 +133,36 @@ def _mirrors(
             raise LocalError("--wandb-offline needs W&B's package, which is not installed", fix)
         mirrors["wandb"] = OfflineRun(wandb_offline, experiment)
     return mirrors
+
+
+def mirror_job(api: "Api", job_id: str, mirrors: Sequence[Mirror]) -> tuple[Any, int]:
+    """The job when it has ended, and how many steps it has. The steps of a running job are written
+    as they come.
+
+    A lost attempt continues from a checkpoint, and its steps after that come again with the same
+    figures: the first of them are written. Raises LocalError when the figures of its steps are not
+    kept any more, ApiRefusal, Unreachable.
+    """
+    last_steps: list[int] = []
+    last = 0
+    for step in api.follow(job_id, "metrics"):
+        if not last_steps:
+            job = api.job(job_id)
+            last_steps = [mirror.begin(job) for mirror in mirrors]
+        number = int(step["step"])
+        last = max(last, number)
+        for index, mirror in enumerate(mirrors):
+            if number > last_steps[index]:
+                mirror.add(step)
+                last_steps[index] = number
+    ended: Any = api.job(job_id)
+    if not last_steps:
+        if ended["trained_tokens"]:
+            text = f"the figures of the steps of {job_id} are not kept any more"
+            fix = f"`tunery job show {job_id} --json` names its result file, which has the losses"
+            raise LocalError(text, fix)
+        for mirror in mirrors:
+            mirror.begin(ended)
+    for mirror in mirrors:
+        mirror.end(ended)
+    return ended, last

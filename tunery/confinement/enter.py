@@ -55,7 +55,11 @@ def apply(policy: dict[str, Any]) -> dict[str, str]:
             missing[name] = str(error.strerror or error)
 
     for name, most in policy["limits"].items():
-        _limit(getattr(resource, f"RLIMIT_{name}"), most)
+        # at most this much, and never more than what holds already
+        kind = getattr(resource, f"RLIMIT_{name}")
+        _, hard = resource.getrlimit(kind)
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (bound, bound))
     if policy["namespaces"]:
         namespaces.enter(policy["namespaces"])  # or end: other walls then let networks through
     else:
@@ -137,13 +141,6 @@ def _restricts_signals() -> bool:
         return landlock.version() >= 6
     except OSError:
         return False
-
-
-def _limit(kind: int, most: int) -> None:
-    """At most this much, and never more than what holds already."""
-    _, hard = resource.getrlimit(kind)
-    bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(kind, (bound, bound))
 
 
 if __name__ == "__main__":

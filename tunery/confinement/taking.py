@@ -47,7 +47,14 @@ def open_within(folder: Path, path: Path) -> int:
     path: relative to the folder, or below it
     Raises NotTaken where it is anything else, FileNotFoundError, OSError.
     """
-    *parents, name = _parts(folder, path)
+    # names of folders and of the file
+    try:
+        parts = path.relative_to(folder).parts if path.is_absolute() else path.parts
+    except ValueError:
+        raise _not_taken(path) from None
+    if not parts or ".." in parts:
+        raise _not_taken(path)
+    *parents, name = parts
     at = os.open(folder, FOLDER)
     try:
         for part in parents:
@@ -65,17 +72,6 @@ def open_within(folder: Path, path: Path) -> int:
         os.close(opened)
         raise _not_taken(path)
     return opened
-
-
-def _parts(folder: Path, path: Path) -> tuple[str, ...]:
-    """Names of folders and of the file. Raises NotTaken."""
-    try:
-        parts = path.relative_to(folder).parts if path.is_absolute() else path.parts
-    except ValueError:
-        raise _not_taken(path) from None
-    if not parts or ".." in parts:
-        raise _not_taken(path)
-    return parts
 
 
 def _not_taken(path: Path) -> NotTaken:

@@ -468,11 +468,6 @@ def _file_name(at: int) -> str:
     return f"training.mixture.{at - 1}: " if at else "training_file: "
 
 
-def _write_manifest(directory: Path, manifest: PreparedManifest) -> None:
-    content = msgspec.json.format(msgspec.json.encode(manifest))
-    write_atomically(directory / MANIFEST, content + b"\n")
-
-
 def _describe_file(path: Path) -> PreparedFile:
     return PreparedFile(file_sha256(path), path.stat().st_size)
 
@@ -502,16 +497,13 @@ def _empty_folder(folder: Path) -> Path:
 
 def _publish(directory: Path, manifest: PreparedManifest, final: Path) -> None:
     """Complete a directory, rename it to its final name, and flush the rename to disk."""
-    _write_manifest(directory, manifest)
+    content = msgspec.json.format(msgspec.json.encode(manifest))
+    write_atomically(directory / MANIFEST, content + b"\n")
     final.parent.mkdir(parents=True, exist_ok=True)
     if final.exists():
         shutil.rmtree(final)
     directory.rename(final)
-    _sync_directory(final.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(final.parent, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -17,7 +17,6 @@ from functools import cached_property
 from statistics import pstdev
 from typing import Final, Literal, TypeAlias
 
-from tunery.gate.holm import adjust
 from tunery.gate.looks import levels
 from tunery.gate.paired import (
     discordant_share,
@@ -174,3 +173,18 @@ def _compare(
             decision = "pass"
     smallest = min(1.0, pairs.smallest(level / comparisons))
     return ComparisonResult(decision, p, p_adjusted, bound, smallest)
+
+
+def adjust(p_values: Sequence[float]) -> tuple[float, ...]:
+    """P-values, adjusted so that rejecting those below alpha errs in at most alpha of all families.
+
+    Holm (1979), "A simple sequentially rejective multiple test procedure": the k-th smallest of m
+    is multiplied by m - k + 1, and none is below one that was smaller.
+    """
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    adjusted = [1.0] * len(p_values)
+    highest = 0.0
+    for rank, index in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = highest
+    return tuple(adjusted)

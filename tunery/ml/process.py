@@ -41,15 +41,11 @@ def main(name: str, work: WorkFunction) -> NoReturn:
 
 def run_to_end(work: WorkFunction, spec: Path, stop: StopRequest) -> NoReturn:
     """Run `work` on a spec, and leave with its exit code."""
-    code = _run(work, spec, stop)
+    events = EventWriter.on_stdout()
+    code = code_of(lambda: work(spec, events, stop), events)
     with suppress(OSError):
         sys.stderr.flush()
     os._exit(code)  # torch's threads must not delay or change it
-
-
-def _run(work: WorkFunction, spec: Path, stop: StopRequest) -> ExitCode:
-    events = EventWriter.on_stdout()
-    return code_of(lambda: work(spec, events, stop), events)
 
 
 def code_of(work: Callable[[], ExitCode], events: EventWriter) -> ExitCode:

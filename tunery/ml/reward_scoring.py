@@ -19,7 +19,7 @@ from torch.nn.functional import logsigmoid
 from tunery.ml import device
 from tunery.ml.adapters import WEIGHTS
 from tunery.ml.events import EventWriter
-from tunery.ml.loss import Batch, answer_scores, prove_packing
+from tunery.ml.loss import answer_scores, prove_packing
 from tunery.ml.model import LoadBase, load_base
 from tunery.ml.packed import PackedRow, PackedRows, read_rows
 from tunery.ml.rewards import answer_rewards
@@ -92,7 +92,8 @@ def _score_row(
     with torch.no_grad():
         rewards = answer_rewards(model, batch, packing=packing)
         with model.disable_adapter():
-            likelihoods = _mean_logps(model, batch, packing=packing)
+            answers = answer_scores(model, batch, packing=packing)
+            likelihoods = answers.logps / answers.labels.clamp(min=1)
     losses = -logsigmoid(rewards[0::2] - rewards[1::2])
     texts = torch.split(row.input_ids, list(row.lengths))
     items = [
@@ -100,11 +101,6 @@ def _score_row(
         for at in range(0, len(texts), 2)
     ]
     return items, [float(loss) for loss in losses]
-
-
-def _mean_logps(model: PeftModel, batch: Batch, *, packing: bool) -> Tensor:
-    answers = answer_scores(model, batch, packing=packing)
-    return answers.logps / answers.labels.clamp(min=1)
 
 
 def _item(chosen: Tensor, rejected: Tensor, base: Tensor, adapter: Tensor) -> ItemScore:

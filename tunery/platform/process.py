@@ -96,8 +96,11 @@ async def serve(name: str, build: Build, settings: RuntimeSettings, stop_ms_max:
     stopping = _await_stop(stop)
     await asyncio.wait((work, stopping.ended), return_when=asyncio.FIRST_COMPLETED)
     if stop.is_set():
-        _leave_in(stop_ms_max + LEAVE_MS_MAX)
-    await asyncio.wait((work,))  # ends by itself, or in what `_leave_in` allows
+        # end the process even if a thread is stuck in a request; all state is in the log
+        timer = threading.Timer((stop_ms_max + LEAVE_MS_MAX) / 1_000, os._exit, (0,))
+        timer.daemon = True
+        timer.start()
+    await asyncio.wait((work,))  # ends by itself, or with that timer
     await stopping.stop()
     try:
         result_of(work)
@@ -106,13 +109,6 @@ async def serve(name: str, build: Build, settings: RuntimeSettings, stop_ms_max:
         logging.shutdown()
         os._exit(EXIT_HOST_LOST)  # an orderly exit would wait for the run that does not end
     log_event(LOG, logging.INFO, "process.stopped")
-
-
-def _leave_in(ms: Ms) -> None:
-    """End the process even if a thread is stuck in a request; all state is in the log."""
-    timer = threading.Timer(ms / 1_000, os._exit, (0,))
-    timer.daemon = True
-    timer.start()
 
 
 def open_probes(port: int | None, host: str = LOOPBACK) -> Probes | None:

@@ -99,7 +99,12 @@ def _compare(
 ) -> ComparedFile:
     path = folder / name
     if name == BASE and sha256 is None:
-        return _compare_base(path, lineage)
+        base = _base_of(lineage)
+        if base is None:
+            return ComparedFile(BASE, "no lineage says which base model belongs here")
+        if _is_base(path, base[1]):
+            return ComparedFile(BASE, note=f"the files of {base[0]}")
+        return ComparedFile(BASE, f"its files are not those of {base[0]}")
     if sha256 is None:
         return ComparedFile(name, "it is not signed: it was added")
     if path.is_symlink():
@@ -115,15 +120,6 @@ def _compare(
     if name == CONFIG and not isinstance(lineage, Untrusted) and lineage is not None:
         return _compare_config(path, sha256, lineage, bases)
     return ComparedFile(name, "it differs from the signed file")
-
-
-def _compare_base(folder: Path, lineage: dict[str, Any] | Untrusted | None) -> ComparedFile:
-    base = _base_of(lineage)
-    if base is None:
-        return ComparedFile(BASE, "no lineage says which base model belongs here")
-    if _is_base(folder, base[1]):
-        return ComparedFile(BASE, note=f"the files of {base[0]}")
-    return ComparedFile(BASE, f"its files are not those of {base[0]}")
 
 
 def _compare_config(

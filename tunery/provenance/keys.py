@@ -66,7 +66,12 @@ class Trust:
         """The key of the first certificate, which must lead to a trusted one. Raises Untrusted."""
         if not 1 <= len(chain) <= CHAIN_MAX:
             raise Untrusted(f"it has {len(chain)} certificates, not 1 to {CHAIN_MAX}")
-        _check_use(chain[0])
+        try:
+            usage = chain[0].extensions.get_extension_for_class(x509.KeyUsage)
+        except x509.ExtensionNotFound:
+            usage = None
+        if usage is None or not usage.value.digital_signature:
+            raise Untrusted("the certificate of its key is not for digital signatures")
         for number, certificate in enumerate(chain):
             _check_time(certificate, at)
             if certificate in self.certificates:
@@ -195,13 +200,3 @@ def _check_time(certificate: x509.Certificate, at: datetime) -> None:
     if at < certificate.not_valid_before_utc:
         begin = certificate.not_valid_before_utc
         raise Untrusted(f"the certificate of {owner} is valid from {begin:%Y-%m-%d} on")
-
-
-def _check_use(certificate: x509.Certificate) -> None:
-    """Raises Untrusted for a certificate whose key may not sign."""
-    try:
-        usage = certificate.extensions.get_extension_for_class(x509.KeyUsage)
-    except x509.ExtensionNotFound:
-        usage = None
-    if usage is None or not usage.value.digital_signature:
-        raise Untrusted("the certificate of its key is not for digital signatures")

@@ -169,17 +169,14 @@ class RankGroup:
             rank.failed = event
             return False
         if isinstance(event, RankBeat):
-            self._take_beat(rank, event)
+            rank.beat_s = asyncio.get_running_loop().time()
+            if rank.beat is None or event.moved != rank.beat.moved:
+                rank.moved_s = rank.beat_s
+            rank.beat, rank.step = event, max(rank.step, event.step - 1)
             return False
         if isinstance(event, StepCompleted):
             rank.step = event.step
         return True
-
-    def _take_beat(self, rank: Rank, beat: RankBeat) -> None:
-        rank.beat_s = asyncio.get_running_loop().time()
-        if rank.beat is None or beat.moved != rank.beat.moved:
-            rank.moved_s = rank.beat_s
-        rank.beat, rank.step = beat, max(rank.step, beat.step - 1)
 
     async def _watch(self) -> None:
         """End ranks that hang, until all have ended."""

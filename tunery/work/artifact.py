@@ -70,7 +70,11 @@ def read_config(data: bytes, base_id: str, base_sha256: str) -> dict[str, Any]:
     if config.get("base_model_name_or_path") not in {base_id, f"{base_id}@{base_sha256}"}:
         raise Unpublishable(f"{CONFIG}: base_model_name_or_path must be {base_id!r}")
     for name, value in config.items():
-        _check_value(name, value)
+        _check_path(CONFIG, name, value)
+        texts = value if isinstance(value, list) else [value]
+        names = [text for text in texts if isinstance(text, str)]
+        if isinstance(value, list) and len(names) == len(value) and names != sorted(names):
+            raise Unpublishable(f"{CONFIG}: {name} is not sorted")
     if not isinstance(config.get("r"), int) or config["r"] < 1:
         raise Unpublishable(f"{CONFIG}: r must be a whole number above 0")
     return config
@@ -95,14 +99,6 @@ def _check_path(file: str, name: str, value: Any) -> None:
     texts = value if isinstance(value, list) else [value]
     if any(isinstance(text, str) and text.startswith(("/", "~", "file:")) for text in texts):
         raise Unpublishable(f"{file}: {name} holds a path of the training machine")
-
-
-def _check_value(name: str, value: Any) -> None:
-    _check_path(CONFIG, name, value)
-    texts = value if isinstance(value, list) else [value]
-    names = [text for text in texts if isinstance(text, str)]
-    if isinstance(value, list) and len(names) == len(value) and names != sorted(names):
-        raise Unpublishable(f"{CONFIG}: {name} is not sorted")
 
 
 def header_length(prefix: bytes, size: int, bytes_max: int = HEADER_BYTES_MAX) -> int:

@@ -58,21 +58,16 @@ async def _find(deps: Deps, sha256: str) -> KeyRow:
     """Raises ApiError 401."""
     row = await deps.views.first(KEYS, {"sha256": sha256})
     if row is None:
-        row = await _find_by_old_secret(deps, sha256)
+        # the key whose previous secret this is, while that is still valid
+        row = await deps.views.first(KEYS, {"previous_sha256": sha256})
+        if row is None:
+            raise _refused("The API key is not valid.")
+        if row.previous_until is None or row.previous_until <= deps.clock.now_ms():
+            raise _refused("The API key was rotated. Use its new secret.", row)
     if row.revoked_at is not None:
         raise _refused("The API key was revoked.", row)
     if row.expires_at is not None and row.expires_at <= deps.clock.now_ms():
         raise _refused("The API key has expired.", row)
-    return row
-
-
-async def _find_by_old_secret(deps: Deps, sha256: str) -> KeyRow:
-    """The key whose previous secret this is, while that is still valid."""
-    row = await deps.views.first(KEYS, {"previous_sha256": sha256})
-    if row is None:
-        raise _refused("The API key is not valid.")
-    if row.previous_until is None or row.previous_until <= deps.clock.now_ms():
-        raise _refused("The API key was rotated. Use its new secret.", row)
     return row
 
 

@@ -90,7 +90,9 @@ async def set_budget(
     if body.max_gpu_hours is None and body.max_amount_micro is None:
         raise invalid("Give max_gpu_hours, max_amount_micro, or both.", "max_amount_micro")
     if body.key_id is not None:
-        await _require_key(deps, caller, body.key_id)
+        row = await deps.views.first(KEYS, {"tenant": caller.tenant, "id": body.key_id})
+        if row is None or row.revoked_at is not None:
+            raise not_found("API key", body.key_id, "key_id")
     hours = body.max_gpu_hours
     terms = BudgetTerms(
         budget_id=body.key_id or TENANT_BUDGET,
@@ -117,12 +119,6 @@ def _require_scope(caller: Principal) -> None:
     if not {BUDGETS_SCOPE, ADMIN_SCOPE} & caller.scopes:
         message = f"Budgets are changed with a key that has the scope {BUDGETS_SCOPE!r} itself."
         raise ApiError(403, FORBIDDEN, message)
-
-
-async def _require_key(deps: Deps, caller: Principal, key_id: str) -> None:
-    row = await deps.views.first(KEYS, {"tenant": caller.tenant, "id": key_id})
-    if row is None or row.revoked_at is not None:
-        raise not_found("API key", key_id, "key_id")
 
 
 async def _currency(deps: Deps, caller: Principal) -> str:

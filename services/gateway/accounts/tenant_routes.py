@@ -120,7 +120,14 @@ async def resume_tenant(tenant: str, deps: WithDeps, admin: Admin) -> TenantResp
 async def _decided(deps: Deps, admin: Principal, tenant: str, command: Message) -> TenantResponse:
     """The tenant with what the command changed. Raises ApiError when it is refused."""
     await deps.decide(admin, ACCOUNT, command, tenant=tenant)
-    return await _in_force(deps, tenant)
+    # wait until the stream `job` admits by its terms, at most for LIMITS_MS_MAX
+    row = await TENANT.find(deps, {}, tenant)
+    for _ in range(LIMITS_MS_MAX // POLL_MS):
+        known = await deps.views.first(LIMITS, {"id": tenant})
+        if known is not None and _admits_by(known, row):
+            break
+        await deps.clock.sleep(POLL_MS)
+    return tenant_response(row, deps.unseal)
 
 
 def _limits(plan: Lane, limits: LimitsBody | None) -> Limits:
@@ -145,17 +152,6 @@ async def _price_version(deps: Deps, version: str) -> str:
     if await deps.prices.book(version) is None:
         raise invalid(f"There is no price book {version!r}.", "price_version")
     return version
-
-
-async def _in_force(deps: Deps, tenant: str) -> TenantResponse:
-    """The tenant, once the stream `job` admits by its terms; at most LIMITS_MS_MAX later."""
-    row = await TENANT.find(deps, {}, tenant)
-    for _ in range(LIMITS_MS_MAX // POLL_MS):
-        known = await deps.views.first(LIMITS, {"id": tenant})
-        if known is not None and _admits_by(known, row):
-            break
-        await deps.clock.sleep(POLL_MS)
-    return tenant_response(row, deps.unseal)
 
 
 def _admits_by(known: LimitsRow, row: TenantRow) -> bool:

@@ -77,7 +77,10 @@ def configurations(request: SweepRequest) -> list[Values]:
             text = f"{nearest(name, tuple(KNOBS))}"
             raise invalid(text, f"parameters.{name}")
         if isinstance(values, RangeBody):
-            _check_range(name, values)
+            if values.min >= values.max:
+                raise invalid("min must be below max", f"parameters.{name}")
+            if values.scale == "log" and values.min <= 0:
+                raise invalid("min must be above 0 on a log scale", f"parameters.{name}")
     parameters = {
         name.rpartition(".")[2]: values.model_dump() if isinstance(values, RangeBody) else values
         for name, values in request.parameters.items()
@@ -90,13 +93,6 @@ def configurations(request: SweepRequest) -> list[Values]:
         )
         raise invalid(text, "trials")
     return _unique(draws(parameters, request.trials, request.seed))
-
-
-def _check_range(name: str, values: RangeBody) -> None:
-    if values.min >= values.max:
-        raise invalid("min must be below max", f"parameters.{name}")
-    if values.scale == "log" and values.min <= 0:
-        raise invalid("min must be above 0 on a log scale", f"parameters.{name}")
 
 
 def _grid(parameters: Mapping[str, Any]) -> list[Values]:

@@ -120,18 +120,15 @@ def sweep_terms(caller: Principal, body: SweepRequest, facts: Facts) -> SweepTer
         raise invalid(text, "job.eval.validation_fraction")
     if body.colocate > 1:
         check_turns(every, body.colocate)
-    return SweepTerms(
+    return build_from(
+        SweepTerms,
+        caller,
+        first,
+        body,
         sweep_id=sweep_id,
-        method=body.method,
-        spec=first.spec,
         trials=tuple(trials),
-        tokens=first.tokens,
         survivors=survivors(len(trials), len(rungs), body.factor) if rungs else (),
-        at_once=body.at_once,
-        colocate=body.colocate,
         budget=budget_of(body.budget),
-        cap=caller.cap,
-        key_id=caller.key_id,
     )
 
 

@@ -189,7 +189,13 @@ async def set_base_aliases(
 
 async def _add(deps: Deps, admin: Principal, base: Base) -> BaseModelResponse:
     """Write a base model to every partition. Raises ApiError 400 for a name that is taken."""
-    await _check_names(deps, base)
+    # no other base model may have one of the names
+    for name in (base.base_id, *base.aliases):
+        row = await _find_row(deps, name)
+        if row is not None and row.id != base.base_id:
+            raise invalid(f"{name!r} is already a name of {row.id}; choose another", "aliases")
+    if base.base_id in base.aliases:
+        raise invalid(f"{base.base_id!r} is its id; an alias is another name", "aliases")
     return await decide_for_base(deps, admin, base.base_id, AddBase(base=base))
 
 
@@ -238,16 +244,6 @@ async def _find_row(deps: Deps, name: str) -> BaseRow | None:
     if row is not None or name.startswith(MODEL_PREFIX):
         return row
     return next((other for other in await _bases(deps) if name in other.base.aliases), None)
-
-
-async def _check_names(deps: Deps, base: Base) -> None:
-    """Raise ApiError 400 if another base model has one of the names."""
-    for name in (base.base_id, *base.aliases):
-        row = await _find_row(deps, name)
-        if row is not None and row.id != base.base_id:
-            raise invalid(f"{name!r} is already a name of {row.id}; choose another", "aliases")
-    if base.base_id in base.aliases:
-        raise invalid(f"{base.base_id!r} is its id; an alias is another name", "aliases")
 
 
 async def _bases(deps: Deps) -> list[BaseRow]:

@@ -14,8 +14,11 @@ from typing import Final, assert_never
 
 import msgspec
 
+from schemas import errors
 from schemas.dataset import BaseTokens
-from services.ingest.adapters.refusals import file_rejection
+from schemas.envelope import Reason
+from schemas.reasons import Failure, rejecting
+from schemas.records import build_from
 from services.ingest.adapters.tasks import (
     ANSWER_FILE,
     TASK_FILE,
@@ -30,11 +33,15 @@ from services.ingest.adapters.tasks import (
 from services.ingest.ports import CheckedFile
 from tunery.data import preparing
 from tunery.data.checking import check
+from tunery.data.findings.limits import ROWS_MAX, ROWS_MIN
 from tunery.data.mixing import MixedSource
 from tunery.data.reports.report import CheckReport
 from tunery.data.screening import benchmarks
 from tunery.data.screening.contamination import BenchmarkItem
 from tunery.data.tokens.tokenizer import BaseUnusable, warm
+
+TOO_FEW_ROWS: Final = frozenset({"empty_file", "header_only", "too_few_rows"})
+TOO_MANY_ROWS: Final = "too_many_rows"
 
 EXIT_ORPHANED: Final = 3
 __all__ = ("process", "run", "warm")  # `warm` for the fork server
@@ -91,16 +98,7 @@ def check_file(task: CheckTask) -> CheckedFile:
             continue
         reports.append(report)
         if report.verdict == "accepted" and report.tokens is not None:
-            tokens.append(
-                BaseTokens(
-                    base_id=base.base_id,
-                    base_sha256=base.sha256,
-                    tokens=report.tokens.tokens,
-                    trainable_tokens=report.tokens.trainable_tokens,
-                    longest_row_tokens=report.tokens.longest_row_tokens,
-                    plans=report.tokens.plans,
-                )
-            )
+            tokens.append(build_from(BaseTokens, report.tokens, base, base_sha256=base.sha256))
     reports = reports or [check_rows()]
     shown = next((report for report in reports if report.verdict == "accepted"), reports[0])
     accepted = shown.verdict == "accepted"
@@ -147,3 +145,22 @@ def prepare_file(task: PrepareTask) -> PreparedAnswer | RefusedAnswer:
 
 if __name__ == "__main__":
     run(*sys.argv[1:])
+
+
+def file_rejection(report: CheckReport, rows_max: int | None) -> Failure:
+    """Why a file is rejected whose report has errors. `rows_max` is the tenant's limit."""
+    codes = {error.code for error in report.errors}
+    if TOO_MANY_ROWS in codes:
+        limit = ROWS_MAX if rows_max is None else min(rows_max, ROWS_MAX)
+        return Failure(code=errors.EXAMPLES, reason=rejecting("rows_too_many", limit=limit))
+    if codes <= TOO_FEW_ROWS:
+        few = rejecting("rows_too_few", rows=report.rows, limit=ROWS_MIN)
+        return Failure(code=errors.EXAMPLES, reason=few)
+    return Failure(code=errors.FILE_REJECTED, reason=_first_error(report))
+
+
+def _first_error(report: CheckReport) -> Reason:
+    first = min(report.errors, key=lambda error: (error.row is None, error.row or 0))
+    if first.row is None:
+        return rejecting("file_invalid", finding=first.code, errors=report.error_count)
+    return rejecting("row_invalid", row=first.row, finding=first.code, errors=report.error_count)

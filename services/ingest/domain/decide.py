@@ -45,6 +45,7 @@ from schemas.envelope import Context, Sha256, Tick, reject
 from schemas.erasure import EraseFiles
 from schemas.ids import derived_id
 from schemas.reasons import Failure, failing, refusing
+from schemas.records import build_from
 from services.ingest.domain.erasure import decide_erased, erase_files, is_late
 from services.ingest.domain.evolve import evolve_tenant
 from services.ingest.domain.expiry import due, expires_at
@@ -136,12 +137,10 @@ def _register(datasets: TenantDatasets, command: RegisterFile, ctx: Context) -> 
     if rejected is not None:
         return (rejected,)
     return (
-        FileRegistered(
-            file_id=command.file_id,
-            terms=command.terms,
-            content=command.content,
+        build_from(
+            FileRegistered,
+            command,
             expires_at=expires_at(ctx.at, command.terms.expires_after_ms),
-            job_id=command.job_id,
             version=next_version(datasets, command.terms.dataset),
         ),
     )

@@ -114,7 +114,11 @@ def _evolve_tenant(
     if isinstance(event, ApprovalRuleSet):
         return replace(models, rules=models.rules.set(event.rule.stage, event.rule))
     if isinstance(event, GatePolicySet):
-        return _evolve_policy(models, event)
+        if event.policy is not None:
+            return replace(models, policies=models.policies.set(event.base_id, event.policy))
+        if event.base_id not in models.policies:
+            return models
+        return replace(models, policies=models.policies.delete(event.base_id))
     if isinstance(event, PermissionEvent):
         return _evolve_permission(models, event)
     return _evolve_version(models, event)
@@ -211,14 +215,6 @@ def _evolve_quarantine(models: TenantModels, decision: QuarantineDecision) -> Te
         return models
     decided = replace(known, quarantined=decision.quarantined, held_back=decision.quarantined)
     return _set_version(models, decision.model_id, decided)
-
-
-def _evolve_policy(models: TenantModels, event: GatePolicySet) -> TenantModels:
-    if event.policy is not None:
-        return replace(models, policies=models.policies.set(event.base_id, event.policy))
-    if event.base_id not in models.policies:
-        return models
-    return replace(models, policies=models.policies.delete(event.base_id))
 
 
 def _set_version(models: TenantModels, model_id: str, version: ModelVersion) -> TenantModels:

@@ -28,6 +28,7 @@ from schemas.pool import (
     NodesObserved,
     ObserveNodes,
 )
+from schemas.records import build_from
 from schemas.telemetry import Heartbeat
 from schemas.units import Ms, hour_of
 from tunery.runtime.bus.partitioner import partition_of
@@ -273,14 +274,7 @@ class Sightings:
             is_due = is_back or hourly or bool(idle) or ends or prepares
         if not is_due:
             return None
-        return NodeSeen(
-            node_id=sight.node_id,
-            incarnation=sight.incarnation,
-            last_seen=sight.last_seen,
-            silent=silent,
-            idle=idle,
-            leases=sight.leases,
-        )
+        return build_from(NodeSeen, sight, silent=silent, idle=idle)
 
     def _set_timer(self, sight: Sight) -> None:
         """Consider a node again when it may be due although nothing new is known of it."""

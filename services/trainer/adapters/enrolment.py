@@ -179,19 +179,15 @@ def _ask(
             problem = f"{base} does not answer: {error}"
             continue
         if answer.is_success:
-            return _sealed(answer.content)
+            # no keys where it is no answer of our API
+            try:
+                return msgspec.json.decode(answer.content, type=_Keys)
+            except msgspec.MsgspecError:
+                return _Keys()
         problem = f"{base} answers {answer.status_code}: {_message(answer)}"
         if answer.status_code < 500 and answer.status_code != 429:
             break
     raise SettingsError(f"this node ({node_id}) was not enrolled: {problem}")
-
-
-def _sealed(content: bytes) -> _Keys:
-    """Decode an answer; the result has no keys if it is not an answer of our API."""
-    try:
-        return msgspec.json.decode(content, type=_Keys)
-    except msgspec.MsgspecError:
-        return _Keys()
 
 
 def _message(answer: httpx.Response) -> str:

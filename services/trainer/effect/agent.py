@@ -27,6 +27,7 @@ from schemas.node import (
     WarnNode,
 )
 from schemas.pool import Event, RegisterNode, RetireNode
+from schemas.records import build_from
 from schemas.sealed import Sealed
 from schemas.telemetry import Heartbeat
 from schemas.topics import POOL
@@ -293,20 +294,14 @@ class NodeAgent:
         await self._registered.wait()
 
     async def _register(self) -> None:
-        node = NodeDescription(
-            node_id=self._state.node_id,
-            incarnation=self._state.incarnation,
-            slots=self._settings.slots,
-            device=self._hardware.device,
-            memory_bytes=self._hardware.memory_bytes,
+        node = build_from(
+            NodeDescription,
+            self._state,
+            self._hardware,
+            self._settings,
             accelerator=self._settings.accelerator or self._hardware.accelerator,
-            spot=self._settings.spot,
-            reserved=self._settings.reserved,
             taints=tuple(filter(None, self._settings.taints.split(","))),
-            domain=self._settings.domain,
             scores=self._settings.score_url is not None,
-            interconnect=self._hardware.interconnect,
-            device_names=self._hardware.device_names,
             fabric=bool(self._settings.fabric),
             elastic=self._quota is not None,
             admission_ms_max=self._admission_ms_max,

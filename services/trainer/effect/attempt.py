@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from schemas.envelope import Message
 from schemas.pool import ConfirmFreed, ReportExit, ReportStarted
+from schemas.records import build_from
 from schemas.sealed import Sealed
 from schemas.training import FailureCause
 from schemas.units import Ms
@@ -332,16 +333,13 @@ class LeaseAttempt:
         grant = self._grant
         if not end.is_forwarded:
             await self._send(
-                ReportExit(
+                build_from(
+                    ReportExit,
+                    end,
                     token=grant.token,
                     incarnation=self._tools.incarnation,
-                    outcome=end.outcome,
                     elapsed_ms=self.elapsed_ms,
-                    cause=end.cause,
                     detail=self._detail(end.message),
-                    result=end.result,
-                    keyless=end.keyless,
-                    faulty_node=end.faulty_node,
                 )
             )
         await self._send(

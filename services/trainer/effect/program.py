@@ -5,20 +5,22 @@ module on it, follow its events, store the results.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final, TypeVar
 
 import msgspec
 
 from schemas.sealed import REDACTED, Sealed
 from schemas.telemetry import LogLine, Progress, Step
 from schemas.training import AttemptStart, BlobFile, Result
+from schemas.units import Ms
 from services.trainer.domain.state import Grant
 from services.trainer.effect.gang import Gang
 from services.trainer.effect.guarding import AnswerGuard
 from services.trainer.effect.judging import PairJudge
 from services.trainer.effect.scores import ScoreRelay
-from services.trainer.effect.storage import fetch, upload
 from services.trainer.figures import NodeMeter
 from services.trainer.ports import (
     NO_ACCESS,
@@ -33,11 +35,53 @@ from tunery.confinement.taking import below, opened_within
 from tunery.graders.grader import asks_models, parse
 from tunery.platform.ports import Runtime
 from tunery.ranks.launching import RankLayout
+from tunery.runtime.backoff import Backoff, retry
+from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored, blob_key
+from tunery.runtime.clock import Clock
 from tunery.work.codec import encode_spec
 from tunery.work.events import AnyWorkEvent, FileDigest
 from tunery.work.exits import WorkError
 from tunery.work.replica import ReplicaSpec
 from tunery.work.spec import ScoreSpec, TrainSpec, VariantsSpec
+
+OUTAGE_MS_MAX: Final[Ms] = 120_000
+RETRIES: Final = Backoff(200, 5_000)
+T = TypeVar("T")
+
+
+async def fetch(runtime: Runtime, key: str, path: Path, sha256: str) -> None:
+    """Copy a blob to a file.
+
+    Raises BlobMissing, BlobCorrupt; BlobsUnavailable after OUTAGE_MS_MAX; OSError.
+    """
+
+    async def get() -> Stored:
+        return await runtime.blobs.get_file(key, path, sha256=sha256)
+
+    await _retry_while_unavailable(runtime.clock, get)
+
+
+async def upload(runtime: Runtime, grant: Grant, kind: str, path: Path, sha256: str) -> Stored:
+    """Store a file of an attempt: the key has the job, the attempt and the content's hash.
+
+    Raises BlobCorrupt; BlobsUnavailable after OUTAGE_MS_MAX; FileNotFoundError.
+    """
+    key = blob_key(grant.tenant, f"{kind}/{grant.job_id}/{grant.attempt}", sha256)
+
+    async def put() -> Stored:
+        return await runtime.blobs.put_file(key, path, sha256=sha256)
+
+    return await _retry_while_unavailable(runtime.clock, put)
+
+
+async def _retry_while_unavailable(clock: Clock, operation: Callable[[], Awaitable[T]]) -> T:
+    return await retry(
+        operation,
+        (BlobsUnavailable,),
+        clock=clock,
+        backoff=RETRIES,
+        elapsed_ms_max=OUTAGE_MS_MAX,
+    )
 
 
 @dataclass(frozen=True)

@@ -112,22 +112,19 @@ class Training(Program):
         candidate = await self._newest_checkpoint(folder)
         devices = devices_of_ranks(self.grant, self.tools.device_names)
         grader = self.open_json(work.grader)
-        return TrainSpec(
+        return build_from(
+            TrainSpec,
+            work,
+            work.hyper,
             base_dir=work.base_path,
-            base_id=work.base_id,
-            base_sha256=work.base_sha256,
             train_shards=(str(train),),
             valid_shards=(str(valid),) if prepared.validation_rows else (),
             out_dir=str(folder / "out"),
             resume=(candidate,) if candidate else (),
             hyper=Hyper.from_log(work.hyper),
-            precision=work.hyper.precision,
             threads=work.hyper.threads or self.settings.threads,
             accelerators=accelerators(self.grant),
-            checkpoint_every_steps=work.hyper.checkpoint_every_steps,
-            checkpoint_every_ms=work.hyper.checkpoint_every_ms,
             checkpoint_share=work.hyper.checkpoint_share_ppm / PPM,
-            checkpoint_each_epoch=work.hyper.checkpoint_each_epoch,
             keep_checkpoints=max(CHECKPOINTS_KEPT_MIN, work.hyper.keep_checkpoints),
             reference_dir=str(folder.parent.parent / REFERENCES),
             proof_dir=str(folder.parent.parent / PROOFS),
@@ -201,13 +198,11 @@ class Training(Program):
             raise FileNotFoundError("the training process ended with status 0 but wrote no adapter")
         folder = Path(finished.adapter_dir)
         files = [await self.upload("adapters", folder, file) for file in finished.files]
-        return TrainResult(
+        return build_from(
+            TrainResult,
+            finished,
             adapter=tuple(files),
-            config_sha256=finished.config_sha256,
-            steps=finished.steps,
-            tokens=finished.tokens,
             final_loss_ppm=_ppm(finished.final_loss),
-            variant=finished.variant,
             losses_ppm=tuple(map(_ppm, finished.valid_losses)),
         )
 
@@ -281,12 +276,11 @@ class Training(Program):
         except FileNotFoundError:  # training went on meanwhile, and keeps its newest ones only
             log_event(LOG, logging.WARNING, "checkpoint.deleted_before_upload", step=event.step)
             return
-        checkpoint = Checkpoint(
+        checkpoint = build_from(
+            Checkpoint,
+            event,
             attempt=self.grant.attempt,
-            step=event.step,
             epoch_ppm=round(PPM * event.epoch),
-            tokens=event.tokens,
-            manifest_sha256=event.manifest_sha256,
             files=tuple(files),
             captured_ms=max(0, event.captured_monotonic_ms - self._started_monotonic_ms),
         )

@@ -4,7 +4,7 @@ import base64
 import json
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -62,7 +62,14 @@ class FileRoot:
         try:
             identity = identity_of(self._path)
             if identity != self._identity:
-                self._versions = _decode(json.loads(self._path.read_bytes()))
+                stored = json.loads(self._path.read_bytes())
+                versions = {
+                    str(version["id"]): base64.b64decode(version["secret"], validate=True)
+                    for version in stored["versions"]
+                }
+                if not versions or any(len(key) != KEY_BYTES for key in versions.values()):
+                    raise ValueError
+                self._versions = versions
                 self._identity = identity
         except OSError as error:
             raise KeyStoreBroken(f"{self._path} cannot be read: {error.strerror}") from error
@@ -95,14 +102,3 @@ def _encode(versions: dict[str, bytes]) -> bytes:
         for version, key in versions.items()
     ]
     return json.dumps({"kind": KIND, "versions": written}).encode("ascii")
-
-
-def _decode(stored: dict[str, Any]) -> dict[str, bytes]:
-    """Raises ValueError, KeyError, TypeError."""
-    versions = {
-        str(version["id"]): base64.b64decode(version["secret"], validate=True)
-        for version in stored["versions"]
-    }
-    if not versions or any(len(key) != KEY_BYTES for key in versions.values()):
-        raise ValueError
-    return versions

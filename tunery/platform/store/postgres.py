@@ -215,7 +215,9 @@ class PostgresStore:
     async def _run(self, query: str, *arguments: Any) -> int:
         """One statement of its own; the number of rows it touched."""
         with named_errors():
-            return _count(await self._pool.execute(query, *arguments))
+            # `UPDATE 3` → 3
+            status = await self._pool.execute(query, *arguments)
+            return int(status.rpartition(" ")[2])
 
     async def ensure(self, tables: Tables) -> bool:
         is_fresh = await self._in_transaction(partial(self._ensure, tables))
@@ -468,8 +470,3 @@ def pool_of(store: Store) -> "asyncpg.Pool[Any]":
 
 def _lease_key(row: LeasedRow) -> tuple[str, str, str]:
     return row.kind, row.id, row.token
-
-
-def _count(status: str) -> int:
-    """`UPDATE 3` → 3."""
-    return int(status.rpartition(" ")[2])

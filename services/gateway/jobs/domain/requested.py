@@ -160,7 +160,9 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
     for group, items in _groups(request):
         for name, value in items.items():
             _collect(values, group, name, value)
-    _method(values, request)
+    # among the hyper-parameters, because most follow it
+    if request.method is not None and request.method.type != SUPERVISED:
+        values.hyper["method"] = request.method.type
     _openais(values)
     own, paths = values.own, values.paths
     settings = RequestedSettings(
@@ -221,12 +223,6 @@ def _groups(request: JobRequest) -> list[tuple[str, Mapping[str, Any]]]:
         ("training", request.training or {}),
         ("eval", request.eval or {}),
     ]
-
-
-def _method(values: _Values, request: JobRequest) -> None:
-    """Passed on among the hyper-parameters: most follow it."""
-    if request.method is not None and request.method.type != SUPERVISED:
-        values.hyper["method"] = request.method.type
 
 
 def _openais(values: _Values) -> None:

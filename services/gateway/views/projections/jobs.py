@@ -63,10 +63,9 @@ from schemas.sweep import (
 )
 from schemas.training import TrainResult
 from services.gateway.views.event_ids import history_id
-from services.gateway.views.projections.budgets import project_budget
 from services.gateway.views.projections.messages import messages
 from services.gateway.views.projections.sweeps import project_sweep, run_submitted
-from services.gateway.views.tables.accounts import LIMITS
+from services.gateway.views.tables.accounts import BUDGETS, LIMITS
 from services.gateway.views.tables.jobs import (
     CHECKPOINTS,
     JOB_HISTORY,
@@ -78,6 +77,8 @@ from services.gateway.views.tables.jobs import (
 )
 from services.gateway.views.todos import MIRROR_FILES, RESULTS, result_file_id, results_id
 from tunery.runtime.verbs import Change, Done, Todo, Upsert
+
+BudgetEvent: TypeAlias = BudgetSet | BudgetRemoved | BudgetCounted | BudgetThresholdReached
 
 Moving: TypeAlias = (
     HoldTaken
@@ -312,3 +313,25 @@ def _checkpoint(header: Header, event: CheckpointRecorded) -> Change:
             bytes=sum(file.bytes for file in saved.files),
         )
     )
+
+
+def project_budget(header: Header, event: BudgetEvent) -> tuple[Change, ...]:
+    """The row of a budget after an event of it. What is not limited is written as null."""
+    match event:
+        case BudgetSet(terms=terms):
+            return (
+                BUDGETS.update(
+                    {"tenant": header.key, "id": terms.budget_id},
+                    **BUDGETS.shared(terms),
+                    set_at=header.at,
+                ),
+            )
+        case BudgetRemoved(budget_id=budget_id):
+            return (BUDGETS.delete({"tenant": header.key, "id": budget_id}),)
+        case BudgetCounted(budget_id=budget_id):
+            key = {"tenant": header.key, "id": budget_id}
+            return (BUDGETS.update(key, month=event.month, use=event.use),)
+        case BudgetThresholdReached(alert=alert):
+            return (BUDGETS.update({"tenant": header.key, "id": alert.budget_id}, alert=alert),)
+        case _:
+            assert_never(event)

@@ -2,17 +2,17 @@
 
 from typing import Any, Final
 
+from schemas import errors
 from schemas.dataset import FileRegistered
 from schemas.envelope import Header, Rejected
+from schemas.erasure import FilesErased, JobsErased, ModelsErased, TenantErased
+from schemas.units import Ms
 from services.gateway.views.projections.accounts import project_account
 from services.gateway.views.projections.billing import project_bills, project_storage
-from services.gateway.views.projections.deployments import project_deployment
-from services.gateway.views.projections.erased_rows import delete_erased
 from services.gateway.views.projections.files import project_dataset
 from services.gateway.views.projections.jobs import project_job, project_result_file
-from services.gateway.views.projections.models import project_model
+from services.gateway.views.projections.models import project_deployment, project_model
 from services.gateway.views.projections.pool import project_pool
-from services.gateway.views.projections.refused_senders import project_refused_sender
 from services.gateway.views.projections.serving_pools import project_replica, project_serving
 from services.gateway.views.table import Table
 from services.gateway.views.tables import (
@@ -25,7 +25,34 @@ from services.gateway.views.tables import (
     serving_pools,
     sweeps,
 )
-from tunery.runtime.verbs import Change
+from services.gateway.views.todos import REFUSED_SENDER, SenderRefused
+from tunery.runtime.verbs import Change, Todo
+
+# Rows of a tenant go with the event of their own journal, so that the order of the journals does
+# not matter when the read models are made anew. What bills are made of stays (months, adjustments,
+# credit notes, use, answers, storage), and so does the audit log.
+JOB_ROWS: Final[tuple[Table[Any], ...]] = (
+    *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.STEPS, jobs.LINES),
+    *(sweeps.SWEEPS, sweeps.SKIPPED_RUNS, accounts.BUDGETS),
+    *(serving_pools.SERVING_POOLS, serving_pools.REPLICAS),
+)
+ROWS: Final[dict[type[Any], tuple[Table[Any], ...]]] = {
+    JobsErased: JOB_ROWS,
+    FilesErased: (
+        *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
+        *(jobs.JOBS, jobs.JOB_HISTORY),  # a file of results names its job
+    ),
+    ModelsErased: (
+        *(models.MODELS, models.MODEL_CHANGES, models.POLICIES, models.APPROVAL_RULES),
+        *(models.PERMISSIONS, deployments.DEPLOYMENTS),
+    ),
+    TenantErased: (
+        *(accounts.KEYS, accounts.ENDPOINTS, accounts.DELIVERIES, accounts.TRACKING_SERVERS),
+        *(jobs.STEPS, jobs.LINES),  # reported by the last attempts
+    ),
+}
+
+WINDOW_MS: Final[Ms] = 60_000  # equal refusals of a partition are one row
 
 VERSION: Final = 64  # 64: leases that wait for a cluster; 63: words of messages
 TABLES: Final[tuple[Table[Any], ...]] = (
@@ -101,3 +128,38 @@ def notify(header: Header, event: Any) -> str | None:
     """The notice that wakes the followers of the event's job; None for other events."""
     job_id = getattr(event, "job_id", None)
     return None if header.stream != "job" or job_id is None else f"{header.key}/{job_id}"
+
+
+def project_refused_sender(header: Header, event: Rejected) -> tuple[Todo, ...]:
+    """The row to do for a refusal because of the sender, or by an operator; none for others."""
+    reason, entry = event.reason, f"{header.partition}/{header.offset}"
+    if event.code == errors.OPERATOR_REFUSED:
+        ordered = SenderRefused(
+            stream=header.stream,
+            at=header.at,
+            sender="",
+            command="",
+            reason=reason.code,
+            operator=str(reason.params.get("operator", "")),
+            entry=entry,
+        )
+        return (
+            Todo(REFUSED_SENDER, f"{header.stream}/{entry}", header.key, header.tenant, ordered),
+        )
+    if event.code != errors.SENDER_REFUSED:
+        return ()
+    refused = SenderRefused(
+        stream=header.stream,
+        at=header.at,
+        sender=str(reason.params.get("sender", "")),
+        command=str(reason.params.get("command", "")),
+        reason=reason.code,
+    )
+    where = (header.stream, str(header.partition), str(header.at // WINDOW_MS))
+    row = "/".join((*where, refused.sender, refused.command, refused.reason))
+    return (Todo(REFUSED_SENDER, row, header.key, header.tenant, refused),)
+
+
+def delete_erased(header: Header, event: Any) -> tuple[Change, ...]:
+    """The deletes that follow from one event of an erasure; none of any other event."""
+    return tuple(table.delete({"tenant": header.key}) for table in ROWS.get(type(event), ()))

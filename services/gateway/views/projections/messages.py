@@ -1,11 +1,11 @@
 """Turns events of the job journal into the messages of the job's event list."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from msgspec.structs import asdict
 
-from schemas.anomaly import AnomalyRecorded
+from schemas.anomaly import Anomaly, AnomalyRecorded
 from schemas.envelope import Header
 from schemas.integrations import MirrorCause, MirrorReported
 from schemas.job import (
@@ -23,9 +23,9 @@ from schemas.job import (
 from schemas.model import ScoreSummary
 from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome
+from schemas.units import PPM
 from services.gateway.verdict_reasons import reasons_words
 from services.gateway.views.event_ids import journal_event_id
-from services.gateway.views.projections.anomaly_words import anomaly_words
 from services.gateway.views.tables.jobs import JOB_EVENTS, EventLevel, JobEventRow
 from services.gateway.wording import failure_words, own_data_words, skip_words
 from tunery.gate.outcomes import own_task_of, skills_of
@@ -278,3 +278,31 @@ def _mirrored(header: Header, event: MirrorReported) -> Change:
         fix = f"`tunery job mirror {event.job_id} --mlflow URL` writes what is missing"
         text = f"The figures are not in MLflow: {why}. {fix}"
     return job_event_row(header, event.job_id, "anomaly", text, level="warn", data=data)
+
+
+def anomaly_words(anomaly: Anomaly) -> str:
+    """One sentence with what was measured and what is usual."""
+    measured, usual = anomaly.measured_ppm / PPM, anomaly.usual_ppm / PPM
+    match anomaly.kind:
+        case "loss_spike":
+            return f"The loss is {measured:.3g}, far above the usual {usual:.3g}"
+        case "throughput_drop":
+            return f"Training has slowed to {measured:,.0f} tokens a second from {usual:,.0f}"
+        case "stuck":
+            return (
+                f"Nothing was heard of the attempt for {measured:,.0f} seconds; "
+                f"its longest pause before was {usual:,.0f} seconds"
+            )
+        case "gpu_idle":
+            return f"Its devices compute in only {measured:.0%} of the time"
+        case "slow_node":
+            return (
+                f"The node trains at {measured:,.0f} tokens a second; "
+                f"others of its type do {usual:,.0f} at the same work"
+            )
+        case "nothing_learnt" if not usual:
+            return f"Nothing is learnt: the rewards of all answers are equal ({measured:.2f})"
+        case "nothing_learnt":
+            return f"Nothing is learnt: the loss is {measured:.3g}, and was {usual:.3g} at first"
+        case _:
+            assert_never(anomaly.kind)

@@ -1,6 +1,6 @@
 """`model` → bases, models and the stages they hold."""
 
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from schemas.deployments import Deployed, TrafficCounted
 from schemas.envelope import Header, Rejected, Repeated
@@ -33,6 +33,7 @@ from schemas.model import (
     VersionRestored,
     VersionSubmitted,
 )
+from services.gateway.views.tables.deployments import DEPLOYMENTS, deployment_key
 from services.gateway.views.tables.models import (
     APPROVAL_RULES,
     BASES,
@@ -211,3 +212,22 @@ def _moved(header: Header, event: StageMoved) -> tuple[Change, ...]:
     before = {"tenant": header.key, "id": event.replaced}
     replaced = MODELS.update(before, stage="dev", stage_at=header.at)
     return (replaced, now, _change(header, event.replaced, "replaced", "dev"), change)
+
+
+def project_deployment(header: Header, event: Any) -> tuple[Change, ...]:
+    """Rows of deployments that follow from one event of `model`."""
+    match event:
+        case Deployed(deployment=deployment):
+            row = deployment_key(deployment.series, deployment.stage)
+            key = {"tenant": header.key, "id": row}
+            begun = DEPLOYMENTS.update(key, since=header.at, deployment=deployment, traffic=None)
+            return (begun,)
+        case TrafficCounted():
+            key = {"tenant": header.key, "id": deployment_key(event.series, event.stage)}
+            return (DEPLOYMENTS.update(key, traffic=event.arms),)
+        case StageMoved():
+            # another version holds it: versions deployed with the former one answer no more
+            key = {"tenant": header.key, "id": deployment_key(event.series, event.stage)}
+            return (DEPLOYMENTS.delete(key),)
+        case _:
+            return ()

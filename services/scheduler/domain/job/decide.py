@@ -53,6 +53,7 @@ from schemas.job import (
     WantedSet,
 )
 from schemas.reasons import Failure, failing, refusing
+from schemas.records import build_from
 from schemas.serving import RemoveServingPool, SetServingPool
 from schemas.sweep import CancelSweep, SubmitSweep, SweepCancelled
 from schemas.units import Ms
@@ -277,12 +278,7 @@ def _no_open_job(tenant: TenantJobs, job_id: str, change: Change) -> tuple[Event
 def _usage(command: RecordUsage) -> tuple[Event, ...]:
     if command.gpu_ms == 0 and (command.source is None or command.source.tokens == 0):
         return ()
-    counted = UsageCounted(
-        job_id=command.job_id,
-        hour_utc=command.hour_utc,
-        gpu_ms=command.gpu_ms,
-        source=command.source,
-    )
+    counted = build_from(UsageCounted, command)
     return (counted,)
 
 

@@ -52,6 +52,7 @@ from schemas.job import (
     WorkDescribed,
 )
 from schemas.pool import AttemptEnd
+from schemas.records import build_from
 from schemas.serving import (
     ServingEvent,
     ServingPoolRemoved,
@@ -202,23 +203,15 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
         case UsageCounted():
             return _count_usage(tenant, event)
         case FileNoted():
-            verdict = FileVerdict(
-                file_id=event.file_id,
-                accepted=event.accepted,
-                tokens=event.tokens,
-                code=event.code,
-            )
+            verdict = build_from(FileVerdict, event)
             return replace(tenant, files=(verdict, *tenant.files[: FILES_REMEMBERED_MAX - 1]))
         case JobSubmitted():
-            job = OpenJob(
+            job = build_from(
+                OpenJob,
+                event,
                 tenant=ctx.key,
-                job_id=event.job_id,
-                spec=event.spec,
                 hyper=event.spec.hyper,
-                lane=event.lane,
-                price_version=event.price_version,
                 created_at=ctx.at,
-                cap=event.cap,
                 key_id=event.key_id or (None if event.cap is None else event.cap.key_id),
                 result=_known_result(event.spec),
             )

@@ -16,6 +16,7 @@ from schemas.envelope import Context, Reason, Rejected, reject
 from schemas.job import Event, RecordClosed, RecordDraining
 from schemas.pool import EndRequest, Placement
 from schemas.reasons import ending, failing, refusing
+from schemas.records import build_from
 from schemas.serving import (
     RemoveServingPool,
     ServingPoolRemoved,
@@ -92,12 +93,8 @@ def decide_term_fact(term: OpenTerm, command: object) -> tuple[Event, ...]:
         case RecordDraining() if not term.is_ending:
             return (ServingTermDraining(term_id=term.term_id),)
         case RecordClosed():
-            ended = ServingTermEnded(
-                term_id=term.term_id,
-                serving_pool_id=term.serving_pool_id,
-                pool=term.pool,
-                end=command.end,
-                released_gpu_ms=term_rest_gpu_ms(term),
+            ended = build_from(
+                ServingTermEnded, term, end=command.end, released_gpu_ms=term_rest_gpu_ms(term)
             )
             return (ended,)
         case _:
@@ -230,25 +227,22 @@ def _placement(
     ctx: Context, pool: ServingPool, described: WorkDescription, admitted: Admission
 ) -> Placement:
     replica = pool.terms.replica
-    return Placement(
+    return build_from(
+        Placement,
+        described,
+        replica,
         tenant=ctx.key,
-        job_id=described.job_id,
         attempt=1,
         role="serve",
         lane=admitted.lane,
-        slots=replica.slots,
         max_gpu_ms=admitted.needs.hold_gpu_ms,
         price_version=admitted.price.version,
-        work_id=described.work_id,
         checkpoints=(),
         excluded_nodes=excluded_at(pool, ctx.at),
         first_submitted_at=ctx.at,
         p50_ms=replica.term_ms,
         p90_ms=replica.term_ms,
-        device=replica.device,
-        memory_bytes=replica.memory_bytes,
         start_ms_max=start_ms_max(replica.base),
-        constraints=replica.constraints,
     )
 
 

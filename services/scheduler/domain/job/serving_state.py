@@ -5,6 +5,7 @@ from typing import Final, assert_never
 from msgspec.structs import replace
 
 from schemas.pool import AttemptEnd
+from schemas.records import build_from
 from schemas.serving import (
     ServingEvent,
     ServingPoolRemoved,
@@ -53,15 +54,7 @@ def _set(tenant: TenantJobs, event: ServingPoolSet) -> TenantJobs:
 
 
 def _begin(tenant: TenantJobs, event: ServingTermBegun) -> TenantJobs:
-    term = OpenTerm(
-        term_id=event.placement.job_id,
-        serving_pool_id=event.serving_pool_id,
-        pool=event.pool,
-        price=event.price,
-        hold_gpu_ms=event.hold_gpu_ms,
-        price_max_micro=event.price_max_micro,
-        key_id=event.key_id,
-    )
+    term = build_from(OpenTerm, event, term_id=event.placement.job_id)
     tenant = replace(
         tenant,
         serving_terms=tenant.serving_terms.set(term.term_id, term),

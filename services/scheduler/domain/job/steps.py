@@ -105,26 +105,21 @@ def _placement(
     slots = slots_of(job, role)
     cap_ms = gpu_ms_max // slots
     expected_gpu_ms = hold.train_gpu_ms if role == "train" else hold.eval_gpu_ms
-    return Placement(
-        tenant=job.tenant,
-        job_id=job.job_id,
+    return build_from(
+        Placement,
+        job,
+        job.spec,
         attempt=job.attempt + 1,
         role=role,
-        lane=job.lane,
         slots=slots,
         max_gpu_ms=gpu_ms_max,
-        price_version=job.price_version,
         work_id=work_id,
         checkpoints=job.checkpoints if role == "train" else (),
-        excluded_nodes=job.excluded_nodes,
         first_submitted_at=job.created_at,
         p50_ms=min(expected_gpu_ms // slots, cap_ms),
         p90_ms=cap_ms,  # no distribution is known yet: what it may use at most
-        device=job.spec.device,
         memory_bytes=_memory_bytes(job, hold),
-        preemptions=job.preemptions,
         start_ms_max=start_ms_max(job.spec.base),
-        constraints=job.spec.constraints,
         max_tokens=hold.tokens if job.spec.price.token_micro_per_million and role == "train" else 0,
     )
 
@@ -213,16 +208,14 @@ def after_attempt(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
 def _after_success(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
     match attempt.end.result:
         case EvalResult():
-            due = VerdictDue(
-                job_id=job.job_id,
+            due = build_from(
+                VerdictDue,
+                job,
+                job.spec,
                 scores=attempt.end.result.scores,
-                drop_max_ppm=job.spec.drop_max_ppm,
-                series=job.spec.series,
                 base_id=job.spec.base.base_id,
                 training=_facts(job),
                 model_id=job.spec.model_id if job.spec.evaluation is not None else None,
-                look=job.look,
-                looks_ppm=job.spec.looks_ppm,
             )
             return (due, *_judging(job))
         case TrainResult() | None:
@@ -329,16 +322,14 @@ def end_job(
         kept = min(charged, _estimated_gpu_ms(job))
         refund = refund if kept < charged else None
     has_time = 0 < kept < charged and bool(job.spec.price.rates)
-    return JobEnded(
-        job_id=job.job_id,
+    return build_from(
+        JobEnded,
+        job,
         outcome=outcome,
         model_id=model_id,
         failure=failure,
-        trained_tokens=job.trained_tokens,
-        billable_gpu_ms=job.billable_gpu_ms,
         lost_gpu_ms=job.billable_gpu_ms - kept,
         released_gpu_ms=rest_gpu_ms(job),
-        created_at=job.created_at,
         pool=None if job.work_id is None else job.spec.pool,
         refund=None if refund is None else refund.cause,
         # which rates the newest of its hours had is known to `pool`: here they have the mean one

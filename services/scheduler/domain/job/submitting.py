@@ -4,6 +4,7 @@ from schemas import errors
 from schemas.envelope import Context, Rejected, reject
 from schemas.job import Event, JobSubmitted, PhaseSet, SubmitJob
 from schemas.reasons import refusing, waiting
+from schemas.records import build_from
 from services.scheduler.domain.job.admission import take_hold, tokens_of
 from services.scheduler.domain.job.ended import ended_job
 from services.scheduler.domain.job.evolve import evolve_tenant
@@ -29,14 +30,7 @@ def submit_job(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Ev
         return reject(errors.ILLEGAL_STATE, changed)
     if (limit := terms.limits.concurrency) <= running(tenant):
         return reject(errors.CONCURRENCY_LIMIT, refusing("jobs_at_most", limit=limit))
-    submitted = JobSubmitted(
-        job_id=command.job_id,
-        spec=spec,
-        lane=terms.lane,
-        price_version=terms.price_version,
-        cap=command.cap,
-        key_id=command.key_id,
-    )
+    submitted = build_from(JobSubmitted, command, terms, spec=spec)
     admitted = _admit(tenant, submitted, command, ctx)
     refused = any(isinstance(event, Rejected) for event in admitted)
     return () if command.dry_run and not refused else admitted

@@ -21,6 +21,7 @@ from schemas.pool import (
     UsageSliced,
 )
 from schemas.reasons import EndCode, ending
+from schemas.records import build_from
 from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome, FailureCause, Result, TrainResult
 from schemas.units import HOUR_MS, GpuMs, Ms, Tokens, hour_of
@@ -171,23 +172,16 @@ def close(lease: Lease, end: LeaseEnd) -> tuple[Event, ...]:
     last = slice_usage(lease, end.elapsed_ms, _trained_tokens(lease, end))
     billable = lease.billable_gpu_ms + sum(usage.billable_gpu_ms for usage in last)
     credits_given = _credit_end(lease, end, last)
-    closed = PlacementClosed(
-        tenant=lease.ref.tenant,
-        job_id=lease.ref.job_id,
-        attempt=lease.ref.attempt,
-        role=lease.ref.role,
-        end=AttemptEnd(
-            outcome=end.outcome,
-            ended_by=end.ended_by,
-            reason=end.reason,
-            cause=end.cause,
-            detail=end.detail,
-            result=end.result,
+    closed = build_from(
+        PlacementClosed,
+        lease.ref,
+        end=build_from(
+            AttemptEnd,
+            end,
             node_ids=lease.node_ids,
             used_gpu_ms=lease.slots * end.elapsed_ms,
             billable_gpu_ms=billable,
             lost_gpu_ms=lease.lost_gpu_ms + sum(credit.lost_gpu_ms for credit in credits_given),
-            faulty_node=end.faulty_node,
         ),
     )
     return (*last, *credits_given, closed)
@@ -195,13 +189,7 @@ def close(lease: Lease, end: LeaseEnd) -> tuple[Event, ...]:
 
 def close_waiting(placement: Placement, end: AttemptEnd) -> PlacementClosed:
     """The end of a placement that never got a lease."""
-    return PlacementClosed(
-        tenant=placement.tenant,
-        job_id=placement.job_id,
-        attempt=placement.attempt,
-        role=placement.role,
-        end=end,
-    )
+    return build_from(PlacementClosed, placement, end=end)
 
 
 def slice_usage(
@@ -217,7 +205,9 @@ def slice_usage(
     if trained_tokens is None:
         is_passed = lease.captured_ms <= until_ms
         trained_tokens = lease.trained_tokens if is_passed else lease.sliced_tokens
-    tokens = _unbilled_tokens(lease, trained_tokens)
+    # the trained tokens in no slice yet, within what the job's hold allows
+    left = lease.max_tokens - sum(hour.tokens for hour in lease.charged)
+    tokens = clamp(trained_tokens - lease.sliced_tokens, 0, max(0, left))
     parts = slices(lease.started_at, sliced_ms(lease), until_ms, lease.slots, lease.max_gpu_ms)
     if tokens and not parts:
         parts = (Slice(hour_of(lease.started_at + until_ms), 0, 0),)
@@ -231,12 +221,6 @@ def slice_usage(
         )
         for part in parts
     )
-
-
-def _unbilled_tokens(lease: Lease, trained_tokens: Tokens) -> Tokens:
-    """Return the trained tokens in no slice yet, within what the job's hold allows."""
-    left = lease.max_tokens - sum(hour.tokens for hour in lease.charged)
-    return clamp(trained_tokens - lease.sliced_tokens, 0, max(0, left))
 
 
 def _trained_tokens(lease: Lease, end: LeaseEnd) -> Tokens:

@@ -51,6 +51,7 @@ from schemas.pool import (
     Token,
 )
 from schemas.reasons import ending, refusing
+from schemas.records import build_from
 from schemas.training import LeaseHardware, NodeConstraints, work_id_of
 from schemas.works import DescribeWork, WorkKept
 from services.scheduler.domain.pool import (
@@ -306,14 +307,10 @@ def _grant(pool: Pool, grants: tuple[PlannedGrant, ...], ctx: Context) -> tuple[
     """Each grant is a lease with its own fencing token: (pool, sequence)."""
     return tuple(
         LeaseGranted(
-            lease=LeaseRef(
+            lease=build_from(
+                LeaseRef,
+                grant.placement,
                 token=Token(pool=ctx.key, lease=number),
-                tenant=grant.placement.tenant,
-                job_id=grant.placement.job_id,
-                attempt=grant.placement.attempt,
-                role=grant.placement.role,
-                lane=grant.placement.lane,
-                price_version=grant.placement.price_version,
                 hardware=_hardware(pool, grant),
             ),
             members=grant.members,

@@ -20,6 +20,7 @@ from schemas.lease_keys import (
 )
 from schemas.pool import Event, LeaseMember
 from schemas.reasons import refusing
+from schemas.records import build_from
 from schemas.sealed import Sealed, SealedField
 from schemas.training import BlobFile, EvalWork, ServeWork, TrainWork, Work
 from services.scheduler.domain.pool.state import Lease, Pool, lease_key
@@ -70,14 +71,7 @@ def _request(
 
 
 def _holder(lease: Lease, member: LeaseMember) -> LeaseHolder:
-    return LeaseHolder(
-        lease=lease.number,
-        tenant=lease.ref.tenant,
-        job_id=lease.ref.job_id,
-        attempt=lease.ref.attempt,
-        node_id=member.node_id,
-        incarnation=member.incarnation,
-    )
+    return build_from(LeaseHolder, lease.ref, member, lease=lease.number)
 
 
 def needs_of(lease: Lease, work: Work) -> LeaseNeeds:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.tunery.cli.scripted_api import ENVIRON, ScriptedApi
 from tests.unit.tunery.mirrors.jobs import JOB_ID, job, step, stream
-from tunery.cli._job_copying import mirror_job
+from tunery.cli._job_mirror import mirror_job
 from tunery.client import Api
 from tunery.local.errors import LocalError
 

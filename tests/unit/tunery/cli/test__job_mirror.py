@@ -73,7 +73,7 @@ def test_an_interrupted_command_says_how_to_go_on(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tunery.cli._job_copying.mirror_job", interrupted)
+    monkeypatch.setattr("tunery.cli._job_mirror.mirror_job", interrupted)
     words = ("job", "mirror", JOB_ID, "--tensorboard", str(tmp_path))
     result = ScriptedApi(monkeypatch, ANSWERS).run(*words)
     assert result.exit_code == 130

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunery.gate.holm import adjust
+from tunery.gate.decision import adjust
 
 
 def test_holm_known_values() -> None:

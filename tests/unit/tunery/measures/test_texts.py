@@ -2,7 +2,7 @@
 
 import pytest
 
-from tunery.measures.texts import as_label, token_f1
+from tunery.measures.scoring import as_label, token_f1
 
 # f1_score of SQuAD's evaluate-v1.1.py, worked by hand from its normalisation
 F1 = [

@@ -74,7 +74,11 @@ async def verify(context: DemoContext) -> None:
         changed = await _differing(context, Path(folder))
         text = f"as signed but for: {', '.join(changed)}" if changed else "all files as signed"
         context.check("signature_verified", changed == [], text)
-        _flip(Path(folder) / FLIPPED)
+        # flip one bit in the middle of a file
+        path = Path(folder) / FLIPPED
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
         named = await _differing(context, Path(folder))
         text = f"one bit flipped: `tunery model verify` names {', '.join(named) or 'nothing'}"
         context.check("flipped_bit_named", named == [FLIPPED], text)
@@ -190,13 +194,6 @@ async def _differing(context: DemoContext, folder: Path) -> list[str]:
     words = ("model", "verify", str(folder), "--json")
     rows = json.loads(await tunery(context, *words, codes=(0, 1)))
     return [row["file"] for row in rows if row["difference"]]
-
-
-def _flip(path: Path) -> None:
-    """Flip one bit in the middle of a file."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def _short(text: str) -> str:

@@ -149,16 +149,12 @@ async def _until_done(context: DemoContext) -> None:
     context.check(
         "loss_fell", fell, f"loss {curve[0]:.2f} → {curve[-1]:.2f}" if curve else "no loss"
     )
-    _compare(context)
-    if job["status"] != "succeeded":
-        raise DeadlineExceeded(f"the job ended as {job['status']}: {job['error']}")
-
-
-def _compare(context: DemoContext) -> None:
-    """Equal up to 20,000 rows of training data; beyond, the estimate goes by the first of them."""
+    # equal up to 20,000 rows of training data; beyond, the estimate goes by the first of them
     expected, tokens = context.estimate, context.job["trained_tokens"] or 0
     steps = (context.job["progress"] or {}).get("total_steps") or 0
     exact = (steps, tokens) == (expected["steps"], expected["trained_tokens"])
     holds = exact or abs(steps - expected["steps"]) * 100 <= steps
     text = f"{steps} steps and {tokens} tokens trained{', exactly as estimated' if exact else ''}"
     context.check("trained_what_was_estimated", holds, text)
+    if job["status"] != "succeeded":
+        raise DeadlineExceeded(f"the job ended as {job['status']}: {job['error']}")

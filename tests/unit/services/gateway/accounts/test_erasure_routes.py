@@ -11,7 +11,7 @@ import msgspec
 from schemas.sealed import REDACTED, Sealed
 from services.billing.app import TENANTS as BILLING_ROWS
 from services.billing.effect import destroy_key
-from services.gateway.views.projections.erased_rows import ROWS
+from services.gateway.views.projections.journals import ROWS
 from services.gateway.views.tables.accounts import TENANTS
 from services.ingest.app import TODOS as INGEST_ROWS
 from services.ingest.effect import erase_tenant

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.integrations import Integration
-from services.gateway.jobs.result_contents import event_file, offline_run
+from services.gateway.jobs.results import event_file, offline_run
 from services.gateway.views.tables.jobs import JobRow
 from tests.unit.services.gateway.jobs.job_events import SUBMITTED
 from tests.unit.services.gateway.jobs.test_results import STEP
@@ -45,7 +45,7 @@ def test_a_run_of_wandb_has_the_settings_of_the_request(monkeypatch: pytest.Monk
         packed.extend((len(steps), settings))
         return b"zip"
 
-    monkeypatch.setattr("services.gateway.jobs.result_contents.packed_run", pack)
+    monkeypatch.setattr("services.gateway.jobs.results.packed_run", pack)
     monkeypatch.setattr("tunery.mirrors.wandb_runs.PACKAGE", "json")
     content = offline_run(job(seal), [STEP], seal)
     assert content == ("wandb-ftjob-1.zip", b"zip")

@@ -4,7 +4,7 @@ import pytest
 
 from schemas import errors
 from schemas.reasons import rejecting
-from services.ingest.adapters.refusals import file_rejection
+from services.ingest.adapters.worker import file_rejection
 from tunery.data.findings.finding import Finding, Note
 from tunery.data.findings.limits import ROWS_MAX
 from tunery.data.reports.report import CheckReport

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.trainer.effect.lease_certificates import new_certificate, server_context
+from services.trainer.effect.replica_relay import new_certificate, server_context
 
 NOW = datetime.datetime.now(datetime.UTC)
 OWN, OTHER = new_certificate("own", NOW), new_certificate("other", NOW)

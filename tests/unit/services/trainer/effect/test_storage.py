@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services.trainer.effect.storage import OUTAGE_MS_MAX, fetch, upload
+from services.trainer.effect.program import OUTAGE_MS_MAX, fetch, upload
 from tests.unit.services.trainer.domain.test_evolve import grant
 from tests.unit.services.trainer.effect.outages import SleepClock, UnavailableBlobs
 from tunery.platform.memory_servers import MemoryServers, memory_servers

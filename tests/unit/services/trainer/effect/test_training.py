@@ -14,7 +14,7 @@ from schemas.topics import POOL, TELEMETRY
 from schemas.training import LeaseHardware
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.domain.rank_times import STEPS
-from services.trainer.effect import storage
+from services.trainer.effect import program
 from services.trainer.effect.gang_following import FollowingGang
 from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
@@ -154,7 +154,7 @@ async def test_an_outage_without_end_fails_the_attempt(tmp_path: Path) -> None:
     training, there = await under_lease(UnavailableBlobs(1_000_000), tmp_path)
     with pytest.raises(BlobsUnavailable):
         await training.handle(checkpointed(tmp_path, 5))
-    assert there.clock.monotonic_ms() >= storage.OUTAGE_MS_MAX
+    assert there.clock.monotonic_ms() >= program.OUTAGE_MS_MAX
 
 
 def kept(manifest: str) -> training.Checkpoint:

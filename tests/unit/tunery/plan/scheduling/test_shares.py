@@ -12,7 +12,7 @@ from tests.unit.tunery.plan.scheduling.clusters import (
     started,
 )
 from tunery.plan.scheduling.policy import PRODUCT
-from tunery.plan.scheduling.shares import Shares
+from tunery.plan.scheduling.queue import Shares
 
 DAY = 24 * HOUR
 BY_USE = replace(PRODUCT, share_half_life_ms=DAY)

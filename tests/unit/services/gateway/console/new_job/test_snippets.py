@@ -7,7 +7,7 @@ import shlex
 import pytest
 from click.testing import CliRunner
 
-from services.gateway.console.new_job.snippets import snippets
+from services.gateway.console.new_job.page import snippets
 from tunery.cli.main import main
 
 BODY = {

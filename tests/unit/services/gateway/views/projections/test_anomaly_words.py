@@ -3,7 +3,7 @@ from typing import get_args
 import pytest
 
 from schemas.anomaly import Anomaly, AnomalyKind
-from services.gateway.views.projections.anomaly_words import anomaly_words
+from services.gateway.views.projections.messages import anomaly_words
 
 WORDS: dict[AnomalyKind, str] = {
     "loss_spike": "The loss is 0.04, far above the usual 1.5",

@@ -11,7 +11,7 @@ from schemas.admission import (
     BudgetThresholdReached,
     BudgetUse,
 )
-from services.gateway.views.projections.budgets import project_budget
+from services.gateway.views.projections.jobs import project_budget
 from services.gateway.views.tables.accounts import BUDGETS
 from tests.unit.services.scheduler.test_react import HEADER
 from tunery.runtime.verbs import Delete, Upsert

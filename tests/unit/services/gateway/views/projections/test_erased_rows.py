@@ -1,8 +1,7 @@
 """Every table that has rows of a tenant is either deleted with it, or kept for a reason."""
 
 from schemas.erasure import FilesErased
-from services.gateway.views.projections.erased_rows import ROWS, delete_erased
-from services.gateway.views.projections.journals import TABLES
+from services.gateway.views.projections.journals import ROWS, TABLES, delete_erased
 from services.gateway.views.tables import accounts, audit, billing, jobs
 from tests.unit.services.gateway.view_rows import header
 from tunery.runtime.verbs import Delete

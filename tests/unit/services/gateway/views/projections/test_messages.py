@@ -13,8 +13,12 @@ from schemas.pool import AttemptEnd
 from schemas.reasons import Failure, failing, skipping
 from schemas.sealed import Sealed
 from schemas.training import EnvironmentChange, SkippedCheckpoint
-from services.gateway.views.projections.anomaly_words import anomaly_words
-from services.gateway.views.projections.messages import MIRROR_CAUSES, SAME_FILE, messages
+from services.gateway.views.projections.messages import (
+    MIRROR_CAUSES,
+    SAME_FILE,
+    anomaly_words,
+    messages,
+)
 from services.gateway.views.tables.jobs import JOB_EVENTS, JobEventRow
 from services.gateway.wording import FAILURES, skip_words
 from tests.unit.services.gateway.jobs.job_events import (
