@@ -68,18 +68,27 @@ def removed(how: str) -> Decorator:
 
 
 def answered(show: Callable[[Any, bool], None]) -> Decorator:
-    """Give a command the API, `--data-dir` and `--json`, and show what it returns."""
+    """Show what a command returns, which gets the API."""
 
     def decorated(function: Callable[..., Any]) -> Callable[..., None]:
-        @_options.data_dir
-        @_options.as_json
-        def command(folders: DataDir, as_json: bool, **options: Any) -> None:
-            with connect(folders) as api:
-                show(function(api, **options), as_json)
+        def command(api: "Api", as_json: bool, **options: Any) -> None:
+            show(function(api, **options), as_json)
 
-        return update_wrapper(command, function)
+        return asking(update_wrapper(command, function))
 
     return decorated
+
+
+def asking(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the API and `as_json`, by the options `--data-dir` and `--json`."""
+
+    @_options.data_dir
+    @_options.as_json
+    def command(folders: DataDir, **options: Any) -> None:
+        with connect(folders) as api:
+            function(api, **options)
+
+    return update_wrapper(command, function)
 
 
 @contextmanager

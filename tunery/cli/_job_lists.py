@@ -118,12 +118,10 @@ def list_jobs(
 @click.command("metrics")
 @click.argument("job_id")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@_options.data_dir
-@_options.as_json
-def metrics(job_id: str, as_csv: bool, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def metrics(api: "Api", job_id: str, as_csv: bool, as_json: bool) -> None:
     """Show loss, accuracy and learning rate of each step, oldest first."""
-    with _api.connect(folders) as api:
-        steps = list(islice(api.metrics(job_id), STEPS_MAX))[::-1]
+    steps = list(islice(api.metrics(job_id), STEPS_MAX))[::-1]
     if as_csv:
         writer = csv.DictWriter(sys.stdout, FIGURES, extrasaction="ignore")
         writer.writeheader()
@@ -153,15 +151,10 @@ def metrics(job_id: str, as_csv: bool, folders: DataDir, as_json: bool) -> None:
     metavar="TEXT",
     help="Ask both models this now; repeatable. [what the evaluation has asked]",
 )
-@_options.data_dir
-@_options.as_json
-def answers(job_id: str, prompts: tuple[str, ...], folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def answers(api: "Api", job_id: str, prompts: tuple[str, ...], as_json: bool) -> None:
     """Show answers of the base model and of the new model to the same prompts."""
-    with _api.connect(folders) as api:
-        if prompts:
-            pairs = _asked_now(api, api.job(job_id), prompts)
-        else:
-            pairs = api.answers(job_id)["data"]
+    pairs = _asked_now(api, api.job(job_id), prompts) if prompts else api.answers(job_id)["data"]
     if as_json:
         click.echo(json.dumps(pairs))
         return

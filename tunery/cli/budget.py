@@ -106,20 +106,18 @@ def _amount(budget: Any, name: str) -> str:
 
 
 @command.command("list")
-@_options.data_dir
-@_options.as_json
-def list_budgets(folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def list_budgets(api: "Api", as_json: bool) -> None:
     """List budgets with what is used, held and left in the present month (UTC)."""
-    with _api.connect(folders) as api:
-        _api.show_rows(
-            api.budgets(),
-            as_json,
-            (
-                *("budget", "month", "amount", "used", "held", "left"),
-                *("GPU-hours", "used", "held", "left", "reached"),
-            ),
-            lambda budget: [value for _, value in _fields(budget)],
-        )
+    _api.show_rows(
+        api.budgets(),
+        as_json,
+        (
+            *("budget", "month", "amount", "used", "held", "left"),
+            *("GPU-hours", "used", "held", "left", "reached"),
+        ),
+        lambda budget: [value for _, value in _fields(budget)],
+    )
 
 
 @command.command("remove")

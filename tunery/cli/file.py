@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tunery.cli import _api, _options
-from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -39,24 +38,22 @@ def command() -> None:
 @click.argument("path", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--dataset", metavar="NAME", help="Upload as the next version of this dataset.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the file is checked.")
-@_options.data_dir
-@_options.as_json
-def upload(path: Path, dataset: str | None, wait: bool, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def upload(api: "Api", path: Path, dataset: str | None, wait: bool, as_json: bool) -> None:
     """Upload PATH and check every row.
 
     The exit code is 1 when the file is rejected.
     """
-    with _api.connect(folders) as api:
-        file = upload_file(api, path, quiet=as_json, dataset=dataset)
-        if wait:
-            file = await_check(api, file["id"])
-        has_findings = file["status"] == "error" or (file["validation"] or {}).get("warnings")
-        report = api.validation(file["id"]) if has_findings and not as_json else None
-        _api.show_one(file, as_json, _pairs(file, listed=report is not None))
-        if report is not None:
-            _findings(report)
-        if file["status"] == "error":
-            raise SystemExit(1)
+    file = upload_file(api, path, quiet=as_json, dataset=dataset)
+    if wait:
+        file = await_check(api, file["id"])
+    has_findings = file["status"] == "error" or (file["validation"] or {}).get("warnings")
+    report = api.validation(file["id"]) if has_findings and not as_json else None
+    _api.show_one(file, as_json, _pairs(file, listed=report is not None))
+    if report is not None:
+        _findings(report)
+    if file["status"] == "error":
+        raise SystemExit(1)
 
 
 @command.command("list")
@@ -96,34 +93,30 @@ def show_quota(api: "Api", tenant: str | None) -> Any:
 
 @command.command("show")
 @click.argument("file_id")
-@_options.data_dir
-@_options.as_json
-def show(file_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def show(api: "Api", file_id: str, as_json: bool) -> None:
     """Show a file with the report of its check."""
-    with _api.connect(folders) as api:
-        file, report = api.file(file_id), api.validation(file_id)
-        _api.show_one({**file, "check": report}, as_json, _pairs(file))
-        if not as_json:
-            _findings(report)
+    file, report = api.file(file_id), api.validation(file_id)
+    _api.show_one({**file, "check": report}, as_json, _pairs(file))
+    if not as_json:
+        _findings(report)
 
 
 @command.command("download")
 @click.argument("file_id")
 @click.argument("path", required=False, type=click.Path(path_type=Path))
-@_options.data_dir
-@_options.as_json
-def download(file_id: str, path: Path | None, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def download(api: "Api", file_id: str, path: Path | None, as_json: bool) -> None:
     """Download a file as it was uploaded, or the result file of a job. [its own name, here]
 
     Nothing is overwritten.
     """
-    with _api.connect(folders) as api:
-        file = api.file(file_id)
-        name = Path(file["filename"] or file["id"]).name
-        target = Path(name) if path is None else path / name if path.is_dir() else path
-        if target.exists():
-            raise click.ClickException(f"{target} exists already; name another path")
-        api.download_file(file["id"], target)
+    file = api.file(file_id)
+    name = Path(file["filename"] or file["id"]).name
+    target = Path(name) if path is None else path / name if path.is_dir() else path
+    if target.exists():
+        raise click.ClickException(f"{target} exists already; name another path")
+    api.download_file(file["id"], target)
     saved = {"id": file["id"], "path": str(target), "bytes": target.stat().st_size}
     _api.show_one(saved, as_json, [("file", saved["path"]), ("size", _api.size(file["bytes"]))])
 

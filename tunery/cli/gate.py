@@ -51,30 +51,26 @@ command.add_command(remove_benchmark)
 
 
 @command.command("list")
-@_options.data_dir
-@_options.as_json
-def list_policies(folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def list_policies(api: "Api", as_json: bool) -> None:
     """List the policies: that of every base model, and `default` for those without their own."""
-    with _api.connect(folders) as api:
-        _api.show_rows(
-            api.get("gate", "policies")["data"],
-            as_json,
-            (
-                *("base model", "blocks", "alpha", "drop allowed", "gain wanted", "benchmarks"),
-                *("refusals wanted", "looks"),
-            ),
-            lambda policy: tuple(value for _, value in _fields(policy)),
-        )
+    _api.show_rows(
+        api.get("gate", "policies")["data"],
+        as_json,
+        (
+            *("base model", "blocks", "alpha", "drop allowed", "gain wanted", "benchmarks"),
+            *("refusals wanted", "looks"),
+        ),
+        lambda policy: tuple(value for _, value in _fields(policy)),
+    )
 
 
 @command.command("show")
 @click.argument("model_id")
-@_options.data_dir
-@_options.as_json
-def show_verdict(model_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def show_verdict(api: "Api", model_id: str, as_json: bool) -> None:
     """Show what the gate found about a version."""
-    with _api.connect(folders) as api:
-        job = api.job(api.model(model_id)["gate_job_id"])
+    job = api.job(api.model(model_id)["gate_job_id"])
     gate = job["gate"]
     if gate is None:
         raise LocalError(f"The gate has not judged {model_id}.", "see `tunery job show JOB`")
@@ -106,15 +102,13 @@ def write_report(model_id: str, output: Path, folders: DataDir, as_json: bool) -
 
 @command.command("run")
 @click.argument("model_id")
-@_options.data_dir
-@_options.as_json
-def run_again(model_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def run_again(api: "Api", model_id: str, as_json: bool) -> None:
     """Let the gate judge a version again, as after a change of its base model's files.
 
     It is a job without a training: `tunery job watch JOB` follows it, and it is billed as one.
     """
-    with _api.connect(folders) as api:
-        job = api.post("models", model_id, "gate")
+    job = api.post("models", model_id, "gate")
     _api.show_one(job, as_json, [("job", job["id"]), ("model", model_id)])
 
 

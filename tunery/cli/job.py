@@ -276,17 +276,13 @@ def show(api: "Api", job_id: str) -> Any:
 
 @command.command("why")
 @click.argument("job_id")
-@_options.data_dir
-@_options.as_json
-def why(job_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def why(api: "Api", job_id: str, as_json: bool) -> None:
     """Show why a job waits, what lets it go on, when it is expected to begin, and what would start
     it sooner.
     """
-    with _api.connect(folders) as api:
-        explained = api.explain(job_id)
-        starts = (
-            api.get("fine_tuning", "jobs", job_id, "starts")["data"] if explained["queue"] else []
-        )
+    explained = api.explain(job_id)
+    starts = api.get("fine_tuning", "jobs", job_id, "starts")["data"] if explained["queue"] else []
     fields = queue_fields(explained["queue"], explained["at"]) or [("waiting", "No, it does not.")]
     head = [("job", explained["job_id"]), ("status", explained["status"])]
     _api.show_one({**explained, "starts": starts}, as_json, [*head, *fields])
@@ -297,12 +293,10 @@ def why(job_id: str, folders: DataDir, as_json: bool) -> None:
 
 @command.command("watch")
 @click.argument("job_id")
-@_options.data_dir
-@_options.as_json
-def watch(job_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def watch(api: "Api", job_id: str, as_json: bool) -> None:
     """Follow a job until it ends; exit code 0 only when it succeeded."""
-    with _api.connect(folders) as api:
-        _follow(api, job_id, as_json)
+    _follow(api, job_id, as_json)
 
 
 def _change(name: str, doc: str) -> None:
@@ -341,18 +335,14 @@ def events(api: "Api", job_id: str, limit: int) -> Any:
 
 @command.command("logs")
 @click.argument("job_id")
-@_options.data_dir
-@_options.as_json
-def logs(job_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def logs(api: "Api", job_id: str, as_json: bool) -> None:
     """Print the log lines of training and evaluation until the job has ended."""
-    with _api.connect(folders) as api:
-        for line in api.follow(job_id, "logs"):
-            text = (
-                json.dumps(line)
-                if as_json
-                else f"{_api.moment(line['created_at'])}  {line['message']}"
-            )
-            click.echo(text)
+    for line in api.follow(job_id, "logs"):
+        text = (
+            json.dumps(line) if as_json else f"{_api.moment(line['created_at'])}  {line['message']}"
+        )
+        click.echo(text)
 
 
 @command.command("checkpoints")
@@ -374,12 +364,10 @@ def checkpoints(api: "Api", job_id: str) -> Any:
 
 @command.command("cost")
 @click.argument("job_id")
-@_options.data_dir
-@_options.as_json
-def cost(job_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def cost(api: "Api", job_id: str, as_json: bool) -> None:
     """Show every usage line of a job, and their sum at the job's price."""
-    with _api.connect(folders) as api:
-        usage = api.cost(job_id)
+    usage = api.cost(job_id)
     if as_json:
         click.echo(json.dumps(usage))
         return

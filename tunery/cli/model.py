@@ -76,14 +76,12 @@ def list_models(api: "Api", deleted: bool) -> Any:
 
 @command.command("show")
 @click.argument("model_id")
-@_options.data_dir
-@_options.as_json
-def show(model_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def show(api: "Api", model_id: str, as_json: bool) -> None:
     """Show a model with its lineage."""
-    with _api.connect(folders) as api:
-        model = api.model(model_id)
-        job_id = model.get("job_id") if model.get("type") == "fine-tuned" else None
-        gate = (api.job(model["gate_job_id"])["gate"] or {}) if job_id else {}
+    model = api.model(model_id)
+    job_id = model.get("job_id") if model.get("type") == "fine-tuned" else None
+    gate = (api.job(model["gate_job_id"])["gate"] or {}) if job_id else {}
     fields = ("id", "type", "stage", "verdict", "parent", "job_id", "sha256")
     known = {name: model.get(name) for name in fields}
     known["quarantined"] = "yes: it cannot be promoted" if model.get("quarantined") else None
@@ -164,12 +162,10 @@ def rollback(api: "Api", model_id: str, stage: str) -> Any:
 @command.command("delete")
 @click.argument("model_id")
 @click.option("--erase", is_flag=True, help="Erase its files at once; it cannot be restored.")
-@_options.data_dir
-@_options.as_json
-def delete(model_id: str, erase: bool, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def delete(api: "Api", model_id: str, erase: bool, as_json: bool) -> None:
     """Delete a version. For 30 days it can be restored and is billed; then its files are erased."""
-    with _api.connect(folders) as api:
-        api.write("DELETE", "models", model_id, params={"erase": str(erase).lower()})
+    api.write("DELETE", "models", model_id, params={"erase": str(erase).lower()})
     deleted = {"id": model_id, "deleted": True, "erased": erase}
     restore = f"within 30 days: tunery model restore {model_id}; billed until then, or --erase"
     how = "erased" if erase else f"deleted; {restore}"
@@ -187,12 +183,10 @@ def restore(api: "Api", model_id: str) -> Any:
 @command.command("approve")
 @click.argument("model_id")
 @click.argument("stage", type=click.Choice(STAGES))
-@_options.data_dir
-@_options.as_json
-def approve(model_id: str, stage: str, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def approve(api: "Api", model_id: str, stage: str, as_json: bool) -> None:
     """Agree that a version is promoted to a stage. Its author's key cannot."""
-    with _api.connect(folders) as api:
-        model = api.post("models", model_id, "approve", stage=stage)
+    model = api.post("models", model_id, "approve", stage=stage)
     _api.show_one(model, as_json, [("model", model["id"]), ("approved for", stage)])
 
 

@@ -40,33 +40,29 @@ def command() -> None:
 
 
 @command.command("list")
-@_options.data_dir
-@_options.as_json
-def list_nodes(folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def list_nodes(api: "Api", as_json: bool) -> None:
     """List nodes with their status and, where they get no jobs, why."""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.nodes(),
-            as_json,
-            {
-                "node": "id",
-                "pool": "pool",
-                "status": "status",
-                "slots": _slots,
-                "device": lambda node: node["accelerator"] or node["device"],
-                "memory": lambda node: f"{node['memory_bytes'] / 1e9:.0f} GB",
-                "price": lambda node: node["price_class"].replace("_", "-"),
-                "taints": lambda node: ", ".join(node["taints"]),
-                "domain": "domain",
-                # The log has a proof of life an hour; a node that is alive beats each second.
-                "seen": lambda node: (
-                    "now" if node["status"] in ALIVE else _api.moment(node["seen_at"])
-                ),
-                "reason": lambda node: " ".join(_reasons(node)),
-            },
-        )
-        if not as_json:
-            _show_invited(api.node_invitations())
+    _api.show(
+        api.nodes(),
+        as_json,
+        {
+            "node": "id",
+            "pool": "pool",
+            "status": "status",
+            "slots": _slots,
+            "device": lambda node: node["accelerator"] or node["device"],
+            "memory": lambda node: f"{node['memory_bytes'] / 1e9:.0f} GB",
+            "price": lambda node: node["price_class"].replace("_", "-"),
+            "taints": lambda node: ", ".join(node["taints"]),
+            "domain": "domain",
+            # The log has a proof of life an hour; a node that is alive beats each second.
+            "seen": lambda node: "now" if node["status"] in ALIVE else _api.moment(node["seen_at"]),
+            "reason": lambda node: " ".join(_reasons(node)),
+        },
+    )
+    if not as_json:
+        _show_invited(api.node_invitations())
 
 
 @command.command()
@@ -166,12 +162,10 @@ _order("drain", "Cordon NODE, and let its jobs write a checkpoint and go on else
 
 @command.command()
 @click.argument("node")
-@_options.data_dir
-@_options.as_json
-def forget(node: str, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def forget(api: "Api", node: str, as_json: bool) -> None:
     """Remove NODE, which is lost or retired and will not come back."""
-    with _api.connect(folders) as api:
-        forgotten = api.forget_node(node)
+    forgotten = api.forget_node(node)
     _api.show_one(forgotten, as_json, [("node", node), ("status", "forgotten")])
 
 

@@ -134,12 +134,10 @@ def rotate(api: "Api", endpoint_id: str, keep_old: bool) -> Any:
     show_default=True,
     help="The type of the test event.",
 )
-@_options.data_dir
-@_options.as_json
-def test(endpoint_id: str, event: str, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def test(api: "Api", endpoint_id: str, event: str, as_json: bool) -> None:
     """Send a signed test event; exit code 1 unless the receiver accepts it."""
-    with _api.connect(folders) as api:
-        test = api.test_endpoint(endpoint_id, event)
+    test = api.test_endpoint(endpoint_id, event)
     fields = [
         ("event", test["event_type"]),
         ("accepted", "yes" if test["success"] else "no"),
