@@ -25,11 +25,10 @@ _api, _options                   what the commands share
 _gate_benchmarks                 what the gate asks: import, list
 _adapter_folder, _model_exports  the folder of a downloaded adapter, and other formats of it
 _mlflow                          an MLflow server: a downloaded model in its registry
-_job_mirror, _job_copying        a job in TensorBoard, MLflow and W&B
+_job_mirror                      a job in TensorBoard, MLflow and W&B
 _job_report                      a job as one HTML file
 _import_report                   moved models beside the old ones
 _node_accounts                   accounts that a new node gets with its token
-_names                           completion of names that the API knows
 _billing_terms                   billing terms as names and values
 _job_lists, _job_view, _plan_view, _queue_view, _stack_view, _tables, _watch
                                  how jobs, queues, stacks and tables look in a terminal

@@ -145,6 +145,7 @@ def mirror_job(api: "Api", job_id: str, mirrors: Sequence[Mirror]) -> tuple[Any,
     """
     last_steps: list[int] = []
     last = 0
+    step: Any  # figures, as `Api.metrics` has them
     for step in api.follow(job_id, "metrics"):
         if not last_steps:
             job = api.job(job_id)

@@ -143,10 +143,6 @@ def prepare_file(task: PrepareTask) -> PreparedAnswer | RefusedAnswer:
     return PreparedAnswer(manifest=prepared.manifest, reused=prepared.reused)
 
 
-if __name__ == "__main__":
-    run(*sys.argv[1:])
-
-
 def file_rejection(report: CheckReport, rows_max: int | None) -> Failure:
     """Why a file is rejected whose report has errors. `rows_max` is the tenant's limit."""
     codes = {error.code for error in report.errors}
@@ -164,3 +160,7 @@ def _first_error(report: CheckReport) -> Reason:
     if first.row is None:
         return rejecting("file_invalid", finding=first.code, errors=report.error_count)
     return rejecting("row_invalid", row=first.row, finding=first.code, errors=report.error_count)
+
+
+if __name__ == "__main__":
+    run(*sys.argv[1:])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tunery.measures.declaration import NAMES, parse_measures
-from tunery.measures.scoring import BY_NAME, score_answer
+from tunery.measures.scoring import BY_NAME, as_label, score_answer, token_f1
 
 ITEM = {"prompt": "Which lamp?", "reference": "The lamp in the hall."}
 SAME = {
@@ -67,3 +67,25 @@ def test_every_answer_has_a_finite_score(answer: str) -> None:
 
 def test_every_name_has_a_function() -> None:
     assert set(BY_NAME) == set(NAMES)
+
+
+# f1_score of SQuAD's evaluate-v1.1.py, worked by hand from its normalisation
+F1 = [
+    ("The lamp is on.", "a lamp is on", 1.0),
+    ("lamp", "the old lamp", 2 / 3),
+    ("lamp lamp", "lamp", 2 / 3),
+    ("", "lamp", 0.0),
+    ("The", "a", 1.0),
+    ("no", "yes", 0.0),
+]
+
+
+@pytest.mark.parametrize(("text", "reference", "value"), F1)
+def test_token_f1_is_that_of_squad(text: str, reference: str, value: float) -> None:
+    assert token_f1(text, reference) == pytest.approx(value)
+
+
+def test_labels_are_compared_without_case_marks_and_white_space() -> None:
+    assert as_label(' "Positive".\n') == as_label("positive") == "positive"
+    assert as_label("not  sure") == "not sure"
+    assert as_label("non-fiction") != as_label("nonfiction")

@@ -3,22 +3,27 @@
 import csv
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from schemas.dataset import FileContent, FileRegistered, RegisterFile
+from schemas.integrations import Integration
 from schemas.job import JobEnded
 from schemas.sealed import Sealed
 from schemas.storage import FileTerms
-from services.gateway.jobs.results import mirror_files, results
+from services.gateway.jobs.results import event_file, mirror_files, offline_run, results
 from services.gateway.views.projections.journals import project
 from services.gateway.views.reading import views_of
-from services.gateway.views.tables.jobs import STEPS, StepRow
+from services.gateway.views.tables.jobs import STEPS, JobRow, StepRow
 from services.gateway.views.telemetry import TELEMETRY_ROWS
 from services.gateway.views.todos import result_file_id
-from tests.unit.services.gateway.jobs.job_events import WHOLE_LIFE
+from tests.unit.services.gateway.jobs.job_events import SUBMITTED, WHOLE_LIFE
 from tests.unit.services.gateway.view_rows import header
 from tunery.platform.memory_servers import memory_servers
 from tunery.platform.ports import Runtime
+from tunery.platform.seal.memory import MemoryKeyStore
+from tunery.platform.seal.model_names import logged_name
+from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import RowBatch
 from tunery.runtime.verbs import Change, Done, Todo, Upsert
@@ -160,3 +165,57 @@ async def test_the_result_file_says_whose_step_it_is_where_several_take_turns() 
     data = await runtime.blobs.get(file.content.blob, sha256=file.content.sha256)
     lines = list(csv.DictReader(data.decode().splitlines()))
     assert [line["variant"] for line in lines] == ["0", "1"]
+
+
+def job(seal: Sealer) -> JobRow:
+    """A job that asks for a run of W&B."""
+    settings = seal.seal("acme", '{"project":"lamps","name":"try 1"}', "integration")
+    integration = Integration(kind="wandb", settings=settings)
+    return JobRow(
+        tenant="acme",
+        id="ftjob-1",
+        sequence=1,
+        command_id="c",
+        created_at=1_764_000_000_000,
+        spec=replace(SUBMITTED.spec, integrations=(integration,)),
+        lane="free",
+        wanted="run",
+        phase="done",
+        outcome="succeeded",
+    )
+
+
+def test_the_file_of_tensorboard_is_named_after_the_job_and_its_time() -> None:
+    seal = Sealer(MemoryKeyStore())
+    content = event_file(job(seal), [STEP], seal)
+    assert content.name == "ftjob-1.events.out.tfevents.1764000000.tunery"
+    assert content.data.count(b"train/loss") == 1
+
+
+def test_a_run_of_wandb_has_the_settings_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    seal, packed = Sealer(MemoryKeyStore()), list[object]()
+
+    def pack(document: object, steps: list[object], settings: object) -> bytes:
+        packed.extend((len(steps), settings))
+        return b"zip"
+
+    monkeypatch.setattr("services.gateway.jobs.results.packed_run", pack)
+    monkeypatch.setattr("tunery.mirrors.wandb_runs.PACKAGE", "json")
+    content = offline_run(job(seal), [STEP], seal)
+    assert content == ("wandb-ftjob-1.zip", b"zip")
+    assert packed == [1, {"project": "lamps", "name": "try 1"}]
+
+
+def test_files_of_a_tenant_name_its_model_as_the_tenant_knows_it() -> None:
+    seal = Sealer(MemoryKeyStore())
+    name = "ft:tiny:acme:faq:12345678"
+    row = replace(job(seal), model_id=logged_name(seal, "acme", name))
+    content = event_file(row, [STEP], seal)
+    assert name.encode() in content.data
+    assert b":~" not in content.data
+
+
+def test_without_the_package_of_wandb_there_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    seal = Sealer(MemoryKeyStore())
+    monkeypatch.setattr("tunery.mirrors.wandb_runs.PACKAGE", "no_such_package")
+    assert offline_run(job(seal), [STEP], seal) is None

@@ -1,15 +1,20 @@
 """A new job: the upload is passed on, the settings become a body, a press twice is one job."""
 
+import ast
+import json
+import shlex
 from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from starlette.datastructures import FormData
 
-from services.gateway.console.new_job.page import body_of
+from services.gateway.console.new_job.page import body_of, snippets
 from tests.unit.services.gateway.console.consoles import OWN_SITE, console_of, key_of, signed_in
 from tests.unit.services.gateway.control_plane import ROW, ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready
+from tunery.cli.main import main
 
 FAULT = {
     "row": 7,
@@ -144,3 +149,39 @@ def test_settings_that_are_left_out_are_for_the_service_to_choose() -> None:
         "training_file": "f",
         "method": {"type": "supervised", "supervised": {"hyperparameters": hyper}},
     }
+
+
+BODY = {
+    "model": "tiny",
+    "training_file": "file-1",
+    "method": {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 3}}},
+    "suffix": 'it\'s "x" $HOME',
+    "lora": {"rank": 8},
+}
+
+
+def test_curl_sends_the_body_as_it_is() -> None:
+    text = snippets(BODY)["curl"]
+    assert json.loads(text.split("<<'BODY'\n")[1].removesuffix("\nBODY")) == BODY
+
+
+def test_python_has_the_fields_of_others_apart() -> None:
+    call = ast.parse(snippets(BODY)["Python"]).body[-1]
+    assert isinstance(call, ast.Assign)
+    assert isinstance(call.value, ast.Call)
+    arguments = {word.arg: ast.literal_eval(word.value) for word in call.value.keywords}
+    assert arguments.pop("extra_body") == {"lora": BODY["lora"]}
+    assert arguments == {name: value for name, value in BODY.items() if name != "lora"}
+
+
+def test_the_command_is_one_that_the_command_line_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    words = shlex.split(snippets(BODY)["the command line"])
+    assert words[0] == "tunery"
+    done = CliRunner().invoke(main, [*words[1:], "--print-recipe", "--json"])
+    assert done.exit_code == 0, done.output
+    recipe = json.loads(done.output)
+    assert recipe["suffix"] == BODY["suffix"]
+    assert recipe["lora"] == BODY["lora"]
+    assert "3" in json.dumps(recipe)

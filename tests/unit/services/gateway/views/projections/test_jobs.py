@@ -5,15 +5,28 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from schemas.admission import (
+    BudgetAlert,
+    BudgetCounted,
+    BudgetRemoved,
+    BudgetSet,
+    BudgetTerms,
+    BudgetThresholdReached,
+    BudgetUse,
+)
 from schemas.job import AttemptEnded, PhaseSet, WantedSet
 from schemas.submission import Variant
 from services.gateway.jobs.domain.responses import job_response, row_at
+from services.gateway.views.projections.jobs import project_budget
+from services.gateway.views.tables.accounts import BUDGETS
 from services.gateway.views.tables.files import FILES
 from services.gateway.views.tables.jobs import JOB_HISTORY, JOBS
 from simulator.control_plane.samples import TRAINED
 from tests.unit.services.gateway.jobs.job_events import JOB, SPEC, SUBMITTED, WHOLE_LIFE
 from tests.unit.services.gateway.view_rows import folded, only, rows
 from tests.unit.services.gateway.views.projections.test_files import FILE
+from tests.unit.services.scheduler.test_react import HEADER
+from tunery.runtime.verbs import Delete, Upsert
 
 
 def unseal(sealed: Any, _field: str) -> str | None:
@@ -109,3 +122,26 @@ def test_a_job_is_what_its_training_has_left() -> None:
     assert (row.variant, row.losses_ppm) == (1, (None, 300_000))
     shown = job_response(row, unseal)
     assert (shown.seed, shown.hyperparameters.model_dump()["rank"]) == (32, 32)
+
+
+USE = BudgetUse(used_gpu_ms=1, held_gpu_ms=2, used_micro=3, held_micro=4)
+
+
+def test_a_budget_is_written_over_and_deleted() -> None:
+    header = replace(HEADER, key="acme", at=5)
+    terms = BudgetTerms(budget_id="tenant", currency="EUR", max_amount_micro=9)
+    (written,) = project_budget(header, BudgetSet(terms=terms))
+    assert isinstance(written, Upsert)
+    assert (written.values["max_gpu_ms"], written.values["max_amount_micro"]) == (None, 9)
+    counted = BudgetCounted(budget_id="tenant", month="2026-11", use=USE)
+    alert = BudgetAlert(budget_id="tenant", month="2026-11", percent=50)
+    record: dict[str, object] = {**written.key, **written.values}
+    for event in (counted, BudgetThresholdReached(alert=alert)):
+        (change,) = project_budget(header, event)
+        assert isinstance(change, Upsert)
+        record |= change.values
+    row = BUDGETS.read(record)
+    assert row is not None
+    assert (row.set_at, row.month, row.use, row.alert) == (5, "2026-11", USE, alert)
+    (gone,) = project_budget(header, BudgetRemoved(budget_id="tenant"))
+    assert gone == Delete("budgets", {"tenant": "acme", "id": "tenant"})

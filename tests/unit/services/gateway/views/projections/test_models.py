@@ -1,11 +1,13 @@
 """Given events of `model`, then rows of base models and versions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from schemas.deployments import Arm, ArmTraffic, Deployed, Deployment, TrafficCounted
 from schemas.model import (
     BaseAdded,
+    Event,
     Lineage,
     StageMoved,
     VersionDeleted,
@@ -13,6 +15,7 @@ from schemas.model import (
     VersionTerms,
 )
 from services.gateway.views.projections.journals import project
+from services.gateway.views.tables.deployments import DEPLOYMENTS, DeploymentRow, deployment_key
 from services.gateway.views.tables.models import BASES, MODELS
 from tests.unit.services.gateway.control_plane import BASE
 from tests.unit.services.gateway.view_rows import folded, header, only, rows
@@ -66,3 +69,32 @@ def test_a_replaced_version_returns_to_dev() -> None:
     assert {row.id: row.stage for row in rows(records, MODELS)} == {"m1": "dev", "m2": "production"}
     gone = folded("model", PUBLISHED, first, VersionDeleted(model_id="m1"))
     assert rows(gone, MODELS) == []
+
+
+SHARED = Deployment(
+    series="s", stage="production", model_id="a", second=Arm(model_id="b", buckets=1), salt="x"
+)
+COUNTED = TrafficCounted(
+    series="s", stage="production", arms=(ArmTraffic(model_id="a", role="first", answers=2),)
+)
+
+
+def shown(*events: Event) -> Sequence[DeploymentRow]:
+    return rows(folded("model", *events), DEPLOYMENTS)
+
+
+def test_a_deployment_counts_until_its_shares_change() -> None:
+    (row,) = shown(Deployed(deployment=SHARED), COUNTED)
+    assert (row.id, row.deployment, row.traffic) == (
+        deployment_key("s", "production"),
+        SHARED,
+        COUNTED.arms,
+    )
+    (row,) = shown(Deployed(deployment=SHARED), COUNTED, Deployed(deployment=SHARED))
+    assert row.traffic is None
+
+
+def test_it_ends_when_another_version_takes_the_stage() -> None:
+    moved = StageMoved(model_id="b", series="s", stage="production", replaced="a", by="promotion")
+    assert shown(Deployed(deployment=SHARED), moved) == []
+    assert len(shown(moved, Deployed(deployment=SHARED))) == 1
