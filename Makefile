@@ -64,7 +64,7 @@ test-security: export HYPOTHESIS_PROFILE = repeatable
 test-security: setup ## what shows that findings of the security review hold: rights, borders, walls, quotas, generated requests
 	$(PYTEST) $(BESIDE) --durations=10 -m "security and not soak" tests $(ARGS)
 
-test-clients: setup ## DSPy, LlamaIndex, litellm, instructor, W&B, openai-node, unchanged, each in an environment of its own
+test-clients: setup ## DSPy, LlamaIndex, LangChain, pydantic-ai, Agents SDK, litellm, instructor, W&B, openai-node, unchanged, each in an environment of its own
 	@$(BIN)/python -m tests.clients $(ARGS)
 
 test-vllm: setup ## the suite of engines over a real vLLM on the CPU, in an environment of its own (6 GB)

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tests.clients.programs import (
+    ASKING,
     HERE,
     LEFT_OUT,
     LLAMA_CPP,
@@ -17,9 +18,11 @@ from tests.clients.programs import (
     MIRRORS,
     MLFLOW,
     TENSORBOARD,
+    TOOLS,
     NoClient,
     command_of,
 )
+from tests.e2e.stories import TINY
 
 TRAINS = "test_first_hour_s02_a_client_trains_a_model_unchanged[{}]"
 RUNS = "test_first_hour_13_the_page_on_adapters_runs_and_llama_cpp_gives_the_same_answer"
@@ -27,7 +30,17 @@ SCORES = "test_the_scorer_gives_the_likelihoods_of_lm_evaluation_harness"
 REGISTERS = "test_a_registered_version_is_read_back_by_mlflow_and_is_as_it_was_signed"
 TASKS = "test_imported_benchmarks_have_texts_and_scores_of_lm_evaluation_harness"
 SHOWS = "test_a_mirrored_job_is_read_by_the_program_itself[{}]"
-OTHERS = {LLAMA_CPP: (RUNS,), LM_EVAL: (SCORES, TASKS), MLFLOW: (REGISTERS,), TENSORBOARD: ()}
+ASKS = "test_review2_u4_a_framework_forces_and_types_calls_by_its_defaults[{}]"
+OTHERS = {
+    LLAMA_CPP: (RUNS,),
+    LM_EVAL: (SCORES, TASKS),
+    MLFLOW: (REGISTERS,),
+    TENSORBOARD: (),
+    **{
+        program: tuple(ASKS.format(f"{base}-{program}") for base in (TOOLS, TINY))
+        for program in ASKING
+    },
+}
 
 
 def main() -> int:

@@ -22,6 +22,9 @@ MIRRORS: Final[Mapping[str, str]] = {
     TENSORBOARD: "--tensorboard",
     WANDB: "--wandb-offline",
 }
+TOOLS: Final = "tiny-tools"  # a base model whose template shows tools and calls of them
+#: clients that ask a model in their default modes, and train none
+ASKING: Final = ("instructor_calls", "langchain", "openai_agents", "pydantic_ai")
 #: client → what of it is left out, and why
 LEFT_OUT: Final[Mapping[str, str | None]] = {
     "dspy": None,
@@ -45,7 +48,7 @@ def command_of(client: str, folder: Path, script: str | None = None) -> tuple[st
     try:
         if client == NODE:
             return _node_command(folder)
-        programs = pinned_environment(PINS / f"{client}.txt")
+        programs = pinned_environment(PINS / f"{client.removesuffix('_calls')}.txt")
     except (OSError, subprocess.SubprocessError) as error:
         raise NoClient(f"its packages cannot be installed: {error}") from error
     return (str(programs / "python"), str(HERE / f"{script or client}_script.py"))

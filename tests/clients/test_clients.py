@@ -20,16 +20,18 @@ from tests.bases import tiny_base
 from tests.clients.imported_tasks import score_tasks, write_tasks
 from tests.clients.mlflow_servers import mlflow_server
 from tests.clients.programs import (
+    ASKING,
     HERE,
     LEFT_OUT,
     LLAMA_CPP,
     LM_EVAL,
     MIRRORS,
     MLFLOW,
+    TOOLS,
     WANDB,
     command_of,
 )
-from tests.e2e.stories import RunningStack, rows, running_stack, tunery
+from tests.e2e.stories import TINY, RunningStack, rows, running_stack, tunery
 from tests.unit.tunery.provenance.signed import NOW, TERMS, new_key, sign_folder, trust_in
 from tunery.cli.main import main
 from tunery.provenance.folders import compare_folder
@@ -39,11 +41,14 @@ pytestmark = pytest.mark.timeout(600)
 RUN_S_MAX: Final = 300
 ALIAS: Final = "gpt-4o-mini-2024-07-18"
 ANSWERING: Final = frozenset({"dspy", "litellm", "llama_index", "openai_node"})
-TOOLS: Final = "tiny-tools"  # its template shows tool calls, which rows of instructor are
 #: what else they train than the base model; two know by a table which models answer chats
 MODELS: Final = {"dspy": ALIAS, "instructor": TOOLS, "llama_index": ALIAS}
+TOOLS_SHOWN: Final = (
+    "{% if tools %}{{ '<|im_start|>system\n' + (tools | tojson) + '<|im_end|>\n' }}{% endif %}"
+)
 CONTENT_AND_CALLS: Final = (
-    "(message['content'] or '') + (message.tool_calls | tojson if message.tool_calls else '')"
+    "(message['content'] or '') + ('<tool_call>\n' + (message.tool_calls[0].function | tojson) "
+    "+ '\n</tool_call>' if message.tool_calls else '')"
 )
 GUIDES: Final = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE: Final = GUIDES / "run-an-adapter.md"
@@ -56,15 +61,17 @@ async def ready_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
     shutil.copytree(tiny_base().dir, folder)
     template = folder / "chat_template.jinja"
     text = template.read_text(encoding="utf-8").replace("message['content']", CONTENT_AND_CALLS)
-    template.write_text(text, encoding="utf-8")
+    template.write_text(TOOLS_SHOWN + text, encoding="utf-8")
     async with running_stack() as home:
         await home.api.post("/bases", {"id": TOOLS, "path": str(folder)})
         await home.api.post(f"/bases/{home.base}/aliases", {"aliases": [ALIAS]})
         yield home
 
 
-async def run_script(home: RunningStack, program: str, folder: Path, argument: Path) -> Any:
-    """The JSON that a program's script prints last."""
+async def run_script(
+    home: RunningStack, program: str, folder: Path, argument: Path, model: str | None = None
+) -> Any:
+    """The JSON that a program's script prints last. model: None: that of its table."""
     command = await asyncio.to_thread(command_of, program, folder)
     process = await asyncio.create_subprocess_exec(
         *(*command, str(argument)),
@@ -76,7 +83,7 @@ async def run_script(home: RunningStack, program: str, folder: Path, argument: P
             "HOME": str(folder),
             "OPENAI_BASE_URL": f"{home.stack.api_url}/v1",
             "OPENAI_API_KEY": home.stack.admin_key,
-            "TUNERY_MODEL": MODELS.get(program, home.base),
+            "TUNERY_MODEL": model or MODELS.get(program, home.base),
             "WANDB_MODE": "offline",
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         },
@@ -99,6 +106,18 @@ async def test_first_hour_s02_a_client_trains_a_model_unchanged(
     assert said["model"] == job["fine_tuned_model"]
     assert said.get("job", job["id"]) == job["id"]
     assert client not in ANSWERING or said["answer"].strip()
+
+
+@pytest.mark.parametrize("program", ASKING)
+@pytest.mark.parametrize("base", [TOOLS, TINY])
+async def test_review2_u4_a_framework_forces_and_types_calls_by_its_defaults(
+    home: RunningStack, program: str, base: str, tmp_path: Path
+) -> None:
+    """With a template that knows tools, and with one that does not."""
+    said = await run_script(home, program, tmp_path, tmp_path, model=base)
+    numbers = said["answer"] if isinstance(said["answer"], list) else [said["answer"]]
+    assert numbers
+    assert set(numbers) <= {3, 9}
 
 
 async def test_first_hour_13_the_page_on_adapters_runs_and_llama_cpp_gives_the_same_answer(

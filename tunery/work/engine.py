@@ -83,6 +83,8 @@ class Question(Struct, frozen=True):
     asker: Asker | None = None  # None: nobody counts, as in measurements
     prompt: str | None = None  # a text to continue with as it is, instead of messages
     tools: tuple[dict[str, Any], ...] = ()  # functions that the answer may call, as in OpenAI's API
+    forced: tuple[str, ...] = ()  # functions of which the answer calls one; empty: as it likes
+    strict: tuple[str, ...] = ()  # functions whose arguments are held to their schema
     keys: tuple[BlobKey, ...] = ()  # keys of the adapter's files, for the engine of this machine
 
 
@@ -90,7 +92,7 @@ class ToolCall(Struct, frozen=True):
     """A function that the model wants called."""
 
     name: str  # name of the function
-    arguments: str  # JSON, which the model wrote and nothing has checked
+    arguments: str  # JSON, held to the function's schema where it was forced or strict
 
 
 class Spent(Struct, frozen=True):

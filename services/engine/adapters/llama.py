@@ -31,6 +31,13 @@ from tunery.work.engine import (
 
 ERRORS_ONLY: Final = 1
 FOLDER: Final = "tunery-engine-"  # then the number of the process that listens in it
+PROBE: Final = "x"
+PROBE_ANSWER: Final = "~"
+COMPILED_MAX: Final = 256
+BAD_SCHEMA: Final = (
+    "This JSON schema cannot be held: it has types that do not exist, references to nothing or to "
+    "themselves alone, or it is too large."
+)
 SEEDS: Final = 2**32 - 1  # the last value means a random seed
 
 
@@ -81,12 +88,13 @@ class LlamaModel:
         prompts: Prompts,
     ) -> None:
         self._server, self._folder, self._context_tokens = server, folder, context_tokens
-        self._prompts = prompts
+        self.prompts = prompts
+        self._compiled = set[str]()  # grammars that llama.cpp understands
 
     def answer(self, question: Question, say: Say) -> None:
         """Say the answer in parts; see `LoadedModel`."""
         finish_reason = "stop"
-        say = self._prompts.with_calls(question, say)
+        say = self.prompts.with_calls(question, say)
 
         def take(chunk: Mapping[str, Any]) -> bool:
             """Returns whether to stop, as llama.cpp wants it."""
@@ -113,23 +121,38 @@ class LlamaModel:
             "timings_per_token": True,
             "stream_options": {"include_usage": True},
         }
-        if question.response_format is not None:
-            body["json_schema"] = _schema_of(question.response_format)
         try:
-            self._check_schema(question.response_format)
-            body["prompt"] = list(self._prompts.encode(question))
+            if constraint := self.prompts.constraint(question):
+                body["grammar"] = constraint.grammar()
+                self._check(body["grammar"])
+            body["prompt"] = list(self.prompts.encode(question))
             self._server.handle_completions(body, take)
         except Refusal as refused:
             say(QuestionRefused(refused.code, refused.message))
-        except ValueError as error:  # of a schema
-            say(QuestionRefused(MALFORMED, str(error)))
 
-    def _check_schema(self, response_format: Mapping[str, Any] | None) -> None:
-        """Raises ValueError for no schema: only chats say so, prompts would write any text."""
-        if response_format is not None:
-            probe = [{"role": "user", "content": ""}]
-            body = {"messages": probe, "max_tokens": 1, "response_format": response_format}
-            self._server.handle_chat_completions(body, lambda _: True)
+    def _check(self, grammar: str) -> None:
+        """Raises Refusal for a grammar with a schema that cannot be compiled.
+
+        llama.cpp only logs that, and then writes any text. So the grammar is asked behind a
+        character that no model writes first of its own accord.
+        """
+        if grammar in self._compiled:
+            return
+        head, start = grammar.split("start: ", 1)
+        texts: list[str] = []
+
+        def take(chunk: Mapping[str, Any]) -> bool:
+            texts.extend(choice["text"] for choice in chunk.get("choices", ()))
+            return False
+
+        body = {"prompt": PROBE, "max_tokens": 1, "temperature": 0, "stream": True}
+        probing = f'{head}start: "{PROBE_ANSWER}" begun\nbegun: {start}'
+        self._server.handle_completions({**body, "grammar": probing}, take)
+        if not "".join(texts).startswith(PROBE_ANSWER):
+            raise Refusal(MALFORMED, BAD_SCHEMA)
+        if len(self._compiled) >= COMPILED_MAX:
+            self._compiled.clear()
+        self._compiled.add(grammar)
 
     def close(self) -> None:
         """Free the memory."""
@@ -154,13 +177,6 @@ def _text_of(
         {**token, "top_logprobs": token["top_logprobs"][:top_logprobs]} for token in tokens
     )
     return TextAdded(text, logprobs, _spent(chunk)) if text or logprobs else None
-
-
-def _schema_of(response_format: Mapping[str, Any]) -> Mapping[str, Any]:
-    if response_format["type"] == "json_object":
-        return {"type": "object"}
-    schema: Mapping[str, Any] = response_format["json_schema"]["schema"]
-    return schema
 
 
 def _spent(chunk: Mapping[str, Any]) -> Spent:

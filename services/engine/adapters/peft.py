@@ -38,7 +38,9 @@ from tunery.work.engine import MALFORMED, UNSUPPORTED, Question, QuestionRefused
 
 LOG: Final = logging.getLogger("tunery.engine")
 STOP_S_MAX: Final = 10
-TEXT_ALONE: Final = "response_format: this engine (peft) writes text alone; leave it out."
+TEXT_ALONE: Final = (
+    "This engine (peft) writes text alone: leave out response_format, strict and tool_choice."
+)
 
 
 class ProcessEnded(Exception):
@@ -198,7 +200,7 @@ class ProcessModel:
 
     def answer(self, question: Question, say: Say) -> None:
         """Say the answer in parts; see `LoadedModel`. Raises ProcessEnded; OSError."""
-        if question.response_format is not None:
+        if self._prompts.constraint(question) is not None:
             say(QuestionRefused(MALFORMED, TEXT_ALONE))
             return
         say = self._prompts.with_calls(question, say)

@@ -3,11 +3,15 @@
 What a user writes stays text, also where it looks like the end of a turn.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from msgspec import DecodeError
+
+from services.engine.adapters.constraints import Constraint, constraint_of
 from services.engine.adapters.tool_calls import CallForm, CallReader, learn_form
 from services.engine.ports import Refusal, Say
 from tunery.data.dialects.tools import decode_arguments
@@ -15,9 +19,11 @@ from tunery.data.tokens.chat_template import TemplateError
 from tunery.data.tokens.tokenizer import BaseUnusable, Tokenizer
 from tunery.work.engine import MALFORMED, TOO_LONG, UNSUPPORTED, Question, QuestionRefused
 
-NO_TOOLS: Final = (
-    "The chat template of this base model knows no tools, or no calls that can be told from text. "
-    "Leave out `tools`, or describe them in a message."
+#: how calls are written where the chat template does not say it
+DESCRIBED: Final = CallForm("", "name", "arguments")
+DESCRIPTION: Final = (
+    "You may call a function. To do so, answer with nothing but JSON of the form "
+    '{"name": its name, "arguments": an object of its parameters}. The functions:'
 )
 
 
@@ -30,26 +36,42 @@ class Prompts:
             self._tokenizer = Tokenizer.load(base)
         except BaseUnusable as error:
             raise Refusal(UNSUPPORTED, f"This base model cannot be asked: {error}.") from error
-        self._form = self._learn_form()
+        self.form = self._learn_form()  # None: the template says nothing of calls
 
     def encode(self, question: Question) -> Sequence[int]:
         """The tokens that the model reads. Raises Refusal when its template cannot write them."""
         if question.prompt is not None:
             return self._tokenizer.encode_text(question.prompt)
-        if question.tools and self._form is None:
-            raise Refusal(MALFORMED, NO_TOOLS)
-        messages = [decode_arguments(message) for message in question.messages]
+        tools = list(question.tools) or None
         try:
-            return self._tokenizer.encode_question(messages, list(question.tools) or None)
+            messages = [decode_arguments(message) for message in question.messages]
+        except DecodeError as error:
+            message = "The arguments of a call in `messages` are no JSON."
+            raise Refusal(MALFORMED, message) from error
+        if self.form is None:
+            messages, tools = described(messages, question.tools), None
+        try:
+            ids = self._tokenizer.encode_question(messages, tools)
         except TemplateError as error:
             message = f"The chat template refuses these messages: {error}."
             raise Refusal(MALFORMED, message) from error
+        if question.forced and (begun := self._call_form.begin + self._call_form.gap):
+            ids = [*ids, *self._tokenizer.encode_text(begun)]
+        return ids
+
+    def constraint(self, question: Question) -> Constraint | None:
+        """What the answer is held to; None: to nothing."""
+        return constraint_of(question, self._call_form)
 
     def with_calls(self, question: Question, say: Say) -> Say:
         """Wrap `say`: parse calls of the question's tools out of the model's text."""
-        if not question.tools or self._form is None:
+        if not question.tools:
             return say
-        return CallReader(self._form, say)
+        return CallReader(self._call_form, say, forced=bool(question.forced))
+
+    @property
+    def _call_form(self) -> CallForm:
+        return self.form or DESCRIBED
 
     def _learn_form(self) -> CallForm | None:
         """Learn how the template writes calls; None: answers do not show where a call begins."""
@@ -62,6 +84,29 @@ class Prompts:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
         return self._tokenizer.decode(ids, special=False)
+
+
+def described(messages: list[Any], tools: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The conversation for a template without tools: these are described, calls and results are
+    text.
+    """
+    said = [_as_text(message) for message in messages]
+    if tools:
+        functions = (json.dumps(tool["function"]) for tool in tools)
+        text = "\n".join((DESCRIPTION, *functions))
+        # to the first message: not every template knows the role `system`
+        said[0] = {**said[0], "content": f"{text}\n\n{said[0]['content']}"}
+    return said
+
+
+def _as_text(message: dict[str, Any]) -> dict[str, Any]:
+    if message["role"] == "tool":
+        return {"role": "user", "content": f"The function returned: {message['content']}"}
+    calls = [call["function"] for call in message.get("tool_calls") or ()]
+    if not calls:
+        return message
+    text = "\n".join(filter(None, (message["content"], *map(json.dumps, calls))))
+    return {"role": message["role"], "content": text}
 
 
 def too_long(context_tokens: int, asked_tokens: int) -> QuestionRefused:

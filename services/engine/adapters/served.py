@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from schemas.training import ADAPTER_FILES
 from services.engine.adapters.answer_text import AnswerStream, AnswerText, token_logprob
+from services.engine.adapters.constraints import Constraint
 from services.engine.adapters.inference_server import (
     Chunk,
     ChunkLogprobs,
@@ -55,6 +56,10 @@ NOT_SERVED: Final = (
 CHANGED: Final = (
     "The files of this base model are not those that it was added with. The operator must restore "
     "them, and start the server again."
+)
+NOT_BOTH: Final = (
+    "This engine holds no answer to a schema beside calls of tools. Leave out "
+    "`response_format`, or force the call."
 )
 NO_TOKENS: Final = "server returns no token ids; use vLLM 0.32, SGLang 0.5.23 or newer"
 
@@ -272,8 +277,8 @@ class RemoteModel:
             "return_token_ids": True,
             "cache_salt": self._engine.salt_of(tenant),
         }
-        if question.response_format is not None:
-            body["response_format"] = format_field(question.response_format)
+        if (constraint := self._prompts.constraint(question)) is not None:
+            body |= format_fields(question, constraint)
         return body
 
     def _tell(
@@ -341,11 +346,24 @@ def sampling_fields(sampling: Sampling) -> dict[str, Any]:
     return fields
 
 
-def format_field(response_format: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the response format with a name for its schema, which servers require."""
-    if response_format["type"] != "json_schema":
-        return dict(response_format)
-    return {**response_format, "json_schema": {"name": "answer", **response_format["json_schema"]}}
+def format_fields(question: Question, constraint: Constraint) -> dict[str, Any]:
+    """What an answer is held to, as both servers say it. Raises Refusal for what neither can hold.
+
+    Schemas have a name, which servers require.
+    """
+    form, asked = constraint.calls, question.response_format
+    if form is None:
+        if asked is not None and asked["type"] != "json_schema":
+            return {"response_format": dict(asked)}
+        schema = {"name": "answer", "schema": constraint.schema}
+        return {"response_format": {"type": "json_schema", "json_schema": schema}}
+    if constraint.otherwise is not None:
+        raise Refusal(MALFORMED, NOT_BOTH)
+    if not form.begin:
+        return {}  # nothing marks a call that they could wait for: `strict` holds nothing
+    structure = {"begin": form.begin + form.gap, "schema": constraint.schema, "end": ""}
+    tag = {"type": "structural_tag", "structures": [structure], "triggers": [form.begin]}
+    return {"response_format": tag}
 
 
 def refusal_of(refused: ServerRefused) -> QuestionRefused:

@@ -52,6 +52,7 @@ class CallForm:
     # name, arguments: fields of its JSON
     name: str
     arguments: str
+    gap: str = ""  # the text between `begin` and the JSON
 
     def calls_in(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
         """The text before the first call, and the calls; none where any is malformed."""
@@ -107,8 +108,11 @@ def learn_form(write: Rendering, write_prompt: Rendering) -> CallForm | None:
         except ValueError:
             continue
         if (fields := _fields(value)) is not None:
-            before = text[start:at].rstrip().removesuffix("[").split()
-            return CallForm(before[-1] if before else "", *fields)
+            before = text[start:at]
+            words = before.rstrip().removesuffix("[").split()
+            if not words:
+                return CallForm("", *fields)
+            return CallForm(words[-1], *fields, before.rpartition(words[-1])[2])
     return None
 
 
@@ -130,9 +134,11 @@ def _fields(value: Any) -> tuple[str, str] | None:
 class CallReader:
     """Passes an answer on, and keeps back what may be calls of tools until it has ended."""
 
-    def __init__(self, form: CallForm, say: Say) -> None:
+    def __init__(self, form: CallForm, say: Say, *, forced: bool = False) -> None:
+        """forced: the prompt ends where a call begins, so the answer is the rest of it."""
         self._form, self._say = form, say
-        self._kept, self._is_text = "", False
+        self._begun = form.begin if forced else ""
+        self._kept, self._is_text = self._begun, False
         self._logprobs: tuple[dict[str, Any], ...] = ()
 
     def __call__(self, reply: Reply) -> bool:
@@ -158,7 +164,7 @@ class CallReader:
     def _end(self, ended: AnswerEnded) -> bool:
         text, calls = self._form.calls_in(self._kept)
         if ended.finish_reason == "length":
-            text, calls = self._kept, ()
+            text, calls = self._kept.removeprefix(self._begun), ()
         if text and not self._pass_on(text, ended.spent):
             return False
         if not calls:

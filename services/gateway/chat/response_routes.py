@@ -1,4 +1,4 @@
-"""`/v1/responses`: text answers in the form of OpenAI's Responses API. Nothing is stored."""
+"""`/v1/responses`: answers in the form of OpenAI's Responses API. Nothing is stored."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -9,10 +9,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from services.gateway.chat.answering import Parts, complete, first_of
+from services.gateway.chat.answering import Parts, complete, first_of, one_call
 from services.gateway.chat.asking import ask, name_ignored
 from services.gateway.chat.domain.completion_bodies import ResponseRequest
-from services.gateway.chat.domain.responses import AnswerIdentity, usage_of
+from services.gateway.chat.domain.responses import AnswerIdentity, called, usage_of
 from services.gateway.chat.frames import sign_of
 from services.gateway.web.deps import Caller, WithDeps
 from services.gateway.web.domain.errors import ApiError
@@ -34,14 +34,17 @@ async def create_response(
 ) -> dict[str, Any] | StreamingResponse:
     """Answer with text, in the form of OpenAI's Responses API. Only numbers are kept."""
     name_ignored(request, body)
+    use = body.tool_use()
     identity, parts = await ask(
         deps,
         caller,
         body.model,
         body.user,
-        lambda model: Question(model, body.messages(), body.sampling(), body.text),
+        lambda model: Question(model, body.messages(), body.sampling(), body.text, **use._asdict()),
         prefix="resp_",
     )
+    if body.parallel_tool_calls is False:
+        parts = one_call(parts)
     if body.stream:
         return stream_response(_events(body, identity, await first_of(parts)))
     (written,) = await complete(parts, 1)
@@ -61,14 +64,19 @@ async def _events(
     item = {"item_id": _item_id(identity), "output_index": 0, "content_index": 0}
     yield event("response.created", response=begun)
     yield event("response.in_progress", response=begun)
-    empty = {**_message(identity, "", "in_progress"), "content": []}
-    yield event("response.output_item.added", output_index=0, item=empty)
-    yield event("response.content_part.added", part=_text_part(""), **item)
+
+    def begin_message() -> bytes:
+        empty = {**_message(identity, "", "in_progress"), "content": []}
+        added = event("response.output_item.added", output_index=0, item=empty)
+        return added + event("response.content_part.added", part=_text_part(""), **item)
+
     texts, ended = list[str](), None
     try:
         async with aclosing(parts):
             async for _, part in parts:
                 if isinstance(part, TextAdded):
+                    if not texts:
+                        yield begin_message()
                     texts.append(part.text)
                     yield event("response.output_text.delta", delta=part.text, logprobs=[], **item)
                 elif isinstance(part, AnswerWaits):
@@ -80,9 +88,21 @@ async def _events(
         return
     text = "".join(texts)
     response = _response(body, identity, text, ended)
-    yield event("response.output_text.done", text=text, logprobs=[], **item)
-    yield event("response.content_part.done", part=_text_part(text), **item)
-    yield event("response.output_item.done", output_index=0, item=response["output"][0])
+    for index, made in enumerate(response["output"]):
+        if made["type"] == "message":
+            if not texts:
+                yield begin_message()
+            yield event("response.output_text.done", text=text, logprobs=[], **item)
+            yield event("response.content_part.done", part=_text_part(text), **item)
+        else:
+            place = {"item_id": made["id"], "output_index": index}
+            empty = {**made, "arguments": "", "status": "in_progress"}
+            yield event("response.output_item.added", output_index=index, item=empty)
+            written = made["arguments"]
+            yield event("response.function_call_arguments.delta", delta=written, **place)
+            named = {"arguments": written, "name": made["name"]}
+            yield event("response.function_call_arguments.done", **named, **place)
+        yield event("response.output_item.done", output_index=index, item=made)
     yield event(f"response.{response['status']}", response=response)
 
 
@@ -104,18 +124,41 @@ def _response(
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
         "model": identity.model,
-        "output": [] if ended is None else [_message(identity, text, status)],
-        "parallel_tool_calls": True,
+        "output": [] if ended is None else _output(identity, text, status, ended),
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
         "previous_response_id": None,
         "store": False,
         "temperature": body.sampling().temperature,
         "text": {"format": _format(body)},
-        "tool_choice": "auto",
-        "tools": [],
+        "tool_choice": _choice(body),
+        "tools": [tool.model_dump(exclude_unset=True) for tool in body.tools or ()],
         "top_p": body.sampling().top_p,
         "truncation": "disabled",
         "usage": None if ended is None else _usage(ended),
     }
+
+
+def _output(
+    identity: AnswerIdentity, text: str, status: str, ended: AnswerEnded
+) -> list[dict[str, Any]]:
+    """A message, unless there is nothing but calls; then the calls."""
+    calls = [
+        {
+            "id": f"fc_{call.id.removeprefix('call_')}",
+            "type": "function_call",
+            "status": "completed",
+            "call_id": call.id,
+            "name": call.function.name,
+            "arguments": call.function.arguments,
+        }
+        for call in called(identity, 0, ended)
+    ]
+    return calls if calls and not text else [_message(identity, text, status), *calls]
+
+
+def _choice(body: ResponseRequest) -> str | dict[str, str]:
+    choice = body.tool_choice or "auto"
+    return {"type": "function", **choice} if isinstance(choice, dict) else choice
 
 
 def _format(body: ResponseRequest) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from starlette.responses import StreamingResponse
 
 from services.gateway.chat.answering import complete, first_of, one_call
 from services.gateway.chat.asking import ask, name_ignored
-from services.gateway.chat.domain.bodies import ChatRequest, chat_sampling, messages, tools
+from services.gateway.chat.domain.bodies import ChatRequest, chat_sampling, chat_tools, messages
 from services.gateway.chat.domain.responses import ChatCompletion, completion
 from services.gateway.chat.frames import chat_frames
 from services.gateway.web.deps import Caller, WithDeps
@@ -29,14 +29,14 @@ async def create_chat_completion(
 ) -> ChatCompletion | StreamingResponse:
     """Answer a conversation with a base model or a fine-tuned version. Only numbers are kept."""
     name_ignored(request, body)
-    count = body.n or 1
+    count, use = body.n or 1, chat_tools(body)
     identity, parts = await ask(
         deps,
         caller,
         body.model,
         body.user,
         lambda model: Question(
-            model, messages(body), chat_sampling(body), body.response_format, tools=tools(body)
+            model, messages(body), chat_sampling(body), body.response_format, **use._asdict()
         ),
         prefix="chatcmpl-",
         count=count,

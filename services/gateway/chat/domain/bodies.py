@@ -1,8 +1,8 @@
 """Bodies of questions. What is not supported is refused by its name, unless it asks for nothing."""
 
 import json
-from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal, Self
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from msgspec.structs import replace
 from pydantic import (
@@ -29,6 +29,9 @@ SEED_MAX: Final = 2**63 - 1
 LOGPROBS_MAX: Final = 20  # as OpenAI
 SCHEMA_DEPTH_MAX: Final = 64  # levels of JSON: the engine reads a schema by recursion
 SCHEMA_BYTES_MAX: Final = 32 * 1024
+SCHEMA_PROPERTIES_MAX: Final = 256  # of one object
+SCHEMA_ITEMS_MAX: Final = 100_000  # of lists within lists: the engine writes them out
+OTHER_PARTS: Final = ("image_url", "input_image", "input_audio", "file", "input_file")
 TOOLS_MAX: Final = 128  # as OpenAI
 FUNCTION_NAME: Final = "^[A-Za-z0-9_-]{1,64}$"  # as OpenAI
 
@@ -41,17 +44,28 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
 def _listed(value: Any) -> Any:
+    if isinstance(value, list) and len(value) > STOPS_MAX:
+        raise PydanticCustomError(
+            "array_above_max_length",
+            f"array too long. Expected an array with maximum length {STOPS_MAX}, but got an array "
+            f"with length {len(value)} instead",
+        )
     return [value] if isinstance(value, str) else value
 
 
-def _joined(value: Any) -> Any:
+def joined(value: Any, types: Sequence[str] = ("text",)) -> Any:
     """The text of a content in parts. Raises PydanticCustomError for a part that is no text."""
     if not isinstance(value, list):
         return value
     for part in value:
-        is_text = isinstance(part, dict) and part.get("type") == "text"
-        if not is_text or not isinstance(part.get("text"), str):
-            raise PydanticCustomError("text_only", "must be text, or parts of type text")
+        match part:
+            case {"type": str(kind), "text": str()} if kind in types:
+                pass
+            case {"type": str(kind)} if kind in OTHER_PARTS:
+                message = f"Invalid content type. {kind} is only supported by certain models"
+                raise PydanticCustomError("text_only", message)
+            case _:
+                raise PydanticCustomError("text_only", "must be text, or parts of type text")
     return "".join(part["text"] for part in value)
 
 
@@ -69,14 +83,61 @@ def only(*values: Any) -> Callable[[Any], Any]:
 
 
 def small_schema(value: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Raises PydanticCustomError for a schema that is too large or too deep."""
+    """Raises PydanticCustomError for a schema that is too large, too deep, or refers to itself in
+    a way that no JSON fits.
+    """
     if value is None:
         return None
     if _depth(value) > SCHEMA_DEPTH_MAX or len(json.dumps(value)) > SCHEMA_BYTES_MAX:
         raise PydanticCustomError(
             "schema_too_large", f"may have {SCHEMA_DEPTH_MAX} levels and {SCHEMA_BYTES_MAX} bytes"
         )
+    left = [(value, 1)]  # parts of the schema, and in how many items of lists each is
+    while left:
+        part, items = left.pop()
+        bounds = (part.get(key) for key in ("minItems", "maxItems"))
+        items *= max((n for n in bounds if isinstance(n, int) and n > 0), default=1)
+        properties = part.get("properties")
+        if isinstance(properties, dict) and len(properties) > SCHEMA_PROPERTIES_MAX:
+            message = f"an object may have {SCHEMA_PROPERTIES_MAX} properties"
+            raise PydanticCustomError("schema_too_large", message)
+        if items > SCHEMA_ITEMS_MAX:
+            message = f"lists within lists may have {SCHEMA_ITEMS_MAX} items (maxItems)"
+            raise PydanticCustomError("schema_too_large", message)
+        if _is_endless(part, value):
+            message = "must not refer to itself without an object or a list between"
+            raise PydanticCustomError("schema_recursive", message)
+        for inner in part.values():
+            nested = inner if isinstance(inner, list) else [inner]
+            left += [(each, items) for each in nested if isinstance(each, dict)]
     return value
+
+
+def _is_endless(part: dict[str, Any], schema: dict[str, Any]) -> bool:
+    """Return whether a part of a schema is, by references and choices alone, a part of itself."""
+    seen, left = set[int](), [part]
+    while left:
+        here = left.pop()
+        alternatives = [here.get(key) for key in ("anyOf", "oneOf", "allOf")]
+        direct = [each for many in alternatives if isinstance(many, list) for each in many]
+        direct.append(_referred(here.get("$ref"), schema))
+        for inner in direct:
+            if inner is part:
+                return True
+            if isinstance(inner, dict) and id(inner) not in seen:
+                seen.add(id(inner))
+                left.append(inner)
+    return False
+
+
+def _referred(reference: Any, schema: dict[str, Any]) -> Any:
+    """The part of a schema that a `$ref` names; None: no part of it."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return None
+    found: Any = schema
+    for name in reference[1:].split("/")[1:]:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 def answer_format(value: Any) -> Any:
@@ -95,14 +156,18 @@ def answer_format(value: Any) -> Any:
             )
 
 
-def unforced(value: Any) -> Any:
-    """A choice of tools. Raises PydanticCustomError for one that forces a call."""
-    if value == "required" or isinstance(value, dict):
-        raise PydanticCustomError(
-            "tool_choice",
-            "no engine can force a call of a tool; use auto, and say so in the prompt",
-        )
-    return value
+def chosen_tool(value: Any) -> Any:
+    """A choice of tools; of a function that is named, its name. Raises PydanticCustomError."""
+    match value:
+        case None | "none" | "auto" | "required":
+            return value
+        case {"type": "function", "function": {"name": str(name)}}:
+            return {"name": name}
+        case {"type": "function", "name": str(name)}:  # of /v1/responses
+            return {"name": name}
+        case _:
+            message = "must be none, auto, required, or a function by its name"
+            raise PydanticCustomError("tool_choice", message)
 
 
 def _depth(value: Any) -> int:
@@ -124,12 +189,21 @@ class TextPart(Body):
     text: str
 
 
-Content = Annotated[Text, BeforeValidator(_joined, json_schema_input_type=str | list[TextPart])]
+Content = Annotated[Text, BeforeValidator(joined, json_schema_input_type=str | list[TextPart])]
 Unsupported = Annotated[None, BeforeValidator(only(False, [], {}), json_schema_input_type=Any)]
 Ignored = Annotated[str | None, Field(max_length=512)]
 WITHOUT_EFFECT: Final = "It changes nothing here; the header x-tunery-ignored names it."
 #: a field of OpenAI's API that has no meaning here
 NoEffect = Annotated[Any, Field(description=WITHOUT_EFFECT)]
+
+
+ToolChoice = Annotated[
+    Literal["none", "auto", "required"] | dict[str, str] | None,
+    BeforeValidator(
+        chosen_tool,
+        json_schema_input_type=Literal["none", "auto", "required"] | dict[str, Any] | None,
+    ),
+]
 
 
 class CalledFunctionBody(Body):
@@ -144,12 +218,14 @@ class MessageToolCallBody(Body):
 
 
 class FunctionBody(Body):
-    """A function that an answer may call. `strict`: what a model writes is not held to a schema."""
+    """A function that an answer may call. `strict`: its arguments are held to their schema, as
+    those of a call that is forced always are.
+    """
 
     name: Annotated[str, StringConstraints(strict=True, pattern=FUNCTION_NAME)]
     description: Text | None = None
     parameters: Annotated[dict[str, Any] | None, AfterValidator(small_schema)] = None
-    strict: Annotated[None, BeforeValidator(only(False), json_schema_input_type=bool)] = None
+    strict: StrictBool | None = None
 
 
 class ToolBody(Body):
@@ -248,10 +324,7 @@ class ChatRequest(SamplingFields):
     parallel_tool_calls: StrictBool | None = None  # false: the first call of an answer alone
     prediction: NoEffect = None
     reasoning_effort: NoEffect = None
-    tool_choice: Annotated[
-        Literal["none", "auto"] | None,
-        BeforeValidator(unforced, json_schema_input_type=Literal["none", "auto"] | None),
-    ] = None
+    tool_choice: ToolChoice = None
     tools: Annotated[list[ToolBody], Field(max_length=TOOLS_MAX)] | None = None
     verbosity: NoEffect = None
     web_search_options: Unsupported = None
@@ -305,10 +378,38 @@ def _message(message: ChatMessage) -> dict[str, Any]:
     return known
 
 
-def tools(body: ChatRequest) -> tuple[dict[str, Any], ...]:
-    """The tools that an answer may call. Raises ApiError 400 where a format is asked for, too."""
-    if not body.tools or body.tool_choice == "none":
-        return ()
-    if body.response_format is not None:
-        raise invalid("response_format: is not supported together with tools", "response_format")
-    return tuple(tool.model_dump(exclude_none=True) for tool in body.tools)
+class ToolUse(NamedTuple):
+    """The functions that an answer may call, as a question has them."""
+
+    tools: tuple[dict[str, Any], ...] = ()
+    forced: tuple[str, ...] = ()
+    strict: tuple[str, ...] = ()
+
+
+def tool_use(functions: Sequence[FunctionBody], choice: str | dict[str, str] | None) -> ToolUse:
+    """Raises ApiError 400 for the choice of a function that there is not, in OpenAI's words."""
+    names = tuple(function.name for function in functions)
+    if choice in (None, "auto", "none"):
+        forced: tuple[str, ...] = ()
+    elif not functions:
+        message = "'tool_choice' is only allowed when 'tools' are specified."
+        raise invalid(message, "tool_choice")
+    elif isinstance(choice, dict):
+        forced = (choice["name"],)
+        if choice["name"] not in names:
+            message = f"Tool choice '{choice['name']}' not found in 'tools' parameter."
+            raise invalid(message, "tool_choice")
+    else:
+        forced = names
+    if choice == "none":
+        return ToolUse()
+    tools = tuple(
+        {"type": "function", "function": f.model_dump(exclude_none=True, exclude={"strict"})}
+        for f in functions
+    )
+    return ToolUse(tools, forced, tuple(f.name for f in functions if f.strict))
+
+
+def chat_tools(body: ChatRequest) -> ToolUse:
+    """The tools that an answer may call. Raises ApiError 400."""
+    return tool_use([tool.function for tool in body.tools or ()], body.tool_choice)

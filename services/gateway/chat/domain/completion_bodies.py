@@ -2,19 +2,25 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictInt
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StringConstraints
 
 from services.gateway.chat.domain.bodies import (
+    FUNCTION_NAME,
     MESSAGES_MAX,
+    TOOLS_MAX,
+    FunctionBody,
     Ignored,
     NoEffect,
     SamplingFields,
     Text,
     Tokens,
+    ToolChoice,
+    ToolUse,
     Unsupported,
     answer_format,
+    joined,
     only,
+    tool_use,
 )
 from services.gateway.web.domain.bodies import Body, Id, Metadata
 from tunery.work.engine import Sampling
@@ -32,17 +38,19 @@ def _prompt(value: Any) -> Any:
 
 def _texts(value: Any) -> Any:
     """The text of a content in parts. Raises PydanticCustomError for a part that is no text."""
-    if not isinstance(value, list):
+    return joined(value, PART_TYPES)
+
+
+def _items(value: Any) -> Any:
+    """A text as a message; items without a type are messages."""
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": value}]
+    if not isinstance(value, list) or len(value) > MESSAGES_MAX:
         return value
-    for part in value:
-        is_text = isinstance(part, dict) and part.get("type") in PART_TYPES
-        if not is_text or not isinstance(part.get("text"), str):
-            raise PydanticCustomError("text_only", "must be text, or parts of text")
-    return "".join(part["text"] for part in value)
-
-
-def _messages(value: Any) -> Any:
-    return [{"role": "user", "content": value}] if isinstance(value, str) else value
+    return [
+        {"type": "message", **item} if isinstance(item, dict) and not item.get("type") else item
+        for item in value
+    ]
 
 
 def _format(value: Any) -> Any:
@@ -83,14 +91,46 @@ class InputMessage(Body):
     phase: Ignored = None
 
 
+class InputCall(Body):
+    """A call of a function that an earlier response had."""
+
+    type: Literal["function_call"]
+    call_id: Annotated[str, Field(max_length=128)]
+    name: Annotated[str, StringConstraints(strict=True, pattern=FUNCTION_NAME)]
+    arguments: Text
+    id: Ignored = None
+    status: Ignored = None
+
+
+class InputCallOutput(Body):
+    """What a function returned."""
+
+    type: Literal["function_call_output"]
+    call_id: Annotated[str, Field(max_length=128)]
+    output: Annotated[
+        Text, BeforeValidator(_texts, json_schema_input_type=str | list[dict[str, Any]])
+    ]
+    id: Ignored = None
+    status: Ignored = None
+
+
+InputItem = Annotated[InputMessage | InputCall | InputCallOutput, Field(discriminator="type")]
+
+
+class ResponseTool(FunctionBody):
+    """A function that a response may call. `strict`: as in chat completions."""
+
+    type: Literal["function"]
+
+
 class ResponseRequest(Body):
-    """A question in the form of OpenAI's Responses API: text alone, and nothing is stored."""
+    """A question in the form of OpenAI's Responses API. Nothing is stored."""
 
     model: Id
     input: Annotated[
-        list[InputMessage],
+        list[InputItem],
         Field(min_length=1, max_length=MESSAGES_MAX),
-        BeforeValidator(_messages, json_schema_input_type=str | list[InputMessage]),
+        BeforeValidator(_items, json_schema_input_type=str | list[InputItem]),
     ]
     instructions: Text | None = None
     max_output_tokens: Tokens | None = None
@@ -110,17 +150,13 @@ class ResponseRequest(Body):
     background: Annotated[None, BeforeValidator(only(False), json_schema_input_type=bool)] = None
     conversation: Unsupported = None
     include: Unsupported = None
-    parallel_tool_calls: Annotated[
-        None, BeforeValidator(only(True, False), json_schema_input_type=bool)
-    ] = None
+    parallel_tool_calls: StrictBool | None = None  # false: the first call of a response alone
     previous_response_id: Unsupported = None
     prompt: Unsupported = None
     reasoning: NoEffect = None
     stream_options: Unsupported = None
-    tool_choice: Annotated[
-        None, BeforeValidator(only("auto", "none"), json_schema_input_type=str)
-    ] = None
-    tools: Unsupported = None
+    tool_choice: ToolChoice = None
+    tools: Annotated[list[ResponseTool], Field(max_length=TOOLS_MAX)] | None = None
     top_logprobs: Unsupported = None
 
     def sampling(self) -> Sampling:
@@ -131,14 +167,27 @@ class ResponseRequest(Body):
             tokens_max=self.max_output_tokens,
         )
 
+    def tool_use(self) -> ToolUse:
+        """The tools that a response may call. Raises ApiError 400."""
+        return tool_use(self.tools or (), self.tool_choice)
+
     def messages(self) -> tuple[dict[str, Any], ...]:
         """The conversation as chat templates know it, instructions first."""
-        said = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        said += [
-            {
-                "role": "system" if message.role == "developer" else message.role,
-                "content": message.content,
-            }
-            for message in self.input
-        ]
+        said: list[dict[str, Any]] = []
+        if self.instructions:
+            said.append({"role": "system", "content": self.instructions})
+        for item in self.input:
+            match item:
+                case InputMessage():
+                    role = "system" if item.role == "developer" else item.role
+                    said.append({"role": role, "content": item.content})
+                case InputCallOutput():
+                    result = {"tool_call_id": item.call_id, "content": item.output}
+                    said.append({"role": "tool", **result})
+                case InputCall():
+                    function = {"name": item.name, "arguments": item.arguments}
+                    call = {"id": item.call_id, "type": "function", "function": function}
+                    if not said or said[-1]["role"] != "assistant":
+                        said.append({"role": "assistant", "content": ""})
+                    said[-1].setdefault("tool_calls", []).append(call)
         return tuple(said)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from services.engine.adapters.llama import FOLDER, SEEDS, LlamaEngine, LlamaModel, sampling_fields
+from services.engine.adapters.tool_calls import CallForm
 from services.engine.adapters.weights import delete_unfinished
 from services.engine.ports import Refusal, WeightFiles
 from tests.bases import tiny_base
@@ -29,6 +30,7 @@ from tunery.work.engine import (
 
 ENOUGH = Sampling(temperature=0, tokens_max=120)
 GREEDY = Sampling(temperature=0, tokens_max=TOKENS)
+TAGS = CallForm("<tool_call>", "name", "arguments", "\n")
 ENGINE = LlamaEngine(answers_max=2, context_tokens=256, threads=1)
 
 
@@ -99,31 +101,77 @@ async def test_a_seed_gives_the_same_answer_again() -> None:
     model.close()
 
 
+CITY: dict[str, Any] = {
+    "type": "object",
+    "properties": {"at": {"$ref": "#/$defs/City"}},
+    "required": ["at"],
+    "additionalProperties": False,
+    "$defs": {"City": {"enum": ["A", "B"]}},
+}
+
+
+def tool(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+def replies_to(model: LlamaModel, sampling: Sampling = ENOUGH, **fields: Any) -> list[Reply]:
+    replies: list[Reply] = []
+
+    def say(reply: Reply) -> bool:
+        replies.append(reply)
+        return True
+
+    model.answer(Question(tiny_models.engine_model(), tuple(ASKED), sampling, **fields), say)
+    return replies
+
+
+def by_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"schema": schema}}
+
+
+def text_of(replies: list[Reply]) -> str:
+    return "".join(part.text for part in replies if isinstance(part, TextAdded))
+
+
 @pytest.mark.train
 async def test_json_has_the_form_that_was_asked_for() -> None:
+    """The weights are random: what they write is what they are held to."""
     model = ENGINE.load(await tiny_models.converted(MemoryBlobs()))
+    replies = replies_to(model, response_format=by_schema(CITY))
+    assert text_of(replies) in ('{"at":"A"}', '{"at":"B"}')  # U10: no white space
+    link = {"format": "uri", "maxLength": 8, "type": "string", "not": {"const": "x"}}
+    replies = replies_to(model, response_format=by_schema(link))
+    assert len(json.loads(text_of(replies))) <= 8  # what cannot be held does not undo the rest
+    for bad in ({"type": "nonsense"}, {"$ref": "#/$defs/none"}):
+        (refused,) = replies_to(model, response_format=by_schema(bad))
+        assert isinstance(refused, QuestionRefused)
+        assert refused.code == MALFORMED
+    model.close()
 
-    def asked(schema: dict[str, Any]) -> list[Reply]:
-        replies: list[Reply] = []
-        wanted = {"type": "json_schema", "json_schema": {"schema": schema}}
-        question = Question(tiny_models.engine_model(), tuple(ASKED), ENOUGH, wanted)
 
-        def say(reply: Reply) -> bool:
-            replies.append(reply)
-            return True
-
-        model.answer(question, say)
-        return replies
-
-    *parts, ended = asked(
-        {"enum": ["a", "b"]}
-    )  # an object may have spaces for ever: the weights are random
+@pytest.mark.train
+@pytest.mark.parametrize("form", [None, TAGS, CallForm("[CALLS]", "name", "arguments", " [")])
+async def test_review2_u4_calls_are_forced_and_held_by_a_grammar(form: CallForm | None) -> None:
+    """form: how the template writes calls; None: it knows no tools, so they are described."""
+    model = ENGINE.load(await tiny_models.converted(MemoryBlobs()))
+    model.prompts.form = form
+    tools = (tool("rain", CITY), tool("sun", {"additionalProperties": False}))
+    for forced in (("rain",), ("rain", "sun")):
+        ended = replies_to(model, tools=tools, forced=forced)[-1]
+        assert isinstance(ended, AnswerEnded)
+        (call,) = ended.tool_calls
+        assert call.name in forced
+        assert call.name == "sun" or json.loads(call.arguments)["at"] in ("A", "B")
+    replies = replies_to(model, tools=tools[:1], response_format=by_schema(CITY))
+    ended = replies[-1]
     assert isinstance(ended, AnswerEnded)
-    text = "".join(part.text for part in parts if isinstance(part, TextAdded))
-    assert json.loads(text) in ("a", "b")
-    (refused,) = asked({"type": "nonsense"})
-    assert isinstance(refused, QuestionRefused)
-    assert refused.code == MALFORMED
+    assert ended.tool_calls or json.loads(text_of(replies)) or form is not None
+    cut = replies_to(model, Sampling(temperature=0, tokens_max=3), tools=tools, forced=("rain",))
+    assert isinstance(cut[-1], AnswerEnded)
+    assert (cut[-1].finish_reason, cut[-1].tool_calls) == ("length", ())
+    assert text_of(cut).startswith('{"name":')
+    free = replies_to(model, GREEDY, tools=tools, strict=("rain",))
+    assert isinstance(free[-1], AnswerEnded)
     model.close()
 
 

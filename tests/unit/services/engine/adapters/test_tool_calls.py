@@ -13,7 +13,7 @@ from services.engine.ports import Say
 from tunery.data.tokens.chat_template import Template
 from tunery.work.engine import AnswerEnded, Reply, Spent, TextAdded, ToolCall
 
-TAGS = CallForm("<tool_call>", "name", "arguments")
+TAGS = CallForm("<tool_call>", "name", "arguments", "\n")
 BARE = CallForm("", "name", "parameters")
 RAIN = ToolCall("rain", '{"at": "A"}')
 CALL = '<tool_call>\n{"name": "rain", "arguments": {"at": "A"}}\n</tool_call>'
@@ -68,7 +68,7 @@ def test_how_public_templates_write_calls(name: str, form: CallForm | None) -> N
 
 
 def test_a_list_of_calls_and_a_template_without_tools() -> None:
-    assert form_of(BRACKETS) == CallForm("[TOOL_CALLS]", "name", "arguments")
+    assert form_of(BRACKETS) == CallForm("[TOOL_CALLS]", "name", "arguments", " [")
     assert form_of(DEAF) is None
 
 
@@ -122,6 +122,20 @@ def test_what_was_cut_off_is_text() -> None:
     reader(TextAdded(CALL))
     reader(AnswerEnded("length", 3, 9))
     assert said[-2:] == [TextAdded(CALL, spent=Spent(3, 0, 9)), AnswerEnded("length", 3, 9)]
+
+
+@pytest.mark.parametrize("form", [TAGS, BARE])
+def test_a_forced_call_is_the_rest_of_what_its_prompt_began(form: CallForm) -> None:
+    said: list[Reply] = []
+    reader = CallReader(form, keep(said), forced=True)
+    reader(TextAdded(f'{{"name": "rain", "{form.arguments}": {{"at": "A"}}}}'))
+    reader(AnswerEnded("stop", 3, 9))
+    assert said[-1] == AnswerEnded("tool_calls", 3, 9, tool_calls=(RAIN,))
+    said.clear()
+    reader = CallReader(form, keep(said), forced=True)
+    reader(TextAdded('{"name": '))
+    reader(AnswerEnded("length", 3, 9))
+    assert "".join(part.text for part in said if isinstance(part, TextAdded)) == '{"name": '
 
 
 def test_text_before_a_call_is_passed_on_at_once() -> None:

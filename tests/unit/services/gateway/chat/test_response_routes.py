@@ -5,7 +5,7 @@ from typing import Any
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
 from tests.unit.services.gateway.chat.test_routes import engine, sdk
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
-from tunery.work.engine import AnswerEnded, TextAdded
+from tunery.work.engine import AnswerEnded, TextAdded, ToolCall
 
 __all__ = ["engine"]
 
@@ -52,3 +52,38 @@ async def test_the_events_of_a_response(api: ControlPlane, engine: ScriptedEngin
     deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
     assert deltas == ["Hel", "lo"]
     assert whole.output_text == "Hello"
+
+
+async def test_review2_u4_a_response_calls_functions(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    rain: Any = {"type": "function", "name": "rain", "parameters": {}, "strict": True}
+    call = ToolCall("rain", '{"at": "A"}')
+    engine.begin((AnswerEnded("tool_calls", 5, 2, tool_calls=(call, call)),))
+    asked: dict[str, Any] = {"model": BASE.base_id, "tools": [rain], "tool_choice": "required"}
+    async with sdk(await api.tenant()) as client:
+        response = await client.responses.create(input="Hi", **asked)
+        async with client.responses.stream(input="Hi", **asked) as stream:
+            events = [event async for event in stream]
+            streamed = await stream.get_final_response()
+        alone = await client.responses.create(input="Hi", parallel_tool_calls=False, **asked)
+        results = [
+            {"type": "function_call_output", "call_id": item.call_id, "output": "dry"}
+            for item in response.output
+            if item.type == "function_call"
+        ]
+        engine.begin()
+        again: Any = [{"role": "user", "content": "Hi"}, *response.output, *results]
+        last = await client.responses.create(model=BASE.base_id, input=again)
+    for each in (response, streamed):
+        assert [(item.type, item.arguments) for item in each.output if item.type != "message"] == [
+            ("function_call", '{"at": "A"}')
+        ] * 2
+    deltas = [e.delta for e in events if e.type == "response.function_call_arguments.delta"]
+    assert deltas == ['{"at": "A"}'] * 2
+    assert len(alone.output) == 1
+    assert last.output_text == "Hello"
+    (question,) = engine.asked
+    roles = [message["role"] for message in question.messages]
+    assert roles == ["user", "assistant", "tool", "tool"]
+    assert len(question.messages[1]["tool_calls"]) == 2

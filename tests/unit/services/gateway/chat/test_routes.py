@@ -88,7 +88,7 @@ async def test_a_bad_request_names_its_fields(api: ControlPlane, engine: Scripte
     answer = await (await api.tenant()).post(URL, json=body)
     assert answer.status_code == 400
     message = answer.json()["error"]["message"]
-    assert "stop: must have at most 4 entries" in message
+    assert "stop: array too long. Expected an array with maximum length 4" in message
     assert "tools.0.type: is required" in message
     assert engine.asked == []
 

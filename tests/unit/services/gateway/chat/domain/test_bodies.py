@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from services.gateway.chat.domain.bodies import ChatRequest, chat_sampling, messages, tools
+from services.gateway.chat.domain.bodies import (
+    ChatRequest,
+    ToolUse,
+    chat_sampling,
+    chat_tools,
+    messages,
+)
 from services.gateway.web.domain.errors import ApiError
 from tunery.work.engine import Sampling
 
@@ -91,10 +97,73 @@ def test_calls_and_their_results_are_what_chat_templates_know() -> None:
         {"role": "assistant", "content": "", "tool_calls": [CALL]},
         {"role": "tool", "content": "dry", "tool_call_id": "call_1"},
     )
-    assert tools(body) == (tool("rain"),)
-    assert tools(request(tools=[tool("rain")], tool_choice="none")) == ()
-    with pytest.raises(ApiError, match="together with tools"):
-        tools(request(tools=[tool("rain")], response_format={"type": "json_object"}))
+    assert chat_tools(body) == ToolUse((tool("rain"),))
+    assert chat_tools(request(tools=[tool("rain")], tool_choice="none")) == ToolUse()
+
+
+def test_review2_u4_a_call_is_forced_and_its_arguments_are_held() -> None:
+    functions = [tool("rain"), tool("sun", strict=True)]
+    written = (tool("rain"), tool("sun"))
+    assert chat_tools(request(tools=functions)) == ToolUse(written, (), ("sun",))
+    forced = chat_tools(request(tools=functions, tool_choice="required"))
+    assert forced == ToolUse(written, ("rain", "sun"), ("sun",))
+    one = {"type": "function", "function": {"name": "rain"}}
+    assert chat_tools(request(tools=functions, tool_choice=one)).forced == ("rain",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"tools": [tool("f")], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+            "Tool choice 'g' not found in 'tools' parameter.",
+        ),
+        ({"tool_choice": "required"}, "'tool_choice' is only allowed when 'tools' are specified."),
+    ],
+)
+def test_a_choice_of_no_tool_is_refused_in_openais_words(fields: Any, words: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        chat_tools(request(**fields))
+    assert (refused.value.message, refused.value.param) == (words, "tool_choice")
+
+
+@pytest.mark.parametrize(
+    ("form", "is_taken"),
+    [
+        ({"type": "object", "properties": {"next": {"$ref": "#"}}}, True),
+        (
+            {
+                "$defs": {"n": {"type": "array", "items": {"$ref": "#/$defs/n"}}},
+                "$ref": "#/$defs/n",
+            },
+            True,
+        ),
+        ({"$ref": "#"}, False),
+        ({"anyOf": [{"type": "integer"}, {"$ref": "#"}]}, False),
+        ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}}}, False),
+        ({"properties": {str(i): {} for i in range(256)}}, True),
+        ({"properties": {str(i): {} for i in range(257)}}, False),
+        ({"maxItems": 10**5, "items": {}}, True),
+        ({"maxItems": 10**3, "items": {"minItems": 10**3}}, False),
+        ({"properties": {"minItems": {"type": "integer"}, "anyOf": {"enum": [1]}}}, True),
+        ({"$ref": "#/none/0/x", "anyOf": 3, "properties": []}, True),
+    ],
+)
+def test_a_schema_is_as_large_and_recursive_as_the_engine_can_hold(
+    form: dict[str, Any], is_taken: bool
+) -> None:
+    for fields in ({"response_format": schema(form)}, {"tools": [tool("f", parameters=form)]}):
+        if is_taken:
+            request(**fields)
+        else:
+            with pytest.raises(ValidationError):
+                request(**fields)
+
+
+def test_an_image_is_refused_in_openais_words() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    with pytest.raises(ValidationError, match=r"content type\. image_url is only"):
+        request(messages=[{"role": "user", "content": [picture]}])
 
 
 def test_an_answer_may_be_sent_back_as_it_came() -> None:
@@ -136,9 +205,10 @@ def test_what_asks_for_nothing_is_taken(harmless: dict[str, Any]) -> None:
         ({"tools": [{}]}, "tools"),
         ({"tools": [tool("f")] * 129}, "tools"),
         ({"tools": [tool("no spaces")]}, "tools"),
-        ({"tools": [tool("f", strict=True)]}, "tools"),
+        ({"tools": [tool("f", strict="yes")]}, "tools"),
         ({"tools": [tool("f", parameters=nested(100_000))]}, "tools"),
-        ({"tools": [tool("f")], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [tool("f")], "tool_choice": "any"}, "tool_choice"),
+        ({"tools": [tool("f")], "tool_choice": {"type": "function"}}, "tool_choice"),
         ({"tools": [tool("f")], "parallel_tool_calls": "no"}, "parallel_tool_calls"),
         ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages"),
         ({"messages": [{"role": "assistant", "tool_calls": []}]}, "messages"),
@@ -164,12 +234,3 @@ def test_one_bad_call_of_a_message_is_told_and_not_each_of_a_hundred_thousand() 
     with pytest.raises(ValidationError) as refused:
         request(messages=[many] * 1_000)
     assert refused.value.error_count() <= 2_000
-
-
-@pytest.mark.parametrize("forced", ["required", {"type": "function", "function": {"name": "rain"}}])
-def test_a_call_that_is_forced_is_refused_and_says_why(forced: Any) -> None:
-    with pytest.raises(ValidationError, match="no engine can force a call") as refused:
-        request(tools=[tool("rain")], tool_choice=forced)
-    assert {problem["loc"] for problem in refused.value.errors()} == {("tool_choice",)}
-    with pytest.raises(ValidationError, match="'none' or 'auto'"):
-        request(tools=[tool("rain")], tool_choice="any")

@@ -1,0 +1,129 @@
+"""What the text of an answer is held to: JSON of a schema, and calls of tools."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from services.engine.adapters.tool_calls import CallForm
+from tunery.work.engine import Question
+
+JSON_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
+#: of llguidance: no white space that a model could write for ever, and what it cannot hold is open
+COMPACT: Final[Mapping[str, Any]] = {"whitespace_flexible": False, "lenient": True}
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """JSON that an answer is, or that it has in calls of tools."""
+
+    schema: Mapping[str, Any]  # of all of the answer, or of a call
+    calls: CallForm | None = None  # how calls are written, which may come; None: there are none
+    otherwise: Mapping[str, Any] | None = None  # schema of an answer without calls; None: text
+
+    def grammar(self) -> str:
+        """The constraint in the language of llguidance, which llama.cpp is built with."""
+        if self.calls is None:
+            return _lark(start=_json(self.schema))
+        if not self.calls.begin:
+            other = "TEXT?" if self.otherwise is None else "other"
+            return _lark(
+                start=f"call | {other}",
+                call=_json(self.schema),
+                other=_json(self.otherwise or {}),
+                TEXT=r"/[^\s{\[](.|\n)*/",
+            )
+        begin = re.escape(self.calls.begin).replace("/", r"\/")
+        marked = json.dumps(self.calls.begin + self.calls.gap)
+        more = "(before gap call)* REST"
+        start = more if self.otherwise is None else f"{marked} call {more} | other"
+        return _lark(
+            start=start,
+            gap=json.dumps(self.calls.gap),
+            call=_json(self.schema),
+            other=_json(self.otherwise or {}),
+            **{"before[lazy]": rf"/(.|\n)*{begin}/"},
+            REST=r"/(.|\n)*/",
+        )
+
+
+def constraint_of(question: Question, form: CallForm | None) -> Constraint | None:
+    """What the answer to a question is held to; None: to nothing.
+
+    form: how calls are written
+    """
+    asked = question.response_format
+    answer = None if asked is None else schema_of(asked)
+    if form is None or not question.tools:
+        return None if answer is None else Constraint(answer)
+    if question.forced:
+        return Constraint(call_schema(form, question.tools, question.forced))
+    if answer is None and not question.strict:
+        return None
+    held = question.strict if answer is None else None
+    return Constraint(call_schema(form, question.tools, held=held), form, answer)
+
+
+def schema_of(response_format: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The JSON schema of a format of answers."""
+    if response_format["type"] == "json_object":
+        return JSON_OBJECT
+    schema: Mapping[str, Any] = response_format["json_schema"]["schema"]
+    return schema
+
+
+def call_schema(
+    form: CallForm,
+    tools: Iterable[Mapping[str, Any]],
+    names: Iterable[str] | None = None,
+    held: Iterable[str] | None = None,
+) -> dict[str, Any]:
+    """The schema of one call.
+
+    names: the functions that may be called. held: those whose arguments are held to their schema.
+    None means all of them.
+    """
+    definitions: dict[str, Any] = {}
+    calls = []
+    for number, tool in enumerate(tools):
+        function = tool["function"]
+        name = function["name"]
+        if names is not None and name not in names:
+            continue
+        arguments: Any = JSON_OBJECT
+        if (held is None or name in held) and function.get("parameters"):
+            key = f"f{number}"
+            definitions[key] = moved(function["parameters"], f"#/$defs/{key}")
+            arguments = {"$ref": f"#/$defs/{key}"}
+        calls.append(
+            {
+                "type": "object",
+                "properties": {form.name: {"const": name}, form.arguments: arguments},
+                "required": [form.name, form.arguments],
+                "additionalProperties": False,
+            }
+        )
+    return {"$defs": definitions, "anyOf": calls}
+
+
+def moved(schema: Any, place: str) -> Any:
+    """The schema with references that hold when it stands at a place of another one."""
+    if isinstance(schema, list):
+        return [moved(part, place) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        key: place + value[1:]
+        if key == "$ref" and isinstance(value, str) and value.startswith("#")
+        else moved(value, place)
+        for key, value in schema.items()
+    }
+
+
+def _json(schema: Mapping[str, Any]) -> str:
+    return "%json " + json.dumps({**schema, "x-guidance": COMPACT})
+
+
+def _lark(**rules: str) -> str:
+    return "\n".join(("%llguidance {}", *(f"{name}: {rule}" for name, rule in rules.items())))
