@@ -121,8 +121,24 @@ def moved(schema: Any, place: str) -> Any:
     }
 
 
+def closed(schema: Any, *, is_part: bool = False) -> Any:
+    """The schema without further properties of objects that do not ask for them, which a model
+    could write for ever.
+
+    is_part: of an `allOf`, whose parts know nothing of one another's properties
+    """
+    if isinstance(schema, list):
+        return [closed(part, is_part=is_part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    inner = {key: closed(value, is_part=key == "allOf") for key, value in schema.items()}
+    if not is_part and isinstance(schema.get("properties"), Mapping) and "allOf" not in schema:
+        return {"additionalProperties": False, **inner}
+    return inner
+
+
 def _json(schema: Mapping[str, Any]) -> str:
-    return "%json " + json.dumps({**schema, "x-guidance": COMPACT})
+    return "%json " + json.dumps({**closed(schema), "x-guidance": COMPACT})
 
 
 def _lark(**rules: str) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.engine.adapters.constraints import call_schema, constraint_of, moved
+from services.engine.adapters.constraints import call_schema, closed, constraint_of, moved
 from services.engine.adapters.served import format_fields
 from services.engine.adapters.tool_calls import CallForm
 from services.engine.ports import Refusal
@@ -34,6 +34,14 @@ def test_references_hold_where_the_schema_stands() -> None:
     held = moved(CITY, place)
     assert held["properties"] == {"at": {"$ref": f"{place}/$defs/City"}, "next": {"$ref": place}}
     assert held["$defs"] == CITY["$defs"]
+
+
+def test_objects_have_the_properties_that_they_name() -> None:
+    part = {"properties": {"b": {}}}
+    assert closed({"properties": {"a": part}})["properties"]["a"]["additionalProperties"] is False
+    assert closed({"properties": {}, "additionalProperties": True})["additionalProperties"] is True
+    assert closed({"allOf": [part, part]}) == {"allOf": [part, part]}
+    assert closed({"type": "object"}) == {"type": "object"}
 
 
 def test_only_functions_that_may_be_called_are_choices() -> None:

@@ -105,7 +105,6 @@ CITY: dict[str, Any] = {
     "type": "object",
     "properties": {"at": {"$ref": "#/$defs/City"}},
     "required": ["at"],
-    "additionalProperties": False,
     "$defs": {"City": {"enum": ["A", "B"]}},
 }
 
@@ -155,7 +154,7 @@ async def test_review2_u4_calls_are_forced_and_held_by_a_grammar(form: CallForm 
     """form: how the template writes calls; None: it knows no tools, so they are described."""
     model = ENGINE.load(await tiny_models.converted(MemoryBlobs()))
     model.prompts.form = form
-    tools = (tool("rain", CITY), tool("sun", {"additionalProperties": False}))
+    tools = (tool("rain", CITY), tool("sun", {"type": "object", "properties": {}}))
     for forced in (("rain",), ("rain", "sun")):
         ended = replies_to(model, tools=tools, forced=forced)[-1]
         assert isinstance(ended, AnswerEnded)
