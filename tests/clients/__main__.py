@@ -9,38 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.clients.programs import (
-    ASKING,
-    HERE,
-    LEFT_OUT,
-    LLAMA_CPP,
-    LM_EVAL,
-    MIRRORS,
-    MLFLOW,
-    TENSORBOARD,
-    TOOLS,
-    NoClient,
-    command_of,
-)
-from tests.e2e.stories import TINY
-
-TRAINS = "test_first_hour_s02_a_client_trains_a_model_unchanged[{}]"
-RUNS = "test_first_hour_13_the_page_on_adapters_runs_and_llama_cpp_gives_the_same_answer"
-SCORES = "test_the_scorer_gives_the_likelihoods_of_lm_evaluation_harness"
-REGISTERS = "test_a_registered_version_is_read_back_by_mlflow_and_is_as_it_was_signed"
-TASKS = "test_imported_benchmarks_have_texts_and_scores_of_lm_evaluation_harness"
-SHOWS = "test_a_mirrored_job_is_read_by_the_program_itself[{}]"
-ASKS = "test_review2_u4_a_framework_forces_and_types_calls_by_its_defaults[{}]"
-OTHERS = {
-    LLAMA_CPP: (RUNS,),
-    LM_EVAL: (SCORES, TASKS),
-    MLFLOW: (REGISTERS,),
-    TENSORBOARD: (),
-    **{
-        program: tuple(ASKS.format(f"{base}-{program}") for base in (TOOLS, TINY))
-        for program in ASKING
-    },
-}
+from tests.clients.program_tests import OTHERS, SHOWS, TRAINS
+from tests.clients.programs import HERE, LEFT_OUT, MIRRORS, NoClient, command_of
 
 
 def main() -> int:

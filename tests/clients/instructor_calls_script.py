@@ -17,13 +17,13 @@ class Sum(BaseModel):
 
 def main() -> dict[str, object]:
     client = instructor.from_openai(OpenAI())
-    found = client.chat.completions.create(
+    extracted = client.chat.completions.create(
         model=os.environ["TUNERY_MODEL"],
         response_model=Sum,
         messages=[{"role": "user", "content": "What is 3 plus 6?"}],
         max_tokens=64,
     )
-    return {"answer": found.total}
+    return {"answer": extracted.total}
 
 
 if __name__ == "__main__":

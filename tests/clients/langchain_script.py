@@ -27,12 +27,12 @@ def main() -> dict[str, object]:
     model = ChatOpenAI(model=os.environ["TUNERY_MODEL"], max_tokens=64)
     called = model.bind_tools([add], tool_choice="any", strict=True).invoke(ASKED)
     (call,) = called.tool_calls
-    found = [
+    extracted = [
         model.with_structured_output(Sum, method=method).invoke(ASKED)
         for method in ("function_calling", "json_schema")
     ]
     model.bind_tools([add]).invoke(ASKED)  # the model decides
-    return {"answer": [add.invoke(call["args"]), *(each.total for each in found)]}
+    return {"answer": [add.invoke(call["args"]), *(each.total for each in extracted)]}
 
 
 if __name__ == "__main__":

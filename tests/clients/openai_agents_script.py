@@ -30,11 +30,12 @@ def main() -> dict[str, object]:
         instructions="Add.",
         model=os.environ["TUNERY_MODEL"],
         tools=[add],
+        tool_use_behavior="stop_on_first_tool",
         model_settings=ModelSettings(tool_choice="required", max_tokens=64),
     )
     for api in ("responses", "chat_completions"):
         set_default_openai_api(api)
-        Runner.run_sync(agent, "What is 3 plus 6?")  # the second turn is text
+        Runner.run_sync(agent, "What is 3 plus 6?")
     return {"answer": [first + second for first, second in CALLS]}
 
 

@@ -13,6 +13,9 @@ JSON_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
 #: of llguidance: no white space that a model could write for ever, and what it cannot hold is open
 COMPACT: Final[Mapping[str, Any]] = {"whitespace_flexible": False, "lenient": True}
 
+#: characters after a call that mark its end, where an answer is nothing else than calls or JSON
+CLOSING_MAX: Final = 64
+
 
 @dataclass(frozen=True)
 class Constraint:
@@ -38,13 +41,14 @@ class Constraint:
         marked = json.dumps(self.calls.begin + self.calls.gap)
         more = "(before gap call)* REST"
         start = more if self.otherwise is None else f"{marked} call {more} | other"
+        between = "(.|\\n)*" if self.otherwise is None else f"(.|\\n){{0,{CLOSING_MAX}}}"
         return _lark(
             start=start,
             gap=json.dumps(self.calls.gap),
             call=_json(self.schema),
             other=_json(self.otherwise or {}),
-            **{"before[lazy]": rf"/(.|\n)*{begin}/"},
-            REST=r"/(.|\n)*/",
+            **{"before[lazy]": f"/{between}{begin}/"},
+            REST=f"/{between}/",
         )
 
 
@@ -94,7 +98,7 @@ def call_schema(
         arguments: Any = JSON_OBJECT
         if (held is None or name in held) and function.get("parameters"):
             key = f"f{number}"
-            definitions[key] = moved(function["parameters"], f"#/$defs/{key}")
+            definitions[key] = referring(function["parameters"], f"#/$defs/{key}")
             arguments = {"$ref": f"#/$defs/{key}"}
         calls.append(
             {
@@ -107,38 +111,41 @@ def call_schema(
     return {"$defs": definitions, "anyOf": calls}
 
 
-def moved(schema: Any, place: str) -> Any:
-    """The schema with references that hold when it stands at a place of another one."""
+def referring(schema: Any, pointer: str) -> Any:
+    """The schema with references that hold when it stands at this pointer of another one."""
     if isinstance(schema, list):
-        return [moved(part, place) for part in schema]
+        return [referring(part, pointer) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
     return {
-        key: place + value[1:]
+        key: pointer + value[1:]
         if key == "$ref" and isinstance(value, str) and value.startswith("#")
-        else moved(value, place)
+        else referring(value, pointer)
         for key, value in schema.items()
     }
 
 
-def closed(schema: Any, *, is_part: bool = False) -> Any:
+def without_further_properties(schema: Any, *, is_part: bool = False) -> Any:
     """The schema without further properties of objects that do not ask for them, which a model
     could write for ever.
 
     is_part: of an `allOf`, whose parts know nothing of one another's properties
     """
     if isinstance(schema, list):
-        return [closed(part, is_part=is_part) for part in schema]
+        return [without_further_properties(part, is_part=is_part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
-    inner = {key: closed(value, is_part=key == "allOf") for key, value in schema.items()}
+    inner = {
+        key: without_further_properties(value, is_part=key == "allOf")
+        for key, value in schema.items()
+    }
     if not is_part and isinstance(schema.get("properties"), Mapping) and "allOf" not in schema:
         return {"additionalProperties": False, **inner}
     return inner
 
 
 def _json(schema: Mapping[str, Any]) -> str:
-    return "%json " + json.dumps({**closed(schema), "x-guidance": COMPACT})
+    return "%json " + json.dumps({**without_further_properties(schema), "x-guidance": COMPACT})
 
 
 def _lark(**rules: str) -> str:

@@ -88,21 +88,21 @@ async def _events(
         return
     text = "".join(texts)
     response = _response(body, identity, text, ended)
-    for index, made in enumerate(response["output"]):
-        if made["type"] == "message":
+    for index, output in enumerate(response["output"]):
+        if output["type"] == "message":
             if not texts:
                 yield begin_message()
             yield event("response.output_text.done", text=text, logprobs=[], **item)
             yield event("response.content_part.done", part=_text_part(text), **item)
         else:
-            place = {"item_id": made["id"], "output_index": index}
-            empty = {**made, "arguments": "", "status": "in_progress"}
+            position = {"item_id": output["id"], "output_index": index}
+            empty = {**output, "arguments": "", "status": "in_progress"}
             yield event("response.output_item.added", output_index=index, item=empty)
-            written = made["arguments"]
-            yield event("response.function_call_arguments.delta", delta=written, **place)
-            named = {"arguments": written, "name": made["name"]}
-            yield event("response.function_call_arguments.done", **named, **place)
-        yield event("response.output_item.done", output_index=index, item=made)
+            written = output["arguments"]
+            yield event("response.function_call_arguments.delta", delta=written, **position)
+            named = {"arguments": written, "name": output["name"]}
+            yield event("response.function_call_arguments.done", **named, **position)
+        yield event("response.output_item.done", output_index=index, item=output)
     yield event(f"response.{response['status']}", response=response)
 
 

@@ -134,10 +134,10 @@ def _referred(reference: Any, schema: dict[str, Any]) -> Any:
     """The part of a schema that a `$ref` names; None: no part of it."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
-    found: Any = schema
+    part: Any = schema
     for name in reference[1:].split("/")[1:]:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        part = part.get(name) if isinstance(part, dict) else None
+    return part
 
 
 def answer_format(value: Any) -> Any:

@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from services.engine.adapters.constraints import call_schema, closed, constraint_of, moved
+from services.engine.adapters.constraints import (
+    call_schema,
+    constraint_of,
+    referring,
+    without_further_properties,
+)
 from services.engine.adapters.served import format_fields
 from services.engine.adapters.tool_calls import CallForm
 from services.engine.ports import Refusal
@@ -30,18 +35,31 @@ def asked(**fields: Any) -> Question:
 
 
 def test_references_hold_where_the_schema_stands() -> None:
-    place = "#/$defs/f0"
-    held = moved(CITY, place)
-    assert held["properties"] == {"at": {"$ref": f"{place}/$defs/City"}, "next": {"$ref": place}}
+    pointer = "#/$defs/f0"
+    held = referring(CITY, pointer)
+    assert held["properties"] == {
+        "at": {"$ref": f"{pointer}/$defs/City"},
+        "next": {"$ref": pointer},
+    }
     assert held["$defs"] == CITY["$defs"]
 
 
 def test_objects_have_the_properties_that_they_name() -> None:
     part = {"properties": {"b": {}}}
-    assert closed({"properties": {"a": part}})["properties"]["a"]["additionalProperties"] is False
-    assert closed({"properties": {}, "additionalProperties": True})["additionalProperties"] is True
-    assert closed({"allOf": [part, part]}) == {"allOf": [part, part]}
-    assert closed({"type": "object"}) == {"type": "object"}
+    assert (
+        without_further_properties({"properties": {"a": part}})["properties"]["a"][
+            "additionalProperties"
+        ]
+        is False
+    )
+    assert (
+        without_further_properties({"properties": {}, "additionalProperties": True})[
+            "additionalProperties"
+        ]
+        is True
+    )
+    assert without_further_properties({"allOf": [part, part]}) == {"allOf": [part, part]}
+    assert without_further_properties({"type": "object"}) == {"type": "object"}
 
 
 def test_only_functions_that_may_be_called_are_choices() -> None:

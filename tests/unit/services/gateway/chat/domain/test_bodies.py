@@ -107,8 +107,8 @@ def test_review2_u4_a_call_is_forced_and_its_arguments_are_held() -> None:
     assert chat_tools(request(tools=functions)) == ToolUse(written, (), ("sun",))
     forced = chat_tools(request(tools=functions, tool_choice="required"))
     assert forced == ToolUse(written, ("rain", "sun"), ("sun",))
-    one = {"type": "function", "function": {"name": "rain"}}
-    assert chat_tools(request(tools=functions, tool_choice=one)).forced == ("rain",)
+    rain = {"type": "function", "function": {"name": "rain"}}
+    assert chat_tools(request(tools=functions, tool_choice=rain)).forced == ("rain",)
 
 
 @pytest.mark.parametrize(
