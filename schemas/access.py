@@ -82,6 +82,7 @@ OBJECTS: Final = (
     _access("t/*/scores/", "eval gateway trainer", "trainer", "registry"),
     _access("t/*/results/", "gateway", "gateway"),
     _access("t/*/models/", "engine gateway registry trainer", "registry", "registry"),
+    _access("t/*/sessions/", "gateway trainer", "gateway trainer"),
     _access("t/*/exports/", "", "exporter"),
     _access("t/-/", "gateway"),  # a key that is never there: whether storage answers
     _access("benchmarks/", "trainer", "gateway"),
@@ -91,4 +92,5 @@ OBJECTS: Final = (
     _access("snapshots/job/", "scheduler", "scheduler", "scheduler"),
     _access("snapshots/model/", "registry", "registry", "registry"),
     _access("snapshots/pool/", "scheduler trainer", "scheduler", "scheduler"),
+    _access("snapshots/session/", "scheduler", "scheduler", "scheduler"),
 )

@@ -22,6 +22,7 @@ NAMESPACE: Final = UUID("6f1f0c6e-5a0e-4b6e-9a3c-7d6d2f0f7a11")
     SWEEP,
     SERVING_POOL,
     MODEL,
+    SESSION,
 ) = (
     "file-",
     "upload_",
@@ -36,6 +37,7 @@ NAMESPACE: Final = UUID("6f1f0c6e-5a0e-4b6e-9a3c-7d6d2f0f7a11")
     "sweep-",
     "spool-",
     "ft:",
+    "session-",
 )
 
 

@@ -255,6 +255,15 @@ RefusalCode: TypeAlias = Literal[
     "lease_not_training",  # lease, attempt
     "lease_of_other_files",  # lease, blob: the key of an object that is not the tenant's
     "member_unknown",  # lease, node_id
+    # sessions
+    "session_missing",  # session_id
+    "session_over",  # session_id: it takes no more commands
+    "session_seq_used",  # seq: with another body
+    "session_hole",  # seq, missing: the first number that has not come, limit: how far ahead
+    "session_tokens",  # tokens: of the command, left, limit: of the session
+    "session_seq_below_one",
+    "session_commands_at_most",  # limit: that are not answered
+    "command_missing",  # name
     # models
     "base_not_global",
     "base_bytes",  # base_id, known_sha256, sha256

@@ -16,6 +16,15 @@ from schemas.integrations import RecordMirror, RemoveTrackingServer, SetTracking
 from schemas.lease_keys import RecordLeaseKeys, RequestLeaseKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.serving import RemoveServingPool, SetServingPool
+from schemas.session import (
+    AnswerCommand,
+    CloseSession,
+    EndSession,
+    LeaseSession,
+    OpenSession,
+    TakeCommand,
+    TouchSession,
+)
 from schemas.streams import Permit
 from schemas.sweep import CancelSweep, SubmitSweep
 from schemas.works import DescribeWork
@@ -118,4 +127,9 @@ MODEL: Final = (
         *(model.PinBase, model.RegisterVersion, lifetime.KeepVersion, lifetime.ReleaseVersion),
         gate.RecordGateRun,
     ),
+)
+SESSION: Final = (
+    _permit("gateway", TakeCommand, TouchSession, EndSession),
+    _permit("scheduler", OpenSession, LeaseSession, CloseSession, Tick),
+    _permit("trainer", AnswerCommand),
 )

@@ -13,6 +13,7 @@ from schemas.integrations import Integration
 from schemas.model import Base
 from schemas.pool import Role
 from schemas.sealed import Sealed
+from schemas.session import SessionTerms
 from schemas.training import AdapterStart, Device, HyperParameters, LeaseHardware, NodeConstraints
 from schemas.units import GpuMs, Micro, Tokens
 
@@ -168,6 +169,8 @@ class JobSpec(JobSettings, kw_only=True):
     # configurations that it trains in turns in one process, to keep the one with the lowest
     # validation loss; until then `hyper` is the one with the largest micro-batches; None: only one
     variants: tuple[Variant, ...] = ()
+    # its process takes commands of the tenant, None: it trains on its files
+    session: SessionTerms | None = None
 
     def of_variant(self, number: int | None) -> "JobSpec":
         """Return the specification with the settings of the chosen variant; None: unchanged."""

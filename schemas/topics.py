@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from schemas import account, dataset, job, model, pool, senders
+from schemas import account, dataset, job, model, pool, senders, session
 from schemas.answers import NUMBERED_ANSWERS, CountAnswers
 from schemas.streams import (
     FOREVER,
@@ -21,6 +21,7 @@ SOURCES: Final = {
     "job": "scheduler",
     "pool": "scheduler",
     "model": "registry",
+    "session": "scheduler",
 }
 ACCOUNT: Final = Stream(
     "account",
@@ -73,7 +74,17 @@ MODEL: Final = Stream(
     permits=senders.MODEL,
     sources=SOURCES,
 )
-STREAMS: Final = {stream.name: stream for stream in (ACCOUNT, DATASET, JOB, POOL, MODEL)}
+SESSION: Final = Stream(
+    "session",
+    "session",
+    SOURCES["session"],
+    ("scheduler", "trainer", "gateway"),
+    session.Command,
+    session.Event,
+    permits=senders.SESSION,
+    sources=SOURCES,
+)
+STREAMS: Final = {stream.name: stream for stream in (ACCOUNT, DATASET, JOB, POOL, MODEL, SESSION)}
 OWNERS: Final = tuple(sorted({stream.owner for stream in STREAMS.values()}))
 
 TELEMETRY: Final = Topic(

@@ -240,6 +240,7 @@ class TrainWork(Part, tag="train"):
     # hyper-parameters of trainings that take turns in its process, in place of `hyper`; of them it
     # leaves the one with the lowest validation loss; None: it is one training
     variants: tuple[HyperParameters, ...] = ()
+    takes_commands: bool = False  # its process takes commands of its session, and no rows
 
 
 class EvalWork(Part, tag="eval"):

@@ -347,6 +347,25 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "lease_of_other_files": "Lease {lease} may not name object {blob}: it is not its tenant's.",
     "member_unknown": "Lease {lease} is not on node {node_id} in this incarnation.",
     # models
+    # sessions
+    "session_missing": "There is no session {session_id!r}.",
+    "session_over": "The session {session_id!r} is ending and takes no more commands.",
+    "session_seq_used": (
+        "The number {seq} was used for another request. Each request of a model has its own."
+    ),
+    "session_hole": (
+        "The request {seq} comes too early: number {missing} has not come. At most {limit} may be "
+        "sent before it."
+    ),
+    "session_tokens": (
+        "This needs {tokens} tokens, and the session has {left} of its {limit} left. Save its "
+        "state, and go on in another one with a larger tunery_max_tokens."
+    ),
+    "session_seq_below_one": "The numbers of requests begin with 1.",
+    "session_commands_at_most": (
+        "A session has at most {limit} requests that are not answered. Wait for some answers."
+    ),
+    "command_missing": "The session has no request {name!r}.",
     "base_not_global": f"Base models are global: their key must be {GLOBAL}.",
     "benchmark_not_global": f"Benchmarks are global: their key must be {GLOBAL}.",
     "benchmark_in_policy": (

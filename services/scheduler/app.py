@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from schemas.topics import JOB, POOL, STREAMS
+from schemas.topics import JOB, POOL, SESSION, STREAMS
 from schemas.units import Ms
 from services.scheduler.domain.job.decide import decide as decide_job
 from services.scheduler.domain.job.evolve import evolve as evolve_job
@@ -15,6 +15,11 @@ from services.scheduler.domain.pool.decide import decide as decide_pool
 from services.scheduler.domain.pool.evolve import evolve as evolve_pool
 from services.scheduler.domain.pool.state import INITIAL as NO_POOLS
 from services.scheduler.domain.pool.state import Pools
+from services.scheduler.domain.session.decide import decide as decide_session
+from services.scheduler.domain.session.evolve import evolve as evolve_session
+from services.scheduler.domain.session.evolve import quiet_at
+from services.scheduler.domain.session.state import INITIAL as NO_SESSIONS
+from services.scheduler.domain.session.state import Sessions
 from services.scheduler.enrolling import reacting_with
 from services.scheduler.figures import PoolMeter, count_jobs, job_figures, pool_figures
 from services.scheduler.react import react_job
@@ -35,7 +40,7 @@ def _review_at(state: Tenants, tenant: str) -> Ms | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=37,  # 37: context_parallel; 36: precision fp8; 35: tensor_parallel; 34: tags
+    fold_version=38,  # 38: sessions; 37: context_parallel; 36: precision fp8; 35: tensor_parallel
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,
@@ -44,12 +49,21 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=39,  # 39: how long a cluster may take; 38: invitations of several nodes
+    fold_version=40,  # 40: sessions; 39: how long a cluster may take
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,
     evolve=evolve_pool,
     deadlines=DEADLINES,
+)
+SESSIONS: Final = Aggregate(
+    stream=SESSION,
+    fold_version=1,
+    initial=NO_SESSIONS,
+    state_type=Sessions,
+    decide=decide_session,
+    evolve=evolve_session,
+    deadlines=deadlines_by_key(lambda state: state, quiet_at),
 )
 
 
@@ -60,7 +74,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     pools = AggregateHost(runtime, POOLS, on_settled=PoolMeter().count)
     runtime.figures.add(partial(job_figures, jobs))
     runtime.figures.add(partial(pool_figures, pools))
-    owners = (jobs, pools)
+    sessions = AggregateHost(runtime, SESSIONS)
+    owners = (jobs, pools, sessions)
     return (
         *owners,
         Digests(runtime, owners),

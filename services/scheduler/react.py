@@ -13,6 +13,7 @@ from schemas.envelope import Header, Message
 from schemas.erasure import CloseJobs, JobsClosed, JobsErased, RecordErasedPart
 from schemas.gate import RecordGateRun
 from schemas.ids import EVENT, derived_id
+from schemas.ids import SESSION as SESSION_PREFIX
 from schemas.job import (
     AttemptStarted,
     GateRunEnded,
@@ -56,6 +57,7 @@ from schemas.serving import (
     ServingTermEnded,
     ServingTermUnwanted,
 )
+from schemas.session import CloseSession, LeaseSession, OpenSession, SessionTerms
 from schemas.streams import GLOBAL, PARTITIONS, agent_of
 from schemas.submission import JobSpec, UsageSource
 from schemas.sweep import SweepEnded, SweepWaiting
@@ -71,6 +73,8 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
         case JobSubmitted(spec=JobSpec(start=AdapterStart(model_id=model_id))):
             keep = KeepVersion(job_id=event.job_id, model_id=model_id)
             return (Send("model", header.key, header.tenant, keep),)
+        case JobSubmitted(spec=JobSpec(session=SessionTerms() as terms)):
+            return (_to_session(event.job_id, header.tenant, OpenSession(terms=terms)),)
         case PinsWanted():
             return _pins(header, event)
         case WorkDescribed():
@@ -148,7 +152,8 @@ def react_pool(header: Header, event: PoolEvent) -> tuple[Send, ...]:
             closed = build_from(RecordClosed, event)
             return (_to_job(event.tenant, closed),)
         case LeaseGranted() | LeaseStarted() | CheckpointAccepted() | LeaseDraining():
-            return (_to_job(event.lease.tenant, _record_of_lease(event)),)
+            record = _to_job(event.lease.tenant, _record_of_lease(event))
+            return (record, *_to_its_session(event))
         case UsageSliced() | UsageCredited():
             return (_to_job(event.lease.tenant, _record_of_usage(event)),)
         case _:
@@ -219,6 +224,8 @@ def _after_job(header: Header, event: JobEnded) -> tuple[Send, ...]:
         kept = 0 if event.refund is None else event.billable_gpu_ms - event.lost_gpu_ms
         forget = ForgetWork(job_id=event.job_id, refund=event.refund, kept_gpu_ms=kept)
         sends = (*sends, _to_pool(event.pool, header.tenant, forget))
+    if event.job_id.startswith(SESSION_PREFIX):
+        sends = (*sends, _to_session(event.job_id, header.tenant, CloseSession()))
     if event.start_id is None:
         return sends
     release = ReleaseVersion(job_id=event.job_id)
@@ -262,6 +269,22 @@ def _announce_alert(header: Header, event: BudgetThresholdReached) -> Send:
         alert=alert,
     )
     return Send("account", header.key, header.tenant, Announce(event=announced))
+
+
+def _to_its_session(
+    event: LeaseGranted | LeaseStarted | CheckpointAccepted | LeaseDraining,
+) -> tuple[Send, ...]:
+    """Tell a session which nodes may answer."""
+    lease = event.lease
+    if not isinstance(event, LeaseGranted) or not lease.job_id.startswith(SESSION_PREFIX):
+        return ()
+    node_ids = tuple(member.node_id for member in event.members)
+    leased = LeaseSession(attempt=lease.attempt, node_ids=node_ids)
+    return (_to_session(lease.job_id, lease.tenant, leased),)
+
+
+def _to_session(session_id: str, tenant: str, body: Message) -> Send:
+    return Send("session", session_id, tenant, body)
 
 
 def _to_pool(pool: str, tenant: str, body: Message) -> Send:

@@ -21,6 +21,7 @@ from services.trainer.effect.evaluation import BASE_SCORES, Evaluation
 from services.trainer.effect.guarding import AnswerGuard
 from services.trainer.effect.judging import PairJudge
 from services.trainer.effect.lease_keys import LeaseKeys
+from services.trainer.effect.own_loop import OwnLoop
 from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.replica_answers import ReplicaAnswers
 from services.trainer.effect.reports import Reports
@@ -73,6 +74,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
 
     def program(grant: Grant, tools: Tools) -> Program:
         match grant.work:
+            case TrainWork(takes_commands=True):
+                return OwnLoop(grant, grant.work, tools, settings)
             case TrainWork():
                 return Training(grant, grant.work, tools, settings)
             case EvalWork():

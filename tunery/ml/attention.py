@@ -70,12 +70,12 @@ def document_bounds(model: Any, position_ids: Tensor) -> dict[str, Any]:
         return {}
     part: RowPart | None = getattr(causal_of(model), PART, None)
     keywords: dict[str, Any] = {KEYWORD: part or _bounds(position_ids)}
-    return keywords | {"attention_mask": UNUSED_MASK} if _never_masks(model) else keywords
+    return keywords | {"attention_mask": UNUSED_MASK} if never_masks(model) else keywords
 
 
 def check_divisible(model: Any) -> None:
     """Raises WorkError("user") for a model whose rows several ranks cannot compute together."""
-    if not _never_masks(model):
+    if not never_masks(model):
         message = f"rows of {model.config.model_type} are not divided: its attention needs a mask"
         raise WorkError("user", message, "Set context_parallel to 1.")
 
@@ -101,7 +101,7 @@ def join_rows(model: Any, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     batch: tensors [rows, tokens]; the first token of a row is no label
     """
-    if not _never_masks(model):
+    if not never_masks(model):
         return dict(batch)
     return {name: tensor.reshape(1, -1) for name, tensor in batch.items()}
 
@@ -119,7 +119,7 @@ def _has_kernel(model: Any, device: torch.device) -> bool:
     )
 
 
-def _never_masks(model: Any) -> bool:
+def never_masks(model: Any) -> bool:
     """Return whether all layers use this attention without a sliding window, which needs a mask."""
     config = model.config
     has_window = getattr(config, "sliding_window", None) is not None

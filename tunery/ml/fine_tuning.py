@@ -66,7 +66,7 @@ def fine_tune(
     torch_device = _device_of(spec)
     ranks = _ranks_of(spec, torch_device)
     checkpoints.prepare(Path(spec.out_dir))
-    vocabulary = _check_base(spec)["vocab_size"]
+    vocabulary = check_base(spec)["vocab_size"]
     rows = read_rows(spec.train_shards, vocabulary=vocabulary, all_labels=hyper.train_on_prompts)
     valid = _valid_rows(spec, vocabulary)
     _check_rows(rows, hyper)
@@ -191,7 +191,7 @@ def _try_longest_rows(
     proofs.of_longest_rows(size, attempt, lambda: device.free_memory(torch_device))
 
 
-def _check_base(spec: TrainSpec) -> dict[str, Any]:
+def check_base(spec: TrainSpec) -> dict[str, Any]:
     """The language model's configuration, once its files are known to be the ones named."""
     try:
         sha256 = matches(Path(spec.base_dir), spec.base_sha256, default_cache())

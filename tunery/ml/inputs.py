@@ -11,6 +11,7 @@ from tunery.plan.knobs import ADAPTER_KNOBS, Number
 from tunery.plan.micro_batches import RANKS_MAX
 from tunery.work.codec import decode_score_spec, decode_training
 from tunery.work.exits import WorkError
+from tunery.work.session import SessionSpec
 from tunery.work.spec import CHECKPOINTS_KEPT_MIN, ColocatedSpec, ScoreSpec, TrainSpec, VariantsSpec
 
 # smallest and largest value accepted, both included, by field of `Hyper`
@@ -33,8 +34,8 @@ COLOCATED_MAX: Final = 16  # trainings of one process
 ALIKE: Final = ("base_dir", "base_sha256", "precision", "threads", "accelerators", "devices")
 
 
-def read_training(path: Path) -> TrainSpec | ColocatedSpec | VariantsSpec:
-    """The checked spec in a JSON file: of one training, of several, or of variants of one.
+def read_training(path: Path) -> TrainSpec | ColocatedSpec | VariantsSpec | SessionSpec:
+    """The checked spec in a JSON file: of one training, several, variants of one, or a session.
 
     Raises WorkError("user") naming the field and the range accepted.
     """
@@ -45,13 +46,16 @@ def read_training(path: Path) -> TrainSpec | ColocatedSpec | VariantsSpec:
     if isinstance(spec, TrainSpec):
         _check(str(path), spec)
         return spec
+    if isinstance(spec, SessionSpec):
+        _check(str(path), spec.training, has_rows=False)
+        return spec
     for name, each in spec.trainings.items():
         _check(f"{path}: trainings.{name}", each)
     _check_together(path, spec.trainings)
     return spec
 
 
-def _check(where: str, spec: TrainSpec) -> None:
+def _check(where: str, spec: TrainSpec, *, has_rows: bool = True) -> None:
     """Raises WorkError("user") naming the field and the range accepted."""
     for name, (least, most) in HYPER_RANGES.items():
         if spec.hyper.adaptation == "full" and name in ADAPTER_KNOBS:
@@ -60,7 +64,7 @@ def _check(where: str, spec: TrainSpec) -> None:
         if not least <= value <= most:
             advice = f"Choose hyper.{name} between {least} and {most}."
             raise WorkError("user", f"{where}: hyper.{name} is {value}", advice)
-    if not spec.train_shards:
+    if has_rows and not spec.train_shards:
         raise WorkError("user", f"{where}: train_shards is empty", "Name at least one shard.")
     for name, least in (
         ("checkpoint_every_steps", 1),

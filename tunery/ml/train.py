@@ -14,7 +14,8 @@ event names its training. A line on standard input with such a name stops that o
 the process leaves once all have ended, with the first code of a training that did not finish.
 
 A `tunery.work.spec.VariantsSpec` names several variants of one training. The process says what a
-single training says, and leaves the best variant (`tunery.ml.variants`).
+single training says, and leaves the best variant (`tunery.ml.variants`). A
+`tunery.work.session.SessionSpec` names a folder that commands come into (`tunery.ml.session`).
 """
 
 import sys
@@ -29,6 +30,7 @@ from tunery.ml.inputs import read_training
 from tunery.ml.process import leave_out_quantising, main
 from tunery.ml.stop import StopNames, StopRequest
 from tunery.work.exits import ExitCode
+from tunery.work.session import SessionSpec
 from tunery.work.spec import ColocatedSpec, TrainSpec, VariantsSpec
 
 
@@ -47,6 +49,8 @@ def train(
         return _train_several(spec, events, stop, alone=alone)
     if isinstance(spec, VariantsSpec):
         return _train_variants(spec, events, stop, alone=alone)
+    if isinstance(spec, SessionSpec):
+        return _take_commands(spec, events, stop, alone=alone, load=load)
     if spec.engine.is_sharded:
         map_large_blocks()
     if alone:
@@ -65,6 +69,18 @@ def train(
         # The rank that began it says why; this one only leaves.
         print(f"another rank is gone: {error}", file=sys.stderr)
         return ExitCode.RANK_LOST
+
+
+def _take_commands(
+    spec: SessionSpec, events: EventWriter, stop: StopRequest, *, alone: bool, load: Any
+) -> ExitCode:
+    if alone:
+        leave_out_quantising("lora")
+    with large_imports():
+        from tunery.ml.model import load_base
+        from tunery.ml.session import take_commands
+
+    return take_commands(spec, events, stop, load or load_base)
 
 
 def _train_several(

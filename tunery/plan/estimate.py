@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from schemas.dataset import BaseTokens
 from schemas.envelope import Reason
 from schemas.reasons import refusing
+from schemas.session import SessionTerms
 from schemas.submission import Budget, Estimate, JobSpec, Pace
 from schemas.training import HyperParameters, LeaseHardware
 from schemas.units import PPM, GpuMs, Micro, Tokens
@@ -46,6 +47,8 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     Time, steps and tokens of variants that run one after the other add up.
     tokens: tokens of the training file; the spec has those of further files
     """
+    if spec.session is not None:
+        return _session_estimate(spec, spec.session)
     tokens = mixed(tokens, spec.mixture)
     base, slots, device = spec.base, spec.slots, spec.device
     hypers = tuple(variant.hyper for variant in spec.variants) or (spec.hyper,)
@@ -74,6 +77,24 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         memory_bytes=memory_of_variants(base, hypers, device, tokens, slots),
         price_micro=_expected_micro(spec, train, evaluate, trained),
         price_max_micro=price_micro(price, hold * dearest_micro(price, device), trained),
+        currency=price.currency,
+    )
+
+
+def _session_estimate(spec: JobSpec, session: SessionTerms) -> Estimate:
+    """Return all that the commands of a session may use: nobody knows what will be asked."""
+    base, price, gpu_ms = spec.base, spec.price, spec.slots * session.max_ms
+    return Estimate(
+        tokens=session.max_tokens,
+        steps=0,
+        train_gpu_ms=gpu_ms,
+        eval_gpu_ms=0,
+        hold_gpu_ms=gpu_ms,
+        memory_bytes=memory_of_variants(base, (spec.hyper,), spec.device, ranks=spec.slots),
+        price_micro=_expected_micro(spec, gpu_ms, 0, session.max_tokens),
+        price_max_micro=price_micro(
+            price, gpu_ms * dearest_micro(price, spec.device), session.max_tokens
+        ),
         currency=price.currency,
     )
 
@@ -124,6 +145,8 @@ def _evaluation(spec: JobSpec, hyper: HyperParameters) -> GpuMs:
 
 def eval_hold(spec: JobSpec, needs: Estimate) -> GpuMs:
     """The part of a job's hold that its training leaves to the evaluation."""
+    if spec.session is not None:
+        return 0
     pace_ppm = (spec.pace or AS_EXPECTED).eval_ppm
     return hold_of(needs.eval_gpu_ms, EVAL_SLOTS, pace_ppm, EVAL_MS_MIN)
 

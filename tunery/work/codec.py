@@ -13,12 +13,14 @@ from schemas.units import Ms
 from tunery.work.events import AnyWorkEvent, ColocatedEvent
 from tunery.work.replica import ReplicaSpec
 from tunery.work.scores import Scores
+from tunery.work.session import SessionSpec
 from tunery.work.spec import ColocatedSpec, ScoreSpec, TrainSpec, VariantsSpec
 
 _EVENTS: Final = msgspec.json.Decoder(AnyWorkEvent)
 _TRAIN_SPECS: Final = msgspec.json.Decoder(TrainSpec)
 _COLOCATED_SPECS: Final = msgspec.json.Decoder(ColocatedSpec)
 _VARIANTS_SPECS: Final = msgspec.json.Decoder(VariantsSpec)
+_SESSION_SPECS: Final = msgspec.json.Decoder(SessionSpec)
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -44,7 +46,7 @@ decode_colocated_event: Final = msgspec.json.Decoder[ColocatedEvent](ColocatedEv
 
 
 def encode_spec(
-    spec: TrainSpec | ColocatedSpec | VariantsSpec | ScoreSpec | ReplicaSpec,
+    spec: TrainSpec | ColocatedSpec | VariantsSpec | SessionSpec | ScoreSpec | ReplicaSpec,
 ) -> bytes:
     """The content of a spec file."""
     return msgspec.json.encode(spec)
@@ -55,11 +57,13 @@ def decode_train_spec(data: bytes) -> TrainSpec:
     return _TRAIN_SPECS.decode(data)
 
 
-def decode_training(data: bytes) -> TrainSpec | ColocatedSpec | VariantsSpec:
-    """A spec of a process with one training, or with several. Ranges are not checked here."""
+def decode_training(data: bytes) -> TrainSpec | ColocatedSpec | VariantsSpec | SessionSpec:
+    """A spec of a process with one training, several, or a session. Ranges are not checked."""
     fields = _FIELDS.decode(data)
     if "trainings" in fields:
         return _COLOCATED_SPECS.decode(data)
+    if "commands_dir" in fields:
+        return _SESSION_SPECS.decode(data)
     return _VARIANTS_SPECS.decode(data) if "hypers" in fields else _TRAIN_SPECS.decode(data)
 
 

@@ -5,7 +5,8 @@ A process that trains says `Started`, then `StepCompleted`, `Evaluated`, `Checkp
 `ScoringProgressed`, `ScoringFinished`. A replica says `ReplicaReady`, and `ReplicaAlive` every few
 seconds. Each may end with `Preempted` or `Failed` instead. A process with several trainings says
 all of this of each, as `ColocatedEvent`; a `Failed` by itself is of all of them. One that trains
-variants says what a single training says: steps and tokens are those of all variants together.
+variants says what a single training says: steps and tokens are those of all variants together. A
+session says `Started`, `CommandDone` of each command, `SessionWaits`, `Checkpointed`, `Finished`.
 """
 
 from typing import TypeAlias
@@ -157,6 +158,21 @@ class Finished(WorkEvent, frozen=True, kw_only=True, tag="finished"):
     valid_losses: tuple[float | None, ...] = ()
 
 
+class CommandDone(WorkEvent, frozen=True, kw_only=True, tag="command_done"):
+    """A command of a session is done, or nothing of it."""
+
+    name: str
+    dir: str  # where the answer is
+    answer: FileDigest
+    failed: bool = False  # the answer says what was wrong
+    saved_dir: str = ""  # where `saved` is
+    saved: tuple[FileDigest, ...] = ()  # files of what was saved
+
+
+class SessionWaits(WorkEvent, frozen=True, kw_only=True, tag="session_waits"):
+    """There is no command to do; said every few seconds."""
+
+
 class ScoringStarted(WorkEvent, frozen=True, kw_only=True, tag="scoring_started"):
     """Base and adapter are loaded; how many items and prompts will be answered by both."""
 
@@ -227,6 +243,8 @@ AnyWorkEvent: TypeAlias = (
     | Sampled
     | Checkpointed
     | Finished
+    | CommandDone
+    | SessionWaits
     | ScoringStarted
     | ScoringProgressed
     | ScoringFinished

@@ -14,7 +14,7 @@ from typing import Final
 from schemas.pool import ClusterWait, ConfirmFreed, ReportExit, ReportStarted, ReportWait
 from schemas.sealed import Sealed
 from schemas.streams import agent_of
-from schemas.training import AttemptOutcome, FailureCause
+from schemas.training import AttemptOutcome, FailureCause, TrainWork
 from schemas.units import Ms
 from services.cluster.domain.link import (
     Fact,
@@ -213,8 +213,8 @@ class ClusterLease:
 
     async def _follow(self) -> LeaseOutcome:
         """Follow the JobSet to its end; what to report where the pod has said nothing."""
-        if self._grant.role == "serve":
-            log_event(LOG, logging.ERROR, "lease.refused", why="pods do not serve")
+        if (why := refusal_of(self._grant)) is not None:
+            log_event(LOG, logging.ERROR, "lease.refused", why=why)
             return LeaseOutcome("failed", "bad_node")
         files = self._tools.server.admit(self.name, self)
         manifest = jobset_of(self._request, self._tools.template, self._tools.flavor)
@@ -345,3 +345,12 @@ class ClusterLease:
             except Exception as error:  # any: its slots are not free before its pods are gone
                 log_event(LOG, logging.WARNING, "lease.not_removed", why=repr(error))
             await self._tools.clock.sleep(self._tools.poll_ms)
+
+
+def refusal_of(grant: Grant) -> str | None:
+    """Why no pod runs this work; None: one does. Other nodes of the pool then get it."""
+    if grant.role == "serve":
+        return "pods do not serve"
+    if isinstance(grant.work, TrainWork) and grant.work.takes_commands:
+        return "pods cannot read the commands of a session"
+    return None

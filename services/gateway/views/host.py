@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
+from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL, SESSION
 from services.gateway.views.audit import AUDIT_ROWS
 from services.gateway.views.ports import DaysKept, Views
 from services.gateway.views.projections.journals import DDL, TABLES, VERSION, notify, project
@@ -19,7 +19,7 @@ from tunery.runtime.hosts.topic_reader import TopicReader
 VIEWS_PROJECTION: Final = Projection(
     name="views",
     version=VERSION,
-    streams=(ACCOUNT, DATASET, JOB, POOL, MODEL),
+    streams=(ACCOUNT, DATASET, JOB, POOL, MODEL, SESSION),
     project=project,
     ddl=DDL + VIEWS,
     tables=tuple(table.name for table in TABLES),
@@ -29,7 +29,7 @@ VIEWS_PROJECTION: Final = Projection(
 
 
 def view_hosts(runtime: Runtime, views: Views, kept: DaysKept) -> Sequence[Host]:
-    """Return the hosts that project five journals, read the topics of telemetry and audit, and
+    """Return the hosts that project six journals, read the topics of telemetry and audit, and
     delete what is older than it is kept.
     """
     store = runtime.store

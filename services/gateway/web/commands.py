@@ -55,11 +55,14 @@ class CommandSender:
         tenant: str,
         body: Message,
         *,
+        key: str | None = None,
         partition: int | None = None,
         idempotency: Idempotency | None = None,
         actor: Sealed | None = None,
     ) -> CommandResult:
         """Send a command and return its result, accepted or repeated.
+
+        key: of the stream, None: the tenant
 
         Raises ApiError: the decider's refusal; 409 where an upgrade has to be finished first; 429
         when the tenant may record no more; 503 when the log is away (nothing was sent), or when
@@ -74,7 +77,7 @@ class CommandSender:
                     async with asyncio.timeout(SEND_MS_MAX / 1_000):
                         await self._sender.send(
                             stream,
-                            tenant,
+                            tenant if key is None else key,
                             tenant,
                             body,
                             command_id=command_id,

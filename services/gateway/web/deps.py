@@ -63,19 +63,21 @@ class Deps:
         command: Message,
         *,
         tenant: str | None = None,
+        key: str | None = None,
         partition: int | None = None,
         idempotency: Idempotency | None = None,
     ) -> CommandResult:
         """Send a command with the caller as its actor, and return its result.
 
-        tenant: whose journal gets it, None: the caller's. Raises ApiError as `CommandSender.decide`
-        does.
+        tenant: whose journal gets it, None: the caller's. key: of the stream, None: the tenant.
+        Raises ApiError as `CommandSender.decide` does.
         """
         tenant = caller.tenant if tenant is None else tenant
         return await self.commands.decide(
             stream,
             tenant,
             command,
+            key=key,
             partition=partition,
             idempotency=idempotency,
             actor=self.seal.seal(tenant, caller.key_id, "actor"),

@@ -20,7 +20,7 @@ from services.gateway.web.domain.errors import (
     invalid,
     too_many_requests,
 )
-from services.gateway.web.domain.scopes import scope_of
+from services.gateway.web.domain.scopes import SDK_PREFIX, scope_of
 from services.gateway.web.domain.token_bucket import Allowance, duration
 from services.gateway.web.lingering import BODY, linger
 from services.gateway.web.metrics import REQUEST_SECONDS, REQUESTS
@@ -49,6 +49,7 @@ BY_TOKEN: Final = (
     ("POST", re.compile("/v1/nodes/[^/]+/enrol")),
     ("GET", re.compile("/v1/downloads/[^/]+")),
 )
+SDK_KEY, SDK_KEY_PREFIX = "x-api-key", "tml-"  # of the Tinker SDK
 UPLOADS_AT_ONCE, UPLOADS_OF_TENANT = 64, 4  # requests with bytes of files that are received
 STRANGERS_WAIT_S: Final = 1.0  # for the answer that an address sends too much without a key
 API_VERSION: Final = "2020-10-01"
@@ -182,7 +183,7 @@ class Edge:
 
     async def _identify(self, scope: Scope) -> Principal:
         """Raises ApiError 401, 429; StoreUnavailable."""
-        authorization = Headers(scope=scope).get("authorization")
+        authorization = _authorization(scope)
         await self._limit_address(scope, authorization)
         try:
             principal = await self._authenticate(self._deps, authorization)
@@ -200,6 +201,15 @@ class Edge:
             await asyncio.sleep(STRANGERS_WAIT_S)
             who, which = "one address may send", " without a valid key"
             raise too_many_requests(who, limit.limit, limit.retry_ms, "a key", which)
+
+
+def _authorization(scope: Scope) -> str | None:
+    """The key of a request. The Tinker SDK has a header of its own, and a prefix for keys."""
+    headers = Headers(scope=scope)
+    key = headers.get(SDK_KEY)
+    if key is None or not scope["path"].startswith(SDK_PREFIX):
+        return headers.get("authorization")
+    return f"Bearer {key.removeprefix(SDK_KEY_PREFIX)}"
 
 
 def _address(scope: Scope) -> str:

@@ -42,6 +42,7 @@ from tunery.work.codec import encode_spec
 from tunery.work.events import AnyWorkEvent, FileDigest
 from tunery.work.exits import WorkError
 from tunery.work.replica import ReplicaSpec
+from tunery.work.session import SessionSpec
 from tunery.work.spec import ScoreSpec, TrainSpec, VariantsSpec
 
 OUTAGE_MS_MAX: Final[Ms] = 120_000
@@ -134,7 +135,7 @@ class Program(ABC):
     @abstractmethod
     async def write_inputs(
         self, folder: Path
-    ) -> TrainSpec | VariantsSpec | ScoreSpec | ReplicaSpec:
+    ) -> TrainSpec | VariantsSpec | SessionSpec | ScoreSpec | ReplicaSpec:
         """Fetch the inputs into a folder; the spec that names them. Raises as `prepare` does."""
 
     @abstractmethod
@@ -200,9 +201,11 @@ class Program(ABC):
         await self.tools.reports.telemetry(record)
 
 
-def access_of(spec: TrainSpec | VariantsSpec | ScoreSpec | ReplicaSpec) -> Access:
+def access_of(
+    spec: TrainSpec | VariantsSpec | SessionSpec | ScoreSpec | ReplicaSpec,
+) -> Access:
     """Return the access that a spec's process needs. Makes its shared folders. Raises OSError."""
-    if isinstance(spec, VariantsSpec):
+    if isinstance(spec, VariantsSpec | SessionSpec):
         return access_of(spec.training)
     named: tuple[str | None, ...]
     match spec:

@@ -48,6 +48,7 @@ from tunery.work.events import (
     StepCompleted,
 )
 from tunery.work.exits import WorkError
+from tunery.work.session import SessionSpec
 from tunery.work.software import installed_software
 from tunery.work.spec import (
     CHECKPOINTS_KEPT_MIN,
@@ -96,7 +97,7 @@ class Training(Program):
             self.access = dataclasses.replace(self.access, write=(*self.access.write, shared))
         return arguments
 
-    async def write_inputs(self, folder: Path) -> TrainSpec | VariantsSpec:
+    async def write_inputs(self, folder: Path) -> TrainSpec | VariantsSpec | SessionSpec:
         """Fetch packed rows and the newest checkpoint. Raises as `Program.prepare` does."""
         spec = await self._write_training(folder)
         if not self._work.variants:

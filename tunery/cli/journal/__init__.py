@@ -20,6 +20,7 @@ STREAMS: Final = (
     "job",
     "model",
     "pool",
+    "session",
 )  # as in the catalogue; a test says so
 PARTITION: Final = click.IntRange(0, 7)
 EPILOG: Final = """\

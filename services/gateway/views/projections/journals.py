@@ -1,4 +1,4 @@
-"""Projects five journals to the gateway's read models, which can be rebuilt from the log."""
+"""Projects six journals to the gateway's read models, which can be rebuilt from the log."""
 
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from services.gateway.views.projections.jobs import project_job, project_result_
 from services.gateway.views.projections.models import project_deployment, project_model
 from services.gateway.views.projections.pool import project_pool
 from services.gateway.views.projections.serving_pools import project_replica, project_serving
+from services.gateway.views.projections.sessions import project_session
 from services.gateway.views.table import Table
 from services.gateway.views.tables import (
     accounts,
@@ -23,6 +24,7 @@ from services.gateway.views.tables import (
     jobs,
     models,
     serving_pools,
+    sessions,
     sweeps,
 )
 from services.gateway.views.todos import REFUSED_SENDER, SenderRefused
@@ -35,6 +37,7 @@ JOB_ROWS: Final[tuple[Table[Any], ...]] = (
     *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.STEPS, jobs.LINES),
     *(sweeps.SWEEPS, sweeps.SKIPPED_RUNS, accounts.BUDGETS),
     *(serving_pools.SERVING_POOLS, serving_pools.REPLICAS),
+    *(sessions.SESSIONS, sessions.SESSION_COMMANDS, sessions.SAVED_WEIGHTS),
 )
 ROWS: Final[dict[type[Any], tuple[Table[Any], ...]]] = {
     JobsErased: JOB_ROWS,
@@ -54,7 +57,7 @@ ROWS: Final[dict[type[Any], tuple[Table[Any], ...]]] = {
 
 WINDOW_MS: Final[Ms] = 60_000  # equal refusals of a partition are one row
 
-VERSION: Final = 64  # 64: leases that wait for a cluster; 63: words of messages
+VERSION: Final = 65  # 65: sessions; 64: leases that wait for a cluster
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -86,13 +89,14 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     deployments.DEPLOYMENTS,
     *(serving_pools.SERVING_POOLS, serving_pools.REPLICAS),
     *(models.MODEL_CHANGES, models.APPROVAL_RULES),
+    *(sessions.SESSIONS, sessions.SESSION_COMMANDS, sessions.SAVED_WEIGHTS),
 )
 #: rows of telemetry are kept by their own reader, and deleted with their tenant here
 DDL: Final = "\n".join(table.ddl() for table in (*TABLES, jobs.STEPS, jobs.LINES))
 
 
 def project(header: Header, event: Any) -> tuple[Change, ...]:
-    """Rows that follow from one event of any of the five streams. Raises ValueError for another."""
+    """Rows that follow from one event of any of the six streams. Raises ValueError for another."""
     if isinstance(event, Rejected):
         return project_refused_sender(header, event)
     return (*_project(header, event), *delete_erased(header, event))
@@ -120,6 +124,8 @@ def _project(header: Header, event: Any) -> tuple[Change, ...]:
                 *project_deployment(header, event),
                 *project_storage(header, event),
             )
+        case "session":
+            return project_session(header, event)
         case other:
             raise ValueError(f"no projection of the stream {other!r}")
 

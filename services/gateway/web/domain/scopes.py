@@ -50,6 +50,20 @@ RESOURCES: Final = {
     "invoices": "billing",
     "billing": "billing",
 }
+#: requests of the SDK that record nothing
+SDK_READING: Final = frozenset(
+    {
+        "client/config",
+        "client/dynamic_config",
+        "get_server_capabilities",
+        "get_info",
+        "healthz",
+        "retrieve_future",
+        "telemetry",
+        "weights_info",
+    }
+)
+SDK_PREFIX: Final = "/api/v1/"  # of the routes of sessions
 READING: Final = frozenset({"GET", "HEAD"})
 ASKING: Final = (
     "/estimate",
@@ -63,6 +77,8 @@ ASKING: Final = (
 def scope_of(method: str, path: str) -> str:
     """The scope that a request needs: RESOURCE.ACTION, or ACTION for an unknown resource."""
     action = "read" if method in READING or path.endswith(ASKING) else "write"
+    if path.startswith(SDK_PREFIX):
+        return "jobs.read" if path.removeprefix(SDK_PREFIX) in SDK_READING else "jobs.write"
     resource = RESOURCES.get(path.removeprefix("/v1/").partition("/")[0])
     return action if resource is None else f"{resource}.{action}"
 

@@ -59,9 +59,10 @@ def take_hold(
     )
     reason = waiting("inputs_preparation")
     phase = PhaseSet(job_id=job.job_id, phase="validating", reason=reason)
-    if spec.evaluation is None or spec.training_file:
+    if (spec.evaluation is None and spec.session is None) or spec.training_file:
         return (hold, _pins(job), phase)
-    bound = DatasetBound(job_id=job.job_id, prepared=spec.evaluation.prepared or no_rows())
+    prepared = None if spec.evaluation is None else spec.evaluation.prepared
+    bound = DatasetBound(job_id=job.job_id, prepared=prepared or no_rows())
     return (hold, bound, _pins(job), phase)
 
 

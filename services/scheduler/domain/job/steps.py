@@ -218,6 +218,8 @@ def _after_success(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
                 model_id=job.spec.model_id if job.spec.evaluation is not None else None,
             )
             return (due, *_judging(job))
+        case TrainResult() if job.spec.session is not None:
+            return (end_job(job, "succeeded"),)
         case TrainResult() | None:
             return pause_at(job, "eval") if job.wanted == "paused" else place_attempt(job, "eval")
         case _:
@@ -368,6 +370,7 @@ def _work(job: OpenJob, role: Role) -> Work | None:
             prompts=job.spec.prompts if samples else None,
             grader=job.spec.grader,
             variants=variants,
+            takes_commands=job.spec.session is not None,
         )
     if job.result is None:
         return None

@@ -22,6 +22,7 @@ from schemas.pool import Event, LeaseMember
 from schemas.reasons import refusing
 from schemas.records import build_from
 from schemas.sealed import Sealed, SealedField
+from schemas.session import SESSIONS
 from schemas.training import BlobFile, EvalWork, ServeWork, TrainWork, Work
 from services.scheduler.domain.pool.state import Lease, Pool, lease_key
 
@@ -87,6 +88,8 @@ def needs_of(lease: Lease, work: Work) -> LeaseNeeds:
             prepared = (work.prepared.train_blob, work.prepared.validation_blob)
             reads = (*prepared, *_blobs(*start, *resumed))
             kinds: tuple[str, ...] = ("checkpoints", "adapters")
+            if work.takes_commands:  # commands, and weights that any session has saved
+                reads, kinds = (*reads, f"{root}{SESSIONS}{FOLDER}"), (*kinds, SESSIONS)
             texts = (*_text("prompts", work.prompts), *_text("grader", work.grader))
         case EvalWork():
             scored = () if work.scored is None else (work.scored,)

@@ -1,0 +1,1 @@
+"""Sessions: the routes that the Tinker SDK calls, over leases of the pool."""

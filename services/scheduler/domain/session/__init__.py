@@ -1,0 +1,1 @@
+"""Decider of the stream `session`."""

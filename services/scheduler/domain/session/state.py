@@ -1,0 +1,38 @@
+"""The state of `session`: which commands were taken, and which are answered."""
+
+from typing import Final, TypeAlias
+
+from immutables import Map
+from msgspec import Struct
+
+from schemas.envelope import Sha256
+from schemas.session import SessionTerms
+from schemas.units import Ms, Tokens
+
+
+class KnownCommand(Struct, frozen=True, kw_only=True):
+    """What is remembered of a command."""
+
+    sha256: Sha256  # hash of its body
+    saved: str = ""  # hash of the path under which what it saves is found
+    answered: bool = False
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """A session that is not forgotten."""
+
+    tenant: str
+    terms: SessionTerms
+    touched_at: Ms  # when the client was last heard of
+    tokens: Tokens = 0  # of all its commands
+    waiting: int = 0  # commands that are not answered
+    next_seq: int = 1  # the first number that has not come
+    commands: Map[str, KnownCommand] = Map()  # by name
+    # attempt, node_ids: of the newest lease
+    attempt: int = 0
+    node_ids: tuple[str, ...] = ()
+    ending: bool = False
+
+
+Sessions: TypeAlias = Map[str, Session]
+INITIAL: Final[Sessions] = Map()

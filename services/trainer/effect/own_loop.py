@@ -1,0 +1,217 @@
+"""The train role of a session: `python -m tunery.ml.train` on commands, instead of on rows.
+
+The commands of a session are on its journal, their bodies in object storage. The process gets them
+in order from the checkpoint that it has begun with; what only answers is not done a second time.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from schemas.envelope import Message
+from schemas.session import (
+    CHANGING,
+    SESSIONS,
+    AnswerCommand,
+    CommandAnswered,
+    CommandTaken,
+    SessionCommand,
+    SessionEnding,
+    SessionLeased,
+)
+from schemas.session import Event as SessionEvent
+from schemas.topics import SESSION
+from schemas.training import AttemptStart, TrainWork
+from schemas.units import Ms
+from services.trainer.domain.state import Grant
+from services.trainer.effect.environment import accelerators, devices_of_ranks
+from services.trainer.effect.program import Tools
+from services.trainer.effect.training import Training
+from services.trainer.settings import TrainerSettings
+from tunery.confinement.taking import below
+from tunery.runtime.backoff import Backoff, retry
+from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.tasks import KeptTask
+from tunery.work.events import AnyWorkEvent, CommandDone, Started
+from tunery.work.session import END, HandedCommand, SessionSpec, encode_body, hand_over
+from tunery.work.spec import CHECKPOINTS_KEPT_MIN, Hyper, TrainSpec
+
+READ_WAIT_MS: Final[Ms] = 1_000
+RECONNECT_MS: Final[Ms] = 500
+RETRIES: Final = Backoff(100, 5_000)
+COMMANDS: Final = "commands"
+WEIGHTS: Final = "weights"
+
+
+class OwnLoop(Training):
+    """Program of a lease whose process takes commands."""
+
+    def __init__(
+        self, grant: Grant, work: TrainWork, tools: Tools, settings: TrainerSettings
+    ) -> None:
+        super().__init__(grant, work, tools, settings)
+        self._commands: dict[str, SessionCommand] = {}  # that are not handed over, by name
+        self._answered: set[str] = set()
+        self._next_seq = 1
+        self._handed = 0
+        # the session knows this attempt: before that it would refuse its answers
+        self._is_leased = False
+        self._is_ending = self._has_ended = False
+        self._following: KeptTask[None] | None = None
+
+    async def write_inputs(self, folder: Path) -> SessionSpec:
+        """Fetch the newest checkpoint. Raises as `Program.prepare` does."""
+        work = self._work
+        candidate = await self._newest_checkpoint(folder)
+        commands = folder / COMMANDS
+        commands.mkdir(mode=0o700)
+        training = TrainSpec(
+            base_dir=work.base_path,
+            base_id=work.base_id,
+            base_sha256=work.base_sha256,
+            train_shards=(),
+            out_dir=str(folder / "out"),
+            resume=(candidate,) if candidate else (),
+            hyper=Hyper.from_log(work.hyper),
+            precision=work.hyper.precision,
+            threads=work.hyper.threads or self.settings.threads,
+            accelerators=accelerators(self.grant),
+            checkpoint_every_steps=work.hyper.checkpoint_every_steps,
+            checkpoint_every_ms=work.hyper.checkpoint_every_ms,
+            keep_checkpoints=max(CHECKPOINTS_KEPT_MIN, work.hyper.keep_checkpoints),
+            devices=devices_of_ranks(self.grant, self.tools.device_names),
+        )
+        return SessionSpec(training=training, commands_dir=str(commands))
+
+    async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
+        """Hand commands over once the process has begun, and report its answers.
+
+        Raises BlobCorrupt, BlobsUnavailable.
+        """
+        if isinstance(event, CommandDone):
+            await self._report_answer(event)
+            return None
+        if isinstance(event, Started):
+            self._next_seq = event.resumed_from_step + 1
+            self._following = KeptTask(self._follow, "commands of a session", is_watched=False)
+        return await super().handle(event)
+
+    async def close(self) -> None:
+        """Hand nothing more over."""
+        if self._following is not None:
+            await self._following.stop()
+        await super().close()
+
+    async def _follow(self) -> None:
+        """Read the session's journal, and hand its commands over as they come."""
+        partition = partition_of(self.grant.job_id.encode())
+        position = START
+        while True:
+            reader = JournalReader(self.tools.runtime.log, SESSION, {partition: position})
+            try:
+                await reader.open()
+                while True:
+                    for batch in (await reader.read(READ_WAIT_MS)).values():
+                        for accepted in batch.accepted:
+                            if accepted.entry.key == self.grant.job_id:
+                                self._fold(accepted.events)
+                    position = reader.positions[partition]
+                    # what is answered is known by then
+                    if reader.caught_up(partition) and self._is_leased:
+                        await self._hand_over()
+            except Unavailable:
+                position = reader.positions[partition]
+                await self.tools.runtime.clock.sleep(RECONNECT_MS)
+            finally:
+                await reader.close()
+
+    def _fold(self, events: tuple[SessionEvent, ...]) -> None:
+        for event in events:
+            match event:
+                case CommandTaken(command=command):
+                    self._commands[command.name] = command
+                case CommandAnswered(name=name):
+                    self._answered.add(name)
+                case SessionLeased(attempt=attempt):
+                    self._is_leased = attempt == self.grant.attempt
+                case SessionEnding():
+                    self._is_ending = True
+                case _:
+                    pass
+
+    async def _hand_over(self) -> None:
+        """Hand over all commands whose turn it is. Raises BlobMissing, BlobCorrupt, OSError."""
+        while (command := self._commands.get(str(self._next_seq))) is not None:
+            del self._commands[command.name]
+            self._next_seq += 1
+            if command.kind in CHANGING or command.name not in self._answered:
+                await self._hand(command)
+        for name in [name for name, each in self._commands.items() if each.sampler]:
+            command = self._commands.pop(name)
+            if name not in self._answered:
+                await self._hand(command)
+        if self._is_ending and not self._has_ended:
+            self._has_ended = True
+            self._put(END)
+
+    async def _hand(self, command: SessionCommand) -> None:
+        body = await self.tools.runtime.blobs.get(command.body.blob, sha256=command.body.sha256)
+        folder = await self._fetch_weights(command)
+        handed = HandedCommand(
+            name=command.name,
+            seq=command.seq,
+            kind=command.kind,
+            body=body,
+            tokens=command.tokens,
+            sampler=command.sampler,
+            weights_dir=folder,
+        )
+        self._put(encode_body(handed))
+
+    def _put(self, content: bytes) -> None:
+        self._handed += 1
+        hand_over(self.folder / COMMANDS, self._handed, content)
+
+    async def _fetch_weights(self, command: SessionCommand) -> str:
+        """Fetch the weights that a command begins with; empty: those that are trained."""
+        if not command.weights:
+            return ""
+        folder = self.folder / WEIGHTS / command.weights[0].sha256
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in command.weights:
+            path = below(folder, file.name)
+            if not path.exists():
+                await self.fetch(file.blob, path, file.sha256)
+        return str(folder)
+
+    async def _report_answer(self, event: CommandDone) -> None:
+        """Store an answer and what was saved, and tell the session. The first answer counts."""
+        if event.name in self._answered:  # before this attempt
+            return
+        answer = await self.upload(SESSIONS, Path(event.dir), event.answer)
+        folder = Path(event.saved_dir)
+        saved = [await self.upload(SESSIONS, folder, file) for file in event.saved]
+        await self._tell(
+            AnswerCommand(
+                attempt=self.grant.attempt,
+                name=event.name,
+                answer=answer,
+                failed=event.failed,
+                saved=tuple(saved),
+            )
+        )
+
+    async def _tell(self, body: Message) -> None:
+        """Return when the command is in the log, however long that takes."""
+        sender, grant = self.tools.runtime.sender, self.grant
+
+        async def send() -> str:
+            return await sender.send(SESSION, grant.job_id, grant.tenant, body)
+
+        await retry(
+            send,
+            (Unavailable, AppendUnknown),
+            clock=self.tools.runtime.clock,
+            backoff=RETRIES,
+        )
