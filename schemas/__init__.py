@@ -35,6 +35,7 @@ benchmark   of `model`, `job`, `pool`: benchmarks that the gate asks
 deployments of `model`: which versions answer in a stage
 lifetime    of `model`: what keeps a version, its return, its erasure
 training    nouns of training and evaluation that `job`, `pool` and `model` share
+session     stream `session`: commands of a training loop that runs at the client
 senders     which service may send which commands
 access      which service may use what besides the log
 audit       the topic of who did what over HTTP

@@ -19,6 +19,8 @@
   `rewards` (of reward models), `judgements` (of answers with labels), `reinforcement` (of graded
   answers, which `rollouts` writes), `model_scores` (what models say of them), `reference`
   (likelihoods before the training), `kernels` (of each kind of device)
+* loops of the client's own: `session` (its commands, one after the other), `token_losses` (of
+  their rows), `sampling` (what the model goes on with)
 * checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,
   verified), `cadence` (when), `free_memory` (whether a copy fits)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),

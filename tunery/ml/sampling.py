@@ -40,8 +40,8 @@ def target_logprobs(model: Any, rows: Many[tuple[Tensor, Tensor]]) -> list[Tenso
         **document_bounds(model, positions),
     ).logits[0]
     targets = torch.cat([targets for _, targets in rows])
-    found = -cross_entropy(logits.float(), targets, reduction="none")
-    return list(torch.split(found, lengths))
+    logprobs = -cross_entropy(logits.float(), targets, reduction="none")
+    return list(torch.split(logprobs, lengths))
 
 
 def joins_rows(model: Any) -> bool:
@@ -130,9 +130,9 @@ def _has_ended(text: str, stops: Many[str]) -> bool:
 
 def _scored(model: Any, prompt: Tensor, line: list[int], tokens_max: int) -> Sequence:
     drawn = torch.tensor(line, device=prompt.device, dtype=torch.int64)
-    found = _logprobs(model, torch.cat([prompt, drawn]))[len(prompt) - 1 :]
+    scores = _logprobs(model, torch.cat([prompt, drawn]))[len(prompt) - 1 :]
     return Sequence(
-        tokens=bytes_of(drawn), logprobs=bytes_of(found), stopped=len(line) < tokens_max
+        tokens=bytes_of(drawn), logprobs=bytes_of(scores), stopped=len(line) < tokens_max
     )
 
 

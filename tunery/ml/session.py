@@ -49,7 +49,7 @@ from tunery.work.session import (
     PassAnswer,
     PassBody,
     PathAnswer,
-    Row,
+    LossRow,
     SampleBody,
     SaveBody,
     SessionSpec,
@@ -95,7 +95,7 @@ def take_commands(
     model = load_model(training, hyper, precision, torch_device, load)
     model.eval()  # the base has no dropout then, and the adapter never has
     environment = device.environment(torch_device, threads, hyper.batch_size, four_bits=False)
-    session = Session(spec, events, model, run, environment)
+    session = LoopProcess(spec, events, model, run, environment)
     changes: tuple[tuple[str, str, str], ...] = ()
     if loaded is not None:
         session.go_on(Path(loaded[0].dir), loaded[1].step, loaded[1].tokens)
@@ -148,7 +148,7 @@ def _commands(folder: Path, events: EventWriter, must_stop: StopRequest) -> Iter
         said_s = time.monotonic()
 
 
-class Session:
+class LoopProcess:
     """What is trained, and how far its commands are done."""
 
     def __init__(
@@ -261,7 +261,7 @@ class Session:
     def _pass(self, command: HandedCommand, body: PassBody) -> PassAnswer:
         """A pass over all rows, several at a time where they do not see each other."""
         trains = command.kind == "forward_backward"
-        found: list[bytes] = []
+        row_logprobs: list[bytes] = []
         total = 0.0
         for rows in self._passes(body.rows):
             with torch.set_grad_enabled(trains):
@@ -286,15 +286,15 @@ class Session:
                 self._engine.backward(loss, is_last=False)
                 self._has_gradients = True
             total += value
-            found += map(bytes_of, logprobs)
+            row_logprobs += map(bytes_of, logprobs)
         if trains:
             self.tokens += command.tokens
-        return PassAnswer(logprobs=tuple(found), loss=total)
+        return PassAnswer(logprobs=tuple(row_logprobs), loss=total)
 
-    def _passes(self, rows: tuple[Row, ...]) -> Iterator[list[Row]]:
+    def _passes(self, rows: tuple[LossRow, ...]) -> Iterator[list[LossRow]]:
         """Yield the rows of each pass: at most `max_length` tokens, or one row."""
         joins, most = joins_rows(self._model), self._spec.hyper.max_length
-        group: list[Row] = []
+        group: list[LossRow] = []
         for row in rows:
             tokens = sum(len(each.tokens) for each in (*group, row)) // 4
             if group and (not joins or tokens > most):

@@ -28,7 +28,7 @@ class SessionSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     commands_dir: str  # where the agent puts commands
 
 
-class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LossRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One sequence, and what its loss needs; all have one value for each token."""
 
     tokens: bytes  # int32
@@ -44,7 +44,7 @@ class PassBody(Struct, frozen=True, kw_only=True, tag="pass"):
     """A pass through the model, forward or also backward."""
 
     loss: LossName
-    rows: tuple[Row, ...]
+    rows: tuple[LossRow, ...]
     settings: dict[str, float] = {}  # of the loss
 
 

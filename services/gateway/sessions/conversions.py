@@ -25,7 +25,7 @@ from tunery.work.session import (
     LossName,
     PassAnswer,
     PassBody,
-    Row,
+    LossRow,
     SampleAnswer,
     SampleBody,
     StepBody,
@@ -34,7 +34,7 @@ from tunery.work.session import (
 ROWS_MAX: Final = 1_024  # of one request; `client/config` says so
 LOSSES: Final[tuple[str, ...]] = get_args(LossName)
 CLIPPED: Final = ("clip_low_threshold", "clip_high_threshold")
-# What each loss may be told, with the value that it has otherwise; None: it must be told.
+# What each loss may be given, with the value that it has otherwise; None: it must be given.
 SETTINGS: Final[Mapping[str, Mapping[str, float | None]]] = {
     "cross_entropy": {},
     "importance_sampling": {},
@@ -50,7 +50,7 @@ NUMPY: Final[Mapping[int, Any]] = {
 LOGPROBS: Final = "logprobs"
 
 
-class Limits(NamedTuple):
+class ModelLimits(NamedTuple):
     """What the model of a session can take."""
 
     vocabulary: int  # number of tokens; 0: not known
@@ -77,7 +77,7 @@ def read_pass(content: bytes) -> Pass:
     return Pass(request.model_id, request.seq_id, request.forward_only, request)
 
 
-def pass_body(asked: Pass, limits: Limits) -> tuple[PassBody, int]:
+def pass_body(asked: Pass, limits: ModelLimits) -> tuple[PassBody, int]:
     """Return the command of a pass, and its tokens. Raises ApiError 400."""
     request = asked.request
     if request.loss_fn not in LOSSES:
@@ -97,23 +97,23 @@ def pass_body(asked: Pass, limits: Limits) -> tuple[PassBody, int]:
 
 def _settings(request: Any) -> dict[str, float]:
     known = SETTINGS[request.loss_fn]
-    told = request.loss_fn_config_v2
-    for name in told:
+    given = request.loss_fn_config_v2
+    for name in given:
         if name not in known:
             text = f"{request.loss_fn} has no setting {name!r}; it has {', '.join(known) or 'none'}"
             raise invalid(text, f"loss_fn_config.{name}", UNSUPPORTED)
-        if not np.isfinite(told[name].number) or told[name].text:
+        if not np.isfinite(given[name].number) or given[name].text:
             raise invalid("must be a finite number", f"loss_fn_config.{name}")
     values: dict[str, float] = {}
     for name, usual in known.items():
-        value = told[name].number if name in told else usual
+        value = given[name].number if name in given else usual
         if value is None:
             raise invalid(f"{request.loss_fn} needs it", f"loss_fn_config.{name}")
         values[name] = float(value)
     return values
 
 
-def _row(loss: str, datum: Any, where: str, limits: Limits) -> Row:
+def _row(loss: str, datum: Any, where: str, limits: ModelLimits) -> LossRow:
     parts: list[bytes] = []
     for chunk in datum.model_input:
         if chunk.HasField("image") or chunk.HasField("dmel"):
@@ -130,66 +130,66 @@ def _row(loss: str, datum: Any, where: str, limits: Limits) -> Row:
         if name not in ("target_tokens", *wanted):
             text = f"{loss} takes no {name!r}; it takes target_tokens, {', '.join(wanted)}"
             raise invalid(text, f"{where}.loss_fn_inputs.{name}", UNSUPPORTED)
-    values = {
+    inputs_of_loss = {
         name: _floats(inputs, name, len(tokens), where, is_needed=loss != "cross_entropy")
         for name in wanted
     }
     targets = _targets(inputs, len(tokens), where, limits)
-    return Row(tokens=tokens.astype("<i4").tobytes(), targets=targets, **values)
+    return LossRow(tokens=tokens.astype("<i4").tobytes(), targets=targets, **inputs_of_loss)
 
 
-def _targets(inputs: Any, length: int, where: str, limits: Limits) -> bytes:
-    place = f"{where}.loss_fn_inputs.target_tokens"
+def _targets(inputs: Any, length: int, where: str, limits: ModelLimits) -> bytes:
+    param = f"{where}.loss_fn_inputs.target_tokens"
     if "target_tokens" not in inputs:
-        raise invalid("is required", place)
-    found = _dense(inputs["target_tokens"], length, place)
-    _check_ids(found, place, limits)
-    return found.astype("<i4").tobytes()
+        raise invalid("is required", param)
+    values = _dense(inputs["target_tokens"], length, param)
+    _check_ids(values, param, limits)
+    return values.astype("<i4").tobytes()
 
 
 def _floats(inputs: Any, name: str, length: int, where: str, *, is_needed: bool) -> bytes:
     """Return float32 values for each token; where they may be left out, each is 1."""
-    place = f"{where}.loss_fn_inputs.{name}"
+    param = f"{where}.loss_fn_inputs.{name}"
     if name not in inputs:
         if is_needed:
-            raise invalid("is required", place)
+            raise invalid("is required", param)
         return np.ones(length, "<f4").tobytes()
-    found = _dense(inputs[name], length, place).astype("<f4")
-    if not np.isfinite(found).all():
-        at = int(np.flatnonzero(~np.isfinite(found))[0])
-        raise invalid(f"its value {at} is {found[at]}; all must be finite", place)
-    return found.tobytes()
+    values = _dense(inputs[name], length, param).astype("<f4")
+    if not np.isfinite(values).all():
+        at = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise invalid(f"its value {at} is {values[at]}; all must be finite", param)
+    return values.tobytes()
 
 
-def _dense(tensor: Any, length: int, place: str) -> np.ndarray[Any, Any]:
+def _dense(tensor: Any, length: int, param: str) -> np.ndarray[Any, Any]:
     """Return the values of a tensor of one dimension."""
     if tensor.HasField("sparse_csr") or len(tensor.shape) > 1:
         text = "must have one dimension: several targets for a token are not served"
-        raise invalid(text, place, UNSUPPORTED)
+        raise invalid(text, param, UNSUPPORTED)
     kind = NUMPY.get(tensor.dtype)
     if kind is None or len(tensor.dense) % kind.itemsize:
-        raise invalid("must be float32 or int64", place)
-    found: np.ndarray[Any, Any] = np.frombuffer(tensor.dense, kind)
-    if len(found) != length:
-        raise invalid(f"has {len(found)} values for {length} tokens", place)
-    return found
+        raise invalid("must be float32 or int64", param)
+    values: np.ndarray[Any, Any] = np.frombuffer(tensor.dense, kind)
+    if len(values) != length:
+        raise invalid(f"has {len(values)} values for {length} tokens", param)
+    return values
 
 
-def _ids(content: bytes, kind: str, place: str, limits: Limits) -> np.ndarray[Any, Any]:
+def _ids(content: bytes, kind: str, param: str, limits: ModelLimits) -> np.ndarray[Any, Any]:
     if len(content) % np.dtype(kind).itemsize:
-        raise invalid("its tokens are no int32", place)
-    found = np.frombuffer(content, kind)
-    _check_ids(found, place, limits)
-    return found
+        raise invalid("its tokens are no int32", param)
+    values = np.frombuffer(content, kind)
+    _check_ids(values, param, limits)
+    return values
 
 
-def _check_ids(found: np.ndarray[Any, Any], place: str, limits: Limits) -> None:
+def _check_ids(values: np.ndarray[Any, Any], param: str, limits: ModelLimits) -> None:
     most = (limits.vocabulary or 2**31) - 1
-    wrong = np.flatnonzero((found < 0) | (found > most))
+    wrong = np.flatnonzero((values < 0) | (values > most))
     if len(wrong):
         at = int(wrong[0])
-        text = f"token {at} is {found[at]}; those of the model are 0 to {most}"
-        raise invalid(text, place)
+        text = f"token {at} is {values[at]}; those of the model are 0 to {most}"
+        raise invalid(text, param)
 
 
 def step_body(asked: StepRequest) -> StepBody:
@@ -205,7 +205,7 @@ def step_body(asked: StepRequest) -> StepBody:
     )
 
 
-def sample_body(asked: SampleRequest, seed: int, limits: Limits) -> tuple[SampleBody, int]:
+def sample_body(asked: SampleRequest, seed: int, limits: ModelLimits) -> tuple[SampleBody, int]:
     """Return the command of a sample, and the most tokens that it may have. Raises ApiError 400.
 
     seed: where the request has none

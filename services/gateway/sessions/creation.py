@@ -23,6 +23,7 @@ from tunery.work.session import ALPHA
 ATTENTION: Final = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP: Final = ("gate_proj", "up_proj", "down_proj")
 LENGTH: Final = 2_048  # tokens of a row, where the client sets none
+CHECKPOINT_STEPS: Final = 20  # steps of the optimizer between checkpoints, likewise
 MINUTE_MS: Final[Ms] = 60_000
 # What a session may use where its client sets nothing, by plan: minutes on its slot, and tokens.
 USUAL: Final[dict[Lane, tuple[int, Tokens]]] = {
@@ -37,6 +38,7 @@ BOUNDS: Final = {
     "tunery_max_minutes": (1, MINUTES_MAX),
     "tunery_max_tokens": (1, TOKENS_MAX),
     "tunery_max_length": (64, 131_072),
+    "tunery_checkpoint_steps": (1, 10_000),
 }
 
 
@@ -80,6 +82,9 @@ async def create_session(
         },
         training={
             "max_length": _bounded(metadata, "tunery_max_length", LENGTH),
+            "checkpoint_every_steps": _bounded(
+                metadata, "tunery_checkpoint_steps", CHECKPOINT_STEPS
+            ),
             "batch_size": 1,
             "scheduler": "constant",
         },

@@ -131,8 +131,8 @@ def _classes() -> Iterator[tuple[str, Any]]:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(_file())
     for name in MESSAGES:
-        found = pool.FindMessageTypeByName(f"{PACKAGE}.{name}")
-        yield name, message_factory.GetMessageClass(found)
+        descriptor = pool.FindMessageTypeByName(f"{PACKAGE}.{name}")
+        yield name, message_factory.GetMessageClass(descriptor)
 
 
 _CLASSES: Final = dict(_classes())

@@ -31,8 +31,8 @@ class SavedPath(NamedTuple):
 
 def parse_path(path: str, field: str, kind: SavedKind) -> SavedPath:
     """Raises ApiError 400 for what is no path of this kind."""
-    found = FORM.fullmatch(path)
-    if found is None or found[2] != kind:
+    matched = FORM.fullmatch(path)
+    if matched is None or matched[2] != kind:
         form = f"{SCHEME}SESSION/{kind}/NAME"
         raise invalid(f"{path!r} is no path of the form {form}", field, "invalid_path")
-    return SavedPath(found[1], kind, found[3])
+    return SavedPath(matched[1], kind, matched[3])

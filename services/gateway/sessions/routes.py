@@ -40,7 +40,7 @@ from services.gateway.sessions.bodies import (
 )
 from services.gateway.sessions.conversions import (
     ROWS_MAX,
-    Limits,
+    ModelLimits,
     pass_body,
     read_pass,
     sample_body,
@@ -87,7 +87,7 @@ router = new_router("sessions", SDK_PREFIX.rstrip("/"))
 
 
 @dataclass(frozen=True)
-class OpenSession:
+class RunningSession:
     """A session that takes commands."""
 
     deps: JobDeps
@@ -95,10 +95,10 @@ class OpenSession:
     job: JobRow
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> ModelLimits:
         """What its model can take."""
         spec = self.job.spec
-        return Limits(spec.base.vocabulary, spec.hyper.max_length)
+        return ModelLimits(spec.base.vocabulary, spec.hyper.max_length)
 
     async def take(
         self,
@@ -136,12 +136,12 @@ class OpenSession:
         return {"request_id": future_id(session_id, command.name), "model_id": session_id}
 
 
-async def _open(deps: JobDeps, caller: Principal, session_id: str) -> OpenSession:
+async def _open(deps: JobDeps, caller: Principal, session_id: str) -> RunningSession:
     """Raises ApiError 404 where the tenant has no such session, 400 once it has ended."""
     job = await _find(deps, caller, session_id)
     if job.outcome is not None:
         raise ApiError(400, errors.ILLEGAL_STATE, ended_words(job), "model_id")
-    return OpenSession(deps, caller, job)
+    return RunningSession(deps, caller, job)
 
 
 async def _find(deps: JobDeps, caller: Principal, session_id: str) -> JobRow:
@@ -232,8 +232,8 @@ async def heartbeat(body: HeartbeatRequest, deps: WithJobDeps, caller: Caller) -
     where = {"tenant": caller.tenant, "client": body.session_id}
     now_ms = deps.clock.now_ms()
     for row in await deps.views.page(SESSION_ROWS, where, limit=SESSIONS_MAX):
-        heard_ms = max(row.opened_at, row.touched_at or 0)
-        if row.closed_at is None and now_ms - heard_ms >= TOUCH_MS:
+        last_seen_ms = max(row.opened_at, row.touched_at or 0)
+        if row.closed_at is None and now_ms - last_seen_ms >= TOUCH_MS:
             await deps.decide(caller, SESSION, TouchSession(), key=row.id)
     return {"type": "session_heartbeat"}
 

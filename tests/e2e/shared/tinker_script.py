@@ -119,7 +119,7 @@ def main() -> None:
     listed = service.get_server_capabilities().supported_models
     name = os.environ["TUNERY_MODEL"]
     assert name in [each.model_name for each in listed], listed
-    metadata = {"tunery_max_minutes": "20", **json.loads(os.environ.get("TUNERY_CAPS", "{}"))}
+    metadata = {"tunery_max_minutes": "20", "tunery_checkpoint_steps": "1"}
     model = service.create_lora_training_client(name, rank=4, seed=5, user_metadata=metadata)
     assert model.get_info().lora_rank == 4
     story(service, model)

@@ -36,7 +36,7 @@ def project_session(header: Header, event: Any) -> tuple[Change, ...]:
             )
             return (SESSIONS.insert(row),)
         case CommandTaken(command=command):
-            taken = SessionCommandRow.of(
+            command_row = SessionCommandRow.of(
                 command,
                 tenant=header.tenant,
                 id=command.name,
@@ -44,7 +44,7 @@ def project_session(header: Header, event: Any) -> tuple[Change, ...]:
                 taken_at=header.at,
                 path=command.saved,
             )
-            return (SESSION_COMMANDS.insert(taken),)
+            return (SESSION_COMMANDS.insert(command_row),)
         case CommandAnswered():
             return _answered(header, event)
         case SessionTouched():

@@ -45,14 +45,14 @@ def _evolve(
             return replace(session, attempt=event.attempt, node_ids=event.node_ids)
         case CommandTaken(command=command):
             known = KnownCommand(sha256=command.body.sha256, saved=command.saved)
-            taken = replace(
+            counted = replace(
                 session,
                 commands=session.commands.set(command.name, known),
                 tokens=session.tokens + command.tokens,
                 waiting=session.waiting + 1,
                 touched_at=ctx.at,
             )
-            return taken if command.sampler else _with_next(taken)
+            return counted if command.sampler else _with_next(counted)
         case CommandAnswered():
             known = replace(session.commands[event.name], answered=True)
             commands = session.commands.set(event.name, known)

@@ -39,7 +39,7 @@ from services.ingest.app import DATASETS
 from services.ingest.react import react_dataset
 from services.registry.app import MODELS
 from services.registry.react import react_model
-from services.scheduler.app import JOBS, POOLS
+from services.scheduler.app import JOBS, POOLS, SESSIONS
 from services.scheduler.enrolling import seal_keys
 from services.scheduler.react import react_job
 from tests.unit.services.gateway.bases import BASE as BASE
@@ -229,6 +229,7 @@ def _hosts(
         Reactor(others["ingest"], DATASET, react_dataset, streams=STREAMS),
         AggregateHost(others["scheduler"], JOBS),
         AggregateHost(others["scheduler"], POOLS),
+        AggregateHost(others["scheduler"], SESSIONS),
         Reactor(others["scheduler"], JOB, react_job, streams=STREAMS),
         Reactor(others["scheduler"], POOL, _give_keys, streams=STREAMS),
         AggregateHost(others["registry"], MODELS),

@@ -28,7 +28,7 @@ from tunery.work.session import (
     LoadBody,
     PassAnswer,
     PassBody,
-    Row,
+    LossRow,
     SampleAnswer,
     SampleBody,
     SaveBody,
@@ -66,9 +66,9 @@ def read(values: bytes) -> list[float]:
     return [float(value) for value in np.frombuffer(values, np.float32)]
 
 
-def a_row(number: int, length: int = 6) -> Row:
+def a_row(number: int, length: int = 6) -> LossRow:
     tokens = [100 + (number * 31 + at * 7) % 900 for at in range(length + 1)]
-    return Row(
+    return LossRow(
         tokens=ints(*tokens[:-1]), targets=ints(*tokens[1:]), weights=floats(*[1.0] * length)
     )
 
@@ -224,18 +224,18 @@ def test_sampled_log_probabilities_are_those_of_a_pass(tiny: Base, tmp_path: Pat
     assert len({sequence.tokens for sequence in first.sequences}) > 1
     sequence = first.sequences[0]
     tokens = ints(101, 108, 115) + sequence.tokens
-    row = Row(
+    row = LossRow(
         tokens=tokens[:-4], targets=tokens[4:], weights=floats(*[1.0] * (len(tokens) // 4 - 1))
     )
     (again,) = Loop(tiny, tmp_path / "b").run(
         ("forward", PassBody(loss="cross_entropy", rows=(row,)))
     )
     assert isinstance(again, PassAnswer)
-    found = read(again.logprobs[0])
-    assert found[2:] == pytest.approx(read(sequence.logprobs), abs=1e-5)
+    passed = read(again.logprobs[0])
+    assert passed[2:] == pytest.approx(read(sequence.logprobs), abs=1e-5)
     asked = read(first.prompt_logprobs)
     assert math.isnan(asked[0])
-    assert asked[1:] == pytest.approx(found[:2], abs=1e-5)
+    assert asked[1:] == pytest.approx(passed[:2], abs=1e-5)
 
 
 def test_a_sampler_has_the_weights_that_were_saved(tiny: Base, tmp_path: Path) -> None:

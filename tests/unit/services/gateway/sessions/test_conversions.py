@@ -8,7 +8,7 @@ import pytest
 
 from services.gateway.sessions.bodies import SampleRequest
 from services.gateway.sessions.conversions import (
-    Limits,
+    ModelLimits,
     pass_body,
     pass_output,
     read_pass,
@@ -19,7 +19,7 @@ from services.gateway.sessions.messages import PassOutput, PassRequest, SampleOu
 from services.gateway.web.domain.errors import ApiError
 from tunery.work.session import PassAnswer, SampleAnswer, Sequence
 
-LIMITS = Limits(vocabulary=1_000, max_length=16)
+LIMITS = ModelLimits(vocabulary=1_000, max_length=16)
 
 
 def tensor(message: Any, values: list[float], kind: str = "<f4") -> None:
@@ -53,8 +53,8 @@ def refusal(message: Any) -> ApiError:
 def test_a_pass_is_read() -> None:
     asked = read_pass(request(weights=[0, 1, 2]).SerializeToString())
     assert (asked.session_id, asked.seq, asked.forward_only) == ("session-1", 4, False)
-    found, tokens = pass_body(asked, LIMITS)
-    (row,) = found.rows
+    command, tokens = pass_body(asked, LIMITS)
+    (row,) = command.rows
     assert tokens == 3
     assert np.frombuffer(row.tokens, "<i4").tolist() == [0, 1, 2]
     assert np.frombuffer(row.targets, "<i4").tolist() == [5, 5, 5]
@@ -65,8 +65,8 @@ def test_a_pass_is_read() -> None:
 def test_clips_have_usual_values() -> None:
     message = request("ppo", logprobs=[0, 0, 0], advantages=[1, 1, 1])
     message.loss_fn_config_v2["clip_high_threshold"].number = 1.5
-    found, _ = body(message)
-    assert found.settings == {"clip_low_threshold": 0.8, "clip_high_threshold": 1.5}
+    command, _ = body(message)
+    assert command.settings == {"clip_low_threshold": 0.8, "clip_high_threshold": 1.5}
 
 
 def test_a_body_that_is_no_protobuf_is_refused() -> None:
@@ -136,8 +136,8 @@ def sampling(**params: Any) -> SampleRequest:
     [(None, None, ()), ([], (), ()), ([7], (7,), ()), ("a", (), ("a",)), (["a"], (), ("a",))],
 )
 def test_stops_are_tokens_or_texts(stop: Any, tokens: Any, texts: Any) -> None:
-    found, most = sample_body(sampling(max_tokens=4, stop=stop), 9, LIMITS)
-    assert (found.stop_tokens, found.stop_texts, found.seed) == (tokens, texts, 9)
+    command, most = sample_body(sampling(max_tokens=4, stop=stop), 9, LIMITS)
+    assert (command.stop_tokens, command.stop_texts, command.seed) == (tokens, texts, 9)
     assert most == 2 + 2 * 4
 
 

@@ -136,8 +136,8 @@ def test_an_ending_session_takes_nothing_more_and_is_then_forgotten() -> None:
 def test_what_is_saved_is_found_under_its_hash() -> None:
     take = asked(1, saved="hash")
     leased = LeaseSession(attempt=1, node_ids=("a",))
-    (taken,) = decide(after([]), take, context())
-    assert taken == CommandTaken(command=take.command)
+    (event,) = decide(after([]), take, context())
+    assert event == CommandTaken(command=take.command)
     answer = AnswerCommand(attempt=1, name="1", answer=blob(7), saved=(blob(8),))
     (event,) = decide(after([take, leased]), answer, context())
     assert isinstance(event, CommandAnswered)

@@ -1,0 +1,108 @@
+"""Routes of the Tinker SDK: futures, numbers, paths of weights, and other tenants."""
+
+from typing import Any
+
+from schemas.training import BlobFile
+from services.gateway.sessions.messages import PassRequest
+from tests.unit.services.gateway.control_plane import BASE, ControlPlane
+from tests.unit.services.gateway.sessions.sdk import new_sdk
+from tunery.work.session import PathAnswer
+
+FILE = BlobFile(name="adapter.safetensors", blob="t/x/a", sha256="cd" * 32, bytes=10)
+PROTOBUF = {"content-type": "application/x-protobuf"}
+
+
+def step(model_id: str, seq: int, **params: Any) -> dict[str, Any]:
+    return {"model_id": model_id, "seq_id": seq, "adam_params": params}
+
+
+async def test_a_client_learns_what_there_is(api: ControlPlane) -> None:
+    sdk = await new_sdk(api)
+    listed = (await sdk.client.get("/api/v1/get_server_capabilities")).json()["supported_models"]
+    assert [model["model_name"] for model in listed] == [BASE.base_id]
+    config = (await sdk.call("client/config")).json()
+    assert config["fwdbwd_max_chunk_len"] == 1_024
+    session_id = await sdk.model()
+    info = (await sdk.call("get_info", {"model_id": session_id})).json()
+    assert (info["model_name"], info["lora_rank"]) == (BASE.base_id, 4)
+    stranger = await api.client("tml-wrong", "").get("/api/v1/get_server_capabilities")
+    assert stranger.status_code == 401
+
+
+async def test_the_sdks_own_header_is_taken_as_the_key(api: ControlPlane) -> None:
+    sdk = await new_sdk(api)
+    key = sdk.client.headers["authorization"].removeprefix("Bearer ")
+    del sdk.client.headers["authorization"]
+    path = "/api/v1/get_server_capabilities"
+    asked = await sdk.client.get(path, headers={"x-api-key": f"tml-{key}"})
+    assert asked.is_success
+    assert (await sdk.client.get("/v1/models", headers={"x-api-key": key})).status_code == 401
+
+
+async def test_a_request_comes_once(api: ControlPlane) -> None:
+    sdk = await new_sdk(api)
+    session_id = await sdk.model()  # with its step 1
+    again = await sdk.call("optim_step", step(session_id, 1))
+    assert again.json()["request_id"] == f"{session_id}/1"
+    other = await sdk.call("optim_step", step(session_id, 1, learning_rate=0.5))
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "already_exists")
+
+
+async def test_a_body_that_is_no_request_is_refused(api: ControlPlane) -> None:
+    sdk = await new_sdk(api)
+    url = "/api/v1/forward_backward"
+    broken = await sdk.client.post(url, content=b"\x0a\xff", headers=PROTOBUF)
+    assert (broken.status_code, broken.json()["error"]["code"]) == (400, "invalid_protobuf")
+    packed = {**PROTOBUF, "content-encoding": "zstd"}
+    assert (await sdk.client.post(url, content=b"", headers=packed)).status_code == 415
+    unknown = PassRequest(model_id="session-ab", seq_id=1).SerializeToString()
+    assert (await sdk.client.post(url, content=unknown, headers=PROTOBUF)).status_code == 404
+
+
+async def test_saved_weights_are_sampled_and_loaded_by_their_own_tenant_alone(
+    api: ControlPlane,
+) -> None:
+    sdk = await new_sdk(api)
+    session_id = await sdk.model()
+    path = f"tinker://{session_id}/sampler_weights/best"
+    save = {"model_id": session_id, "seq_id": 2, "path": "best"}
+    future = (await sdk.call("save_weights_for_sampler", save)).json()["request_id"]
+    sampler = {"session_id": "client-1", "sampling_session_seq_id": 0, "model_path": path}
+    assert (await sdk.call("create_sampling_session", sampler)).status_code == 404
+    await sdk.answer(session_id, "2", PathAnswer(path=path), saved=(FILE,))
+    answer = (await sdk.future(future)).json()
+    assert answer == {
+        "type": "save_weights_for_sampler",
+        "path": path,
+        "sampling_session_id": f"{path}#2",
+    }
+    assert (await sdk.call("create_sampling_session", sampler)).is_success
+    asked: dict[str, Any] = {
+        "sampling_session_id": f"{path}#2",
+        "seq_id": 0,
+        "num_samples": 2,
+        "prompt": {"chunks": [{"type": "encoded_text", "tokens": [1, 2]}]},
+        "sampling_params": {"max_tokens": 3},
+    }
+    drawn = (await sdk.call("asample", asked)).json()
+    assert len(drawn["sample_sequence_ids"]) == 2
+    wrong_kind = {"model_id": session_id, "seq_id": 3, "path": path, "optimizer": True}
+    assert (await sdk.call("load_weights", wrong_kind)).status_code == 400
+    other = await new_sdk(api)
+    for route, body in (
+        ("create_sampling_session", sampler),
+        ("asample", asked),
+        ("retrieve_future", {"request_id": future}),
+        ("optim_step", step(session_id, 3)),
+        ("unload_model", {"model_id": session_id}),
+    ):
+        assert (await other.call(route, body)).status_code == 404, route
+
+
+async def test_a_session_that_ends_takes_nothing_more(api: ControlPlane) -> None:
+    sdk = await new_sdk(api)
+    session_id = await sdk.model()
+    assert (await sdk.call("unload_model", {"model_id": session_id})).is_success
+    refused = await sdk.call("optim_step", step(session_id, 2))
+    assert refused.status_code == 409
+    assert "is ending" in refused.json()["error"]["message"]

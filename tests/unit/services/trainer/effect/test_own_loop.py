@@ -1,0 +1,112 @@
+"""The commands of a session reach its process once, in order, and its answers reach the log."""
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from schemas.session import (
+    AnswerCommand,
+    CommandAnswered,
+    CommandTaken,
+    SessionCommand,
+    SessionCommandKind,
+    SessionEnding,
+    SessionLeased,
+)
+from schemas.topics import SESSION
+from schemas.training import BlobFile
+from services.trainer.effect.own_loop import COMMANDS, OwnLoop
+from tests.unit.services.trainer.effect.test_training import under_lease
+from tunery.platform.memory_servers import MemoryServers
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.journal.codec import codec_of, decode_envelope
+from tunery.work.events import CommandDone, FileDigest
+from tunery.work.session import END, decode_handed
+
+CONTENT = b"body"
+BODY = BlobFile(
+    name="body", blob="t/acme/sessions/1", sha256=sha256(CONTENT).hexdigest(), bytes=len(CONTENT)
+)
+LEASED = SessionLeased(attempt=1, node_ids=("a",))
+
+
+def taken(seq: int, kind: SessionCommandKind = "optim_step", **changes: Any) -> CommandTaken:
+    return CommandTaken(command=SessionCommand(seq=seq, kind=kind, body=BODY, **changes))
+
+
+async def own_loop(folder: Path) -> tuple[OwnLoop, MemoryServers]:
+    blobs = MemoryBlobs()
+    await blobs.put(BODY.blob, CONTENT)
+    training, servers = await under_lease(blobs, folder)
+    (folder / COMMANDS).mkdir()
+    program = OwnLoop(training.grant, training._work, training.tools, training.settings)
+    program.folder = folder
+    return program, servers
+
+
+async def handed(program: OwnLoop, *events: Any) -> list[str]:
+    """Names of the commands that the process finds after these events, in its order."""
+    program._fold(events)
+    await program._hand_over()
+    folder = program.folder / COMMANDS
+    contents = [(folder / name).read_bytes() for name in sorted(map(_name, folder.iterdir()))]
+    return ["END" if content == END else decode_handed(content).name for content in contents]
+
+
+def _name(path: Path) -> str:
+    return path.name
+
+
+async def test_commands_are_handed_over_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    program, _ = await own_loop(tmp_path)
+    assert await handed(program, taken(2)) == []
+    assert await handed(program, taken(1), taken(7, "sample", sampler="s")) == ["1", "2", "s:7"]
+    assert await handed(program, SessionEnding(why="client")) == ["1", "2", "s:7", "END"]
+    assert await handed(program, SessionEnding(why="client")) == ["1", "2", "s:7", "END"]
+
+
+async def test_a_restored_process_takes_again_what_changes_weights_alone(tmp_path: Path) -> None:
+    program, _ = await own_loop(tmp_path)
+    events = (
+        taken(1, "forward_backward"),
+        taken(2, "forward"),
+        taken(3, "optim_step"),
+        taken(4, "save_state"),
+        taken(0, "sample", sampler="s"),
+    )
+    answers = [CommandAnswered(name=name, answer=BODY) for name in ("1", "2", "3", "4", "s:0")]
+    assert await handed(program, *events, *answers) == ["1", "3"]
+
+
+async def test_weights_are_fetched_once_for_the_commands_that_begin_with_them(
+    tmp_path: Path,
+) -> None:
+    program, _ = await own_loop(tmp_path)
+    await handed(program, *(taken(seq, "load_state", weights=(BODY,)) for seq in (1, 2)))
+    folders = {
+        decode_handed((tmp_path / COMMANDS / name).read_bytes()).weights_dir for name in "12"
+    }
+    (folder,) = folders
+    assert (Path(folder) / BODY.name).read_bytes() == CONTENT
+
+
+async def test_an_answer_is_stored_and_sent_once(tmp_path: Path) -> None:
+    program, servers = await own_loop(tmp_path)
+    (tmp_path / "answers").mkdir()
+    (tmp_path / "answers" / "1").write_bytes(CONTENT)
+    file = FileDigest(name="1", sha256=BODY.sha256, bytes=len(CONTENT))
+    done = CommandDone(
+        name="1", dir=str(tmp_path / "answers"), answer=file, failed=False, saved_dir="", saved=()
+    )
+    await program.handle(done)
+    program._fold((LEASED, CommandAnswered(name="1", answer=BODY)))
+    await program.handle(done)
+    partition = partition_of(program.grant.job_id.encode())
+    reader = await servers.log.reader(SESSION.commands.name, {partition: 0})
+    records = await reader.poll(10, 100)
+    await reader.close()
+    (sent,) = (codec_of(SESSION).command(decode_envelope(record.value)) for record in records)
+    assert isinstance(sent, AnswerCommand)
+    assert (sent.name, sent.answer.sha256) == ("1", BODY.sha256)
+    assert await servers.blobs.get(sent.answer.blob, sha256=BODY.sha256) == CONTENT
