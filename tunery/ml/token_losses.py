@@ -15,7 +15,9 @@ from tunery.work.session import LossName, LossRow
 PolicyLoss: TypeAlias = Callable[[Tensor, Tensor, Tensor, Mapping[str, float]], Tensor]
 
 
-def loss_of(name: LossName, logprobs: Tensor, row: LossRow, settings: Mapping[str, float]) -> Tensor:
+def loss_of(
+    name: LossName, logprobs: Tensor, row: LossRow, settings: Mapping[str, float]
+) -> Tensor:
     """Return the loss of a row, a scalar.
 
     logprobs: of its targets, float32 [tokens]

@@ -23,9 +23,9 @@ from services.gateway.sessions.messages import (
 from services.gateway.web.domain.errors import UNSUPPORTED, invalid
 from tunery.work.session import (
     LossName,
+    LossRow,
     PassAnswer,
     PassBody,
-    LossRow,
     SampleAnswer,
     SampleBody,
     StepBody,
@@ -97,16 +97,16 @@ def pass_body(asked: Pass, limits: ModelLimits) -> tuple[PassBody, int]:
 
 def _settings(request: Any) -> dict[str, float]:
     known = SETTINGS[request.loss_fn]
-    given = request.loss_fn_config_v2
-    for name in given:
+    config = request.loss_fn_config_v2
+    for name in config:
         if name not in known:
             text = f"{request.loss_fn} has no setting {name!r}; it has {', '.join(known) or 'none'}"
             raise invalid(text, f"loss_fn_config.{name}", UNSUPPORTED)
-        if not np.isfinite(given[name].number) or given[name].text:
+        if not np.isfinite(config[name].number) or config[name].text:
             raise invalid("must be a finite number", f"loss_fn_config.{name}")
     values: dict[str, float] = {}
     for name, usual in known.items():
-        value = given[name].number if name in given else usual
+        value = config[name].number if name in config else usual
         if value is None:
             raise invalid(f"{request.loss_fn} needs it", f"loss_fn_config.{name}")
         values[name] = float(value)

@@ -26,9 +26,9 @@ BODY = SampleBody(
 
 def model() -> Any:
     torch.manual_seed(1)
-    made = tiny_mixture(12)
-    made.generation_config.eos_token_id = [1]
-    return made
+    mixture = tiny_mixture(12)
+    mixture.generation_config.eos_token_id = [1]
+    return mixture
 
 
 def tokens(body: SampleBody) -> list[list[int]]:
@@ -57,11 +57,11 @@ def test_a_sequence_ends_with_what_ends_it() -> None:
 
 
 def test_scores_are_those_of_a_pass_over_the_whole() -> None:
-    one = model()
-    answer = sample(one, Words(), replace(BODY, samples=1, prompt_logprobs=True))
+    mixture = model()
+    answer = sample(mixture, Words(), replace(BODY, samples=1, prompt_logprobs=True))
     whole = tokens_of(BODY.prompt + answer.sequences[0].tokens, torch.device("cpu"))
     with torch.no_grad():
-        (scored,) = target_logprobs(one, [(whole[:-1], whole[1:])])
+        (scored,) = target_logprobs(mixture, [(whole[:-1], whole[1:])])
     drawn = torch.frombuffer(bytearray(answer.sequences[0].logprobs), dtype=torch.float32)
     assert torch.equal(drawn, scored[1:])
     prompt = torch.frombuffer(bytearray(answer.prompt_logprobs), dtype=torch.float32)

@@ -8,8 +8,8 @@ import pytest
 from tunery.work.session import (
     FailedAnswer,
     HandedCommand,
-    PassBody,
     LossRow,
+    PassBody,
     SaveBody,
     decode_answer,
     decode_body,
@@ -18,7 +18,9 @@ from tunery.work.session import (
     hand_over,
 )
 
-PASS = PassBody(loss="ppo", rows=(LossRow(tokens=b"\0" * 4, targets=b"\1" * 4),), settings={"a": 0.5})
+PASS = PassBody(
+    loss="ppo", rows=(LossRow(tokens=b"\0" * 4, targets=b"\1" * 4),), settings={"a": 0.5}
+)
 
 
 def test_what_is_encoded_is_read_as_what_it_was() -> None:

@@ -46,8 +46,8 @@ class Sdk:
         assert created.is_success, created.text
         model_id: str = created.json()["model_id"]
         body = {"model_id": model_id, "seq_id": 1, "adam_params": {}}
-        async with asyncio.timeout(SETTLE_S_MAX):  # its journal opens a little later
-            while (answer := await self.call("optim_step", body)).status_code == 404:
+        async with asyncio.timeout(SETTLE_S_MAX):
+            while (answer := await self.call("optim_step", body)).status_code == 404:  # noqa: ASYNC110  # the scheduler opens it
                 await asyncio.sleep(0.01)
         assert answer.is_success, answer.text
         return model_id

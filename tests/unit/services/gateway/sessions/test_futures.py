@@ -29,10 +29,13 @@ async def test_answers_have_the_form_of_their_request(api: ControlPlane) -> None
     await sdk.answer(session_id, "1", StepAnswer(grad_norm=0.5))
     answer = await sdk.future(f"{session_id}/1")
     assert answer.json() == {"metrics": {"grad_norm:mean": 0.5}}
-    for seq, given in ((2, PassAnswer(logprobs=(b"\0" * 8,), loss=2.5)), (3, FailedAnswer(message="no"))):
+    for seq, computed in (
+        (2, PassAnswer(logprobs=(b"\0" * 8,), loss=2.5)),
+        (3, FailedAnswer(message="no")),
+    ):
         body = {"model_id": session_id, "seq_id": seq, "adam_params": {}}
         await sdk.call("optim_step", body)
-        await sdk.answer(session_id, str(seq), given)
+        await sdk.answer(session_id, str(seq), computed)
     output = PassOutput()
     output.ParseFromString((await sdk.future(f"{session_id}/2")).content)
     assert output.metrics["loss:sum"] == 2.5

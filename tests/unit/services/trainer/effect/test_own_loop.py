@@ -31,7 +31,9 @@ BODY = BlobFile(
 LEASED = SessionLeased(attempt=1, node_ids=("a",))
 
 
-def taken(seq: int, kind: SessionCommandKind = "optim_step", **changes: Any) -> CommandTaken:
+def command_taken(
+    seq: int, kind: SessionCommandKind = "optim_step", **changes: Any
+) -> CommandTaken:
     return CommandTaken(command=SessionCommand(seq=seq, kind=kind, body=BODY, **changes))
 
 
@@ -60,8 +62,12 @@ def _name(path: Path) -> str:
 
 async def test_commands_are_handed_over_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     program, _ = await own_loop(tmp_path)
-    assert await handed(program, taken(2)) == []
-    assert await handed(program, taken(1), taken(7, "sample", sampler="s")) == ["1", "2", "s:7"]
+    assert await handed(program, command_taken(2)) == []
+    assert await handed(program, command_taken(1), command_taken(7, "sample", sampler="s")) == [
+        "1",
+        "2",
+        "s:7",
+    ]
     assert await handed(program, SessionEnding(why="client")) == ["1", "2", "s:7", "END"]
     assert await handed(program, SessionEnding(why="client")) == ["1", "2", "s:7", "END"]
 
@@ -69,11 +75,11 @@ async def test_commands_are_handed_over_in_the_order_of_their_numbers(tmp_path: 
 async def test_a_restored_process_takes_again_what_changes_weights_alone(tmp_path: Path) -> None:
     program, _ = await own_loop(tmp_path)
     events = (
-        taken(1, "forward_backward"),
-        taken(2, "forward"),
-        taken(3, "optim_step"),
-        taken(4, "save_state"),
-        taken(0, "sample", sampler="s"),
+        command_taken(1, "forward_backward"),
+        command_taken(2, "forward"),
+        command_taken(3, "optim_step"),
+        command_taken(4, "save_state"),
+        command_taken(0, "sample", sampler="s"),
     )
     answers = [CommandAnswered(name=name, answer=BODY) for name in ("1", "2", "3", "4", "s:0")]
     assert await handed(program, *events, *answers) == ["1", "3"]
@@ -83,7 +89,7 @@ async def test_weights_are_fetched_once_for_the_commands_that_begin_with_them(
     tmp_path: Path,
 ) -> None:
     program, _ = await own_loop(tmp_path)
-    await handed(program, *(taken(seq, "load_state", weights=(BODY,)) for seq in (1, 2)))
+    await handed(program, *(command_taken(seq, "load_state", weights=(BODY,)) for seq in (1, 2)))
     folders = {
         decode_handed((tmp_path / COMMANDS / name).read_bytes()).weights_dir for name in "12"
     }

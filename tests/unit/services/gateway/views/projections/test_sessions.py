@@ -22,7 +22,7 @@ from tunery.runtime.verbs import Upsert
 HEADER = header_of("session", "acme", 9_000)
 FILE = BlobFile(name="answer", blob="t/acme/sessions/1", sha256="ab" * 32, bytes=1)
 OPENED = SessionOpened(terms=SessionTerms(client="client-1", max_tokens=100, max_ms=60_000))
-TAKEN = CommandTaken(
+SAVE_TAKEN = CommandTaken(
     command=SessionCommand(seq=4, kind="save_state", body=FILE, tokens=3, saved="cd" * 32)
 )
 
@@ -52,13 +52,13 @@ def test_a_session_opens_is_touched_ends_and_closes() -> None:
 
 def test_a_command_is_answered_and_what_it_saved_is_found() -> None:
     answered = CommandAnswered(name="4", answer=FILE, saved=(FILE,), path="cd" * 32)
-    records = rows_after(TAKEN, answered)
+    records = rows_after(SAVE_TAKEN, answered)
     command = SESSION_COMMANDS.read(records[SESSION_COMMANDS.name])
     assert (command.id, command.kind, command.tokens) == ("4", "save_state", 3)
     assert (command.answer, command.failed) == (FILE, False)
     saved = SAVED_WEIGHTS.read(records[SAVED_WEIGHTS.name])
     assert (saved.id, saved.command, saved.files) == ("cd" * 32, "4", (FILE,))
-    failed = rows_after(TAKEN, CommandAnswered(name="4", answer=FILE, failed=True))
+    failed = rows_after(SAVE_TAKEN, CommandAnswered(name="4", answer=FILE, failed=True))
     assert SAVED_WEIGHTS.name not in failed
 
 
