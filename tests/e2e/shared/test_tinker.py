@@ -33,11 +33,11 @@ LAST: Final = (
 )
 
 
-async def run_loop(home: Guest, story: str, *, kills: bool = False) -> Any:
+async def run_loop(home: Guest, *, kills: bool = False) -> Any:
     """What a loop prints last; its process is killed in the middle of it."""
     programs = await asyncio.to_thread(environment, "tinker", VERSION)
     process = await asyncio.create_subprocess_exec(
-        *(str(programs / "python"), str(SCRIPT), story),
+        *(str(programs / "python"), str(SCRIPT)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -93,7 +93,7 @@ async def end(home: Guest, session_id: str) -> None:
 
 
 async def test_a_tinker_loop_that_is_killed_ends_with_the_same_bytes(home: Guest) -> None:
-    story = await run_loop(home, "supervised", kills=True)
+    story = await run_loop(home, kills=True)
     losses = story["losses"]
     assert losses[-1] < 0.7 * losses[0]
     assert story["scored"] == pytest.approx(story["trained"], abs=1e-5)
@@ -102,7 +102,7 @@ async def test_a_tinker_loop_that_is_killed_ends_with_the_same_bytes(home: Guest
     assert job["attempt"] == 2
     killed = await saved(home, story["model"])
     await end(home, story["model"])
-    calm = await run_loop(home, "supervised")
+    calm = await run_loop(home)
     assert calm["losses"] == losses
     assert await saved(home, calm["model"]) == killed
     await end(home, calm["model"])

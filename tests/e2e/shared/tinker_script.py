@@ -1,6 +1,6 @@
 """A training loop of a tenant's own, with the unmodified Tinker SDK. Prints JSON lines.
 
-    python tinker_script.py supervised|policy
+    python tinker_script.py
 
 TUNERY_URL, TUNERY_KEY and TUNERY_MODEL say where, as whom, and on what. In the middle it says so,
 and waits for a line: whoever runs it may break something meanwhile.
@@ -15,8 +15,6 @@ import tinker
 from tinker import types
 
 STEPS = 6
-LETTERS = 8
-GROUP = 8
 
 
 def say(**facts: Any) -> None:
@@ -81,38 +79,7 @@ def supervised(service: tinker.ServiceClient, model: tinker.TrainingClient) -> N
     )
 
 
-def share_of_even(tokens: Any) -> float:
-    return sum(token % 2 == 0 for token in tokens) / len(tokens)
-
-
-def policy(_: tinker.ServiceClient, model: tinker.TrainingClient) -> None:
-    """Learn to say a token more often than chance would, from rewards of its own code."""
-    prompt = row(1)[:4]
-    rewards: list[float] = []
-    for step in range(STEPS):
-        if step == STEPS // 2:
-            pause()
-        sampler = model.save_weights_and_get_sampling_client()
-        params = types.SamplingParams(max_tokens=4, seed=step)
-        answers = sampler.sample(types.ModelInput.from_ints(prompt), GROUP, params)
-        sequences = answers.result().sequences
-        worth = [share_of_even(each.tokens) for each in sequences]
-        mean = sum(worth) / GROUP
-        rewards.append(mean)
-        data = []
-        for each, value in zip(sequences, worth, strict=True):
-            tokens, skipped = prompt + list(each.tokens), len(prompt) - 1
-            old = [0.0] * skipped + list(each.logprobs)
-            gains = [0.0] * skipped + [value - mean] * len(each.tokens)
-            data.append(datum(tokens, logprobs=old, advantages=gains))
-        model.forward_backward(data, "importance_sampling").result()
-        model.optim_step(types.AdamParams(learning_rate=3e-2)).result()
-    path = model.save_state("learnt").result().path
-    say(model=model.model_id, rewards=rewards, state=path)
-
-
 def main() -> None:
-    story = {"supervised": supervised, "policy": policy}[sys.argv[1]]
     service = tinker.ServiceClient(
         base_url=os.environ["TUNERY_URL"], api_key=f"tml-{os.environ['TUNERY_KEY']}"
     )
@@ -122,7 +89,7 @@ def main() -> None:
     metadata = {"tunery_max_minutes": "20", "tunery_checkpoint_steps": "1"}
     model = service.create_lora_training_client(name, rank=4, seed=5, user_metadata=metadata)
     assert model.get_info().lora_rank == 4
-    story(service, model)
+    supervised(service, model)
 
 
 if __name__ == "__main__":
