@@ -25,7 +25,8 @@ class Sdk:
 
     @property
     def tenant(self) -> str:
-        return self.client.headers["x-tenant"]
+        tenant: str = self.client.headers["x-tenant"]
+        return tenant
 
     async def call(self, path: str, body: Any = None) -> httpx.Response:
         return await self.client.post(f"/api/v1/{path}", json=body or {})

@@ -54,9 +54,11 @@ def test_a_command_is_answered_and_what_it_saved_is_found() -> None:
     answered = CommandAnswered(name="4", answer=FILE, saved=(FILE,), path="cd" * 32)
     records = rows_after(SAVE_TAKEN, answered)
     command = SESSION_COMMANDS.read(records[SESSION_COMMANDS.name])
+    assert command is not None
     assert (command.id, command.kind, command.tokens) == ("4", "save_state", 3)
     assert (command.answer, command.failed) == (FILE, False)
     saved = SAVED_WEIGHTS.read(records[SAVED_WEIGHTS.name])
+    assert saved is not None
     assert (saved.id, saved.command, saved.files) == ("cd" * 32, "4", (FILE,))
     failed = rows_after(SAVE_TAKEN, CommandAnswered(name="4", answer=FILE, failed=True))
     assert SAVED_WEIGHTS.name not in failed
