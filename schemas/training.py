@@ -214,6 +214,9 @@ class HyperParameters(Part, omit_defaults=True):
     # ranks of one node that share the weights, with `shard_weights`; each node has all of them; 0:
     # all ranks of the job
     shards: int = 0
+    # how much of the loss that keeps the experts of a mixture evenly used is added, in millionths;
+    # None: as much as the base model's own configuration says
+    router_aux_loss_ppm: int | None = None
 
 
 class AdapterStart(Part):

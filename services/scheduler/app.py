@@ -40,7 +40,7 @@ def _review_at(state: Tenants, tenant: str) -> Ms | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=38,  # 38: sessions; 37: context_parallel; 36: precision fp8; 35: tensor_parallel
+    fold_version=38,  # 38: sessions, router_aux_loss; 37: context_parallel; 36: precision fp8
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,

@@ -5,9 +5,10 @@
   `process` (what they have in common), `inputs` (spec files, checked), `events` (their output),
   `beats` (heartbeats of ranks), `stop` (signals), `imports` (of large libraries)
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
-  `adapter_products` (what adapters add to layers), `float8` (products in eight bits), `loop` (its
-  steps, and what happens between two of them), `engines` (what computes a step: one process, FSDP2,
-  DeepSpeed), `adamw` (masters, moments, steps), `ranks` (processes that share a step),
+  `language` (the language model of a wrapper), `adapter_products` (what adapters add to layers),
+  `float8` (products in eight bits), `loop` (its steps, and what happens between two of them),
+  `engines` (what computes a step: one process, FSDP2, DeepSpeed), `adamw` (masters, moments,
+  steps), `ranks` (processes that share a step),
   `self_check` (whether their steps repeat to the byte), `colocated` (several trainings on one
   base), `turns` (which of them works),
   `variants` (several as one, of which the best is left),
@@ -18,7 +19,8 @@
   answers), `attention` (of packed rows), `context` (of parts of rows), `preferences` (of pairs),
   `rewards` (of reward models), `judgements` (of answers with labels), `reinforcement` (of graded
   answers, which `rollouts` writes), `model_scores` (what models say of them), `reference`
-  (likelihoods before the training), `kernels` (of each kind of device)
+  (likelihoods before the training), `routers` (the loss of a mixture's), `kernels` (of each kind
+  of device)
 * loops of the client's own: `session` (its commands, one after the other), `token_losses` (of
   their rows), `sampling` (what the model goes on with)
 * checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,

@@ -190,10 +190,11 @@ def verify_loads(adapter_dir: Path, base_dir: Path, reference_dir: Path | None =
 def _logits(adapter_dir: Path, base_dir: Path) -> tuple[Tensor, Tensor, Tensor]:
     """Logits of the base, of base with adapter, and of the base again with the adapter off."""
     from peft import PeftModel  # as above
-    from transformers import AutoModelForCausalLM
 
-    base = AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.float32).eval()
-    probe = torch.arange(PROBE_TOKENS).unsqueeze(0) * 37 % base.config.vocab_size
+    from tunery.ml.language import load_language_model
+
+    base = load_language_model(base_dir, dtype=torch.float32).eval()
+    probe = torch.arange(PROBE_TOKENS).unsqueeze(0) * 37 % base.config.get_text_config().vocab_size
     with torch.no_grad():
         before = base(probe).logits
         try:

@@ -43,7 +43,8 @@ with large_imports():
     from safetensors import SafetensorError
     from safetensors.torch import load_file
     from torch import Tensor
-    from transformers import AutoModelForCausalLM
+
+    from tunery.ml.language import load_language_model
 
 #: what reading broken files raises
 UNREADABLE: Final = (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError)
@@ -54,9 +55,7 @@ class SharedBase:
 
     def __init__(self, folder: str, device: torch.device) -> None:
         """Raises one of UNREADABLE."""
-        loaded = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, use_safetensors=True
-        )
+        loaded = load_language_model(folder, dtype=torch.float32, use_safetensors=True)
         self._model: Any = loaded.to(device).eval()
         self.users: set[str] = set()
         config = self._model.generation_config

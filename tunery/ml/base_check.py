@@ -14,11 +14,13 @@ from typing import Any, Final
 import msgspec
 import torch
 from msgspec import Struct
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
 from tunery.ml import choices
+from tunery.ml.language import load_language_model
 from tunery.ml.score import ITEMS
 from tunery.ml.sides import Sides
+from tunery.work.exits import WorkError
 
 EVERY: Final = 6  # of the bundled items, one of so many is asked
 MESSAGE: Final = "Which words are these?"
@@ -49,10 +51,9 @@ def check(folder: Path) -> BaseCheck:
     """Try the base model in a folder."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype="auto", trust_remote_code=False
-        ).eval()
+        model: Any = load_language_model(folder, dtype="auto").eval()
+    except WorkError as error:
+        return BaseCheck((Problem("no_language_model", error.message, error.advice),))
     except (
         Exception
     ) as error:  # libraries raise what they like for files that are not as they think

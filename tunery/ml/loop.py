@@ -30,6 +30,7 @@ from tunery.ml.methods import objective_of
 from tunery.ml.objectives import mean_scores
 from tunery.ml.reference import Stopped, compute_references
 from tunery.ml.reinforcement import STEP, Reinforcement
+from tunery.ml.routers import RouterLoss
 from tunery.ml.samples import emit_samples
 from tunery.ml.saving import Saver
 from tunery.ml.schedule import rate_factor
@@ -72,6 +73,7 @@ class TrainingLoop:
             check_divisible(self.model)
         if kernels_of(device).fused_head:
             use_fused_head(self.model)
+        self._routers = RouterLoss.of(self.model, run.hyper)
         if run.hyper.recompute:
             self.model.activation_checkpointing_enable(
                 activation_checkpointing_kwargs={"use_reentrant": False}
@@ -163,7 +165,7 @@ class TrainingLoop:
             run.at(self.step + 1, "computing", number)
             ranks.seed(hyper.seed, self.step + 1, number)
             self.model.train()
-            loss = self.loss(self._on_device(batches[number]), items)
+            loss = self.loss(self._on_device(batches[number]), items, 1 / len(batches))
             is_last = number == own[-1] and (len(own) == rounds or not engine.passes_together)
             engine.backward(loss, is_last=is_last)
             total += loss.detach()
@@ -200,25 +202,35 @@ class TrainingLoop:
         )
 
     def loss(
-        self, batch: dict[str, Tensor], items: int | None, *, is_counted: bool = True
+        self,
+        batch: dict[str, Tensor],
+        items: int | None,
+        share: float = 1.0,
+        *,
+        is_counted: bool = True,
     ) -> Tensor:
         """Return what a micro-batch adds to the mean loss over the items of a step, with gradients.
 
         items: number of items in the whole step; None: the step has this batch alone
+        share: of the micro-batches of the step that this one is; the loss of routers has no items
         is_counted: whether its figures count as those of the step
         """
         if isinstance(self.objective, Reinforcement):
             batch = batch | {STEP: torch.tensor(self.step)}
         row = self.run.ranks.row
         with (
-            nullcontext(batch) if row is None else sharing(causal_of(self.model), batch, row) as own
+            nullcontext(batch)
+            if row is None
+            else sharing(causal_of(self.model), batch, row) as own,
+            nullcontext() if self._routers is None else self._routers.collecting(),
         ):
             scored = self.objective.score(self.model, own)
         if is_counted:
             for name, values in scored.figures.items():
                 if len(values):
                     self._figures[name].append(values.float().mean())
-        return scored.losses.sum() / max(1, len(scored.losses) if items is None else items)
+        loss = scored.losses.sum() / max(1, len(scored.losses) if items is None else items)
+        return loss if self._routers is None else loss + share * self._routers.take()
 
     def _on_device(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: value.to(self.device) for name, value in batch.items()}

@@ -39,7 +39,8 @@ def merge(adapter: Path, base: Path, target: Path, dtype: str) -> float:
     Raises WorkError when the adapter does not load or the differences are too large.
     """
     from peft import PeftConfig, PeftModel  # seconds to import
-    from transformers import AutoModelForCausalLM
+
+    from tunery.ml.language import load_language_model
 
     if target.exists():
         raise WorkError("user", f"{target} exists", "Name a folder that does not.")
@@ -47,13 +48,15 @@ def merge(adapter: Path, base: Path, target: Path, dtype: str) -> float:
     shutil.rmtree(part, ignore_errors=True)
     try:
         _refuse_head(PeftConfig.from_pretrained(adapter), adapter)
-        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
-        probe = torch.arange(PROBE_TOKENS).unsqueeze(0) * 37 % model.config.vocab_size
+        model = load_language_model(base, dtype=torch.float32).eval()
+        probe = (
+            torch.arange(PROBE_TOKENS).unsqueeze(0) * 37 % model.config.get_text_config().vocab_size
+        )
         adapted: Any = PeftModel.from_pretrained(model, adapter).eval()
         expected = _logits(adapted, probe)
         merged = adapted.merge_and_unload(safe_merge=True)
         merged.to(getattr(torch, dtype)).save_pretrained(part)
-        stored = AutoModelForCausalLM.from_pretrained(part, dtype=torch.float32).eval()
+        stored = load_language_model(part, dtype=torch.float32).eval()
         difference = float((_logits(stored, probe) - expected).abs().max() / expected.abs().max())
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         shutil.rmtree(part, ignore_errors=True)

@@ -12,19 +12,25 @@ from typing import Any, Final, TypeAlias
 
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig, set_seed
+from transformers import BitsAndBytesConfig, set_seed
 
 from tunery.ml.adapter_products import use_products
 from tunery.ml.attention import use_document_attention
 from tunery.ml.engines import loads_on_cpu
 from tunery.ml.float8 import FLOAT8
 from tunery.ml.kernels import kernels_of
+from tunery.ml.language import (
+    adaptable,
+    freeze_other_parts,
+    load_language_model,
+    named_layers,
+)
 from tunery.ml.rewards import HEAD, add_head
 from tunery.ml.state import load_adapter
 from tunery.plan.memory import FUSED_FAMILIES
 from tunery.plan.methods import REWARD
 from tunery.work.exits import WorkError
-from tunery.work.spec import ALL_LINEAR, Hyper, StartingAdapter, TrainSpec
+from tunery.work.spec import Hyper, StartingAdapter, TrainSpec
 
 LoadBase: TypeAlias = Callable[..., Any]  # as `load_base`
 
@@ -46,7 +52,7 @@ def load_base(
     # (Gemma 2, gpt-oss), which it refuses to load with one.
     is_fused = torch.cuda.is_available() and kernels_of(torch.device("cuda")).fused_layers
     if not four_bits:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+        model = load_language_model(folder, dtype=dtype)
         if is_fused:  # also where layers wait in the machine's memory
             use_fused_kernels(model)
         return model.to(torch_device)
@@ -56,7 +62,7 @@ def load_base(
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=dtype,
     )
-    model = AutoModelForCausalLM.from_pretrained(
+    model = load_language_model(
         folder, dtype=dtype, quantization_config=quantisation, device_map={"": torch_device}
     )
     for layer in model.modules():
@@ -114,14 +120,15 @@ def load_model(
         add_head(base)
     try:
         # Adapters in the base's type: mixed types cost a conversion in every layer.
-        model = get_peft_model(base, _lora(hyper), autocast_adapter_dtype=False)
+        model = get_peft_model(base, lora_config(hyper, base), autocast_adapter_dtype=False)
     except ValueError as error:
         if "lora_dropout" in str(error):  # experts of a mixture, which are no linear layers
             message = f"the experts of {spec.base_id} take no dropout: {error}"
             advice = "Set lora.dropout to 0, or name other layers in lora.target_modules."
             raise WorkError("user", message, advice) from error
-        message = f"target_modules {hyper.target_modules!r} are not in this model"
-        advice = f'Use "{ALL_LINEAR}", or some of {", ".join(_linear_names(base))}.'
+        targets = hyper.target_modules
+        message = f"target_modules {targets!r} cannot be adapted in {spec.base_id}: {error}"
+        advice = f"Use some of {', '.join(_linear_names(base))} in lora.target_modules."
         raise WorkError("user", message, advice) from error
     if four_bits:
         # TRL rounds adapters of quantised models to bf16 in place, also in a run in fp32.
@@ -141,10 +148,12 @@ def _load_whole(
     """A model whose every weight is trained. Raises WorkError("user") where some cannot be."""
     folder = spec.base_dir if spec.start is None else spec.start.dir
     model = load_base(folder, dtype, begins_on, four_bits=False)
-    fixed = [name for name, weight in model.named_parameters() if not weight.requires_grad]
+    named = model.named_parameters()
+    fixed = [name for name, weight in named if not weight.requires_grad]
     if fixed:
         message = f"weights of {spec.base_id} are quantised and cannot be trained, as {fixed[0]}"
         raise WorkError("user", message, 'Set training.adaptation to "lora" or "qlora".')
+    freeze_other_parts(model)
     use_document_attention(model, torch_device)
     return model
 
@@ -166,8 +175,12 @@ def _begin_with(model: Any, start: StartingAdapter) -> None:
         raise WorkError("user", message, advice) from error
 
 
-def _lora(hyper: Hyper) -> LoraConfig:
+def lora_config(hyper: Hyper, base: Any) -> LoraConfig:
+    """PEFT's configuration of a job's adapter. Raises WorkError("user") for other parts' layers."""
     targets = hyper.target_modules
+    paths = adaptable(base) if isinstance(targets, str) else named_layers(base, targets)
+    if paths is not None:
+        targets = tuple(paths)
     return LoraConfig(
         r=hyper.rank,
         lora_alpha=hyper.alpha,
@@ -209,5 +222,7 @@ def _has_four_bits(layer: Any) -> bool:
 
 def _linear_names(base: Any) -> list[str]:
     """Last parts of the names of the layers that an adapter can be added to."""
-    linear = (name for name, layer in base.named_modules() if isinstance(layer, torch.nn.Linear))
+    linear = adaptable(base) or (
+        name for name, layer in base.named_modules() if isinstance(layer, torch.nn.Linear)
+    )
     return sorted({name.rpartition(".")[2] for name in linear} - {"lm_head"})

@@ -16,6 +16,7 @@ from tunery.work.spec import ALL_LINEAR
 Number: TypeAlias = int | float
 Kind: TypeAlias = Literal["whole", "number", "choice", "flag", "layers", "names", "pattern"]
 LAYERS_MAX: Final = 32
+OF_THE_BASE: Final = "router_aux_loss_ppm"  # its default is in the base's own configuration
 LAYER: Final = re.compile(r"[A-Za-z0-9_.]{1,64}")
 
 
@@ -56,7 +57,12 @@ class Knob:
                 return self._is_number(value)
 
     def recorded(self, value: Any) -> Any:
-        """Return the value for the log; for a default without one, zero or the first choice."""
+        """Return the value for the log; for a default without one, zero or the first choice.
+
+        None: whoever trains knows the default.
+        """
+        if self.field == OF_THE_BASE and value is None:
+            return None
         match self.kind:
             case "whole":
                 return int(value or 0)
@@ -73,6 +79,8 @@ class Knob:
 
     def shown(self, value: Any) -> Any:
         """Return the value that a request has for one of the log."""
+        if value is None:
+            return "auto"
         match self.kind:
             case "whole" | "choice" | "flag":
                 return value
@@ -367,6 +375,17 @@ KNOBS: Final[Mapping[str, Knob]] = {
     "temperature": replace(
         _number("temperature_ppm", 0.1, 2, 1, "of `reinforcement`: how different they are; TRL's"),
         methods=("reinforcement",),
+    ),
+    "router_aux_loss_coef": replace(
+        _number(
+            OF_THE_BASE,
+            0,
+            10,
+            None,
+            "of a mixture: how much of the loss that spreads tokens evenly over experts is added; "
+            "the base's own, as TRL's; 0 for others",
+        ),
+        methods=("supervised", "dpo", "simpo", "orpo", "cpo", "kto", "reinforcement"),
     ),
     "center_rewards_coefficient": replace(
         _number(

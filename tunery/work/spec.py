@@ -100,6 +100,9 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     temperature: float = 1.0
     center_rewards: float = 0.0  # how strongly the rewards of a pair are held to a sum of 0
     stop_if_nothing_learnt: bool = False  # the run fails once its steps show that nothing is learnt
+    # how much of the loss that keeps the experts of a mixture evenly used is added; 0: none; None:
+    # as much as the base's own configuration says
+    router_aux_loss: float | None = None
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -114,7 +117,8 @@ def _from_log(hyper: HyperParameters, name: str) -> Any:
     """A field of the log: of the same name, or of that name and a unit. Raises AttributeError."""
     for unit, units_of_one in (("_ppm", PPM), ("_ppb", PPB)):
         if hasattr(hyper, name + unit):
-            return getattr(hyper, name + unit) / units_of_one
+            value = getattr(hyper, name + unit)
+            return None if value is None else value / units_of_one
     return getattr(hyper, name)
 
 

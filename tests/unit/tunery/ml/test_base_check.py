@@ -77,6 +77,17 @@ def test_likelihoods_that_are_no_numbers_are_named(folder: Path) -> None:
     assert names(folder) == ["not_finite"]
 
 
+def test_bad_input_a_vision_base_without_a_language_model_is_refused(folder: Path) -> None:
+    from transformers import ViTConfig, ViTModel
+
+    config = ViTConfig(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    (folder / "model.safetensors").unlink()
+    ViTModel(config).save_pretrained(folder)
+    assert names(folder) == ["no_language_model"]
+
+
 def test_more_right_answers_are_rarer_by_chance() -> None:
     assert at_least(0, 40, 0.25) == pytest.approx(1)
     assert at_least(10, 40, 0.25) > 0.5

@@ -26,6 +26,9 @@ HYPER = Hyper(
     weight_decay=0.0,
     seed=42,
 )
+PLAIN = msgspec.structs.replace(
+    HYPER, dropout=0.0, accumulation=1, scheduler="constant", warmup=0.0, learning_rate=1e-3
+)
 
 Event = dict[str, Any]
 Go = Callable[..., tuple[int, list[Event]]]
@@ -90,3 +93,12 @@ def random_base(model: Any, tiny: Path, dest: Path) -> str:
     model.save_pretrained(dest)
     AutoTokenizer.from_pretrained(tiny).save_pretrained(dest)
     return hash_base(dest)
+
+
+def on(spec: TrainSpec, folder: Path, **changed: Any) -> TrainSpec:
+    """The spec with another base."""
+    from tunery.platform.blobs.base_files import hash_base
+
+    hyper = msgspec.structs.replace(PLAIN, **{"max_steps": 2, **changed})
+    base = {"base_dir": str(folder), "base_sha256": hash_base(folder), "hyper": hyper}
+    return msgspec.structs.replace(spec, **base, valid_shards=(), checkpoint_every_steps=100)
