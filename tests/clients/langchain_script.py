@@ -17,7 +17,7 @@ class Sum(BaseModel):
     total: Literal[3, 9]
 
 
-@tool
+@tool  # type: ignore[untyped-decorator]  # of a library without types here
 def add(first: Literal[3], second: Literal[6]) -> int:
     """Add two numbers."""
     return first + second

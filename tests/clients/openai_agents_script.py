@@ -13,10 +13,10 @@ from agents import (
     set_tracing_disabled,
 )
 
-CALLS = []
+CALLS: list[tuple[int, int]] = []
 
 
-@function_tool
+@function_tool  # type: ignore[untyped-decorator]  # of a library without types here
 def add(first: Literal[3], second: Literal[6]) -> int:
     """Add two numbers."""
     CALLS.append((first, second))

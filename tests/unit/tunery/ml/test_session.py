@@ -220,6 +220,7 @@ def test_sampled_log_probabilities_are_those_of_a_pass(tiny: Base, tmp_path: Pat
     )
     first, second = Loop(tiny, tmp_path / "a").run(("sample", body), ("sample", body))
     assert isinstance(first, SampleAnswer)
+    assert isinstance(second, SampleAnswer)
     assert first == second or first.sequences == second.sequences  # NaN is no equal
     assert len({sequence.tokens for sequence in first.sequences}) > 1
     sequence = first.sequences[0]

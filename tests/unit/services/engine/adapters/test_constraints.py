@@ -45,7 +45,7 @@ def test_references_hold_where_the_schema_stands() -> None:
 
 
 def test_objects_have_the_properties_that_they_name() -> None:
-    part = {"properties": {"b": {}}}
+    part: dict[str, Any] = {"properties": {"b": {}}}
     assert (
         without_further_properties({"properties": {"a": part}})["properties"]["a"][
             "additionalProperties"

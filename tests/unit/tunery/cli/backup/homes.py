@@ -23,6 +23,7 @@ from tunery.platform.seal.roots import Roots, create_root
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
 
+PLAYED: Final = STREAMS.keys() - {"session"}  # no training loop of a client runs there
 OBJECT: Final = f"t/acme/files/ab/{'ab' * 32}.jsonl"
 
 
