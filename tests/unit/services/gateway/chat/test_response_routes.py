@@ -76,7 +76,7 @@ async def test_review2_u4_a_response_calls_functions(
         again: Any = [{"role": "user", "content": "Hi"}, *response.output, *results]
         last = await client.responses.create(model=BASE.base_id, input=again)
     for each in (response, streamed):
-        calls = [item for item in each.output if item.type == "function_call"]
+        calls: list[Any] = [item for item in each.output if item.type == "function_call"]
         assert [call.arguments for call in calls] == ['{"at": "A"}'] * 2
     deltas = [e.delta for e in events if e.type == "response.function_call_arguments.delta"]
     assert deltas == ['{"at": "A"}'] * 2
