@@ -8,7 +8,7 @@ from pydantic import Field, create_model
 from schemas.training import HyperParameters, MethodName
 from services.gateway.web.domain.responses import Response, with_fields
 from tunery.plan.hyperparameters import SUPERVISED
-from tunery.plan.knobs import KNOBS, Kind
+from tunery.plan.knobs import KNOBS, OF_THE_BASE, Kind, Knob
 from tunery.plan.methods import ROWS_OF_METHOD
 
 Auto = Literal["auto"]
@@ -36,9 +36,14 @@ def _knobs_of(method: MethodName | None) -> tuple[str, ...]:
 
 def _fields(method: MethodName | None) -> dict[str, Any]:
     return {
-        name: (TYPES[KNOBS[name].kind], Field(description=KNOBS[name].source))
+        name: (_type_of(KNOBS[name]), Field(description=KNOBS[name].source))
         for name in _knobs_of(method)
     }
+
+
+def _type_of(knob: Knob) -> Any:
+    kind = TYPES[knob.kind]
+    return kind | Auto if knob.field == OF_THE_BASE else kind
 
 
 @with_fields(**_fields(None))
