@@ -19,7 +19,7 @@ from tunery.platform.object_policies import (
 pytestmark = pytest.mark.security
 
 ATTRIBUTE_BYTES_MAX = 4_000  # of a folder on ext4; versitygw has some of its own there
-NODES = tuple(f"node.node-gpu-machine-{number}" for number in range(5))
+NODES = tuple(f"node.node-gpu-machine-{number}" for number in range(4))
 ACCOUNTS = (*(name for name in SERVICES if name != NODE), *NODES)
 
 
@@ -67,6 +67,6 @@ def test_the_policy_of_the_bucket_says_what_those_of_the_accounts_say() -> None:
         assert allowed(whole, account) == allowed(identity_policy("tunery", service)), service
 
 
-def test_rights_of_services_and_five_nodes_fit_into_the_attributes_of_a_folder() -> None:
+def test_rights_of_services_and_four_nodes_fit_into_the_attributes_of_a_folder() -> None:
     written = json.dumps(bucket_policy("tunery", ACCOUNTS), separators=(",", ":"))
     assert len(written) < ATTRIBUTE_BYTES_MAX - 250

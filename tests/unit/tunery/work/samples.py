@@ -5,6 +5,7 @@ from typing import Final
 from tunery.work.events import (
     AnyWorkEvent,
     Checkpointed,
+    CommandDone,
     Evaluated,
     Failed,
     FileDigest,
@@ -19,6 +20,7 @@ from tunery.work.events import (
     ScoringFinished,
     ScoringProgressed,
     ScoringStarted,
+    SessionWaits,
     Started,
     StepCompleted,
 )
@@ -95,6 +97,10 @@ EVENTS: Final[tuple[AnyWorkEvent, ...]] = (
     ReplicaReady(),
     ReplicaAlive(),
     RankBeat(rank=1, step=2, phase="forward", micro_batch=1, moved=9, collective="all_reduce"),
+    CommandDone(
+        name="2-optim_step", dir="out/2", answer=FILE, saved_dir="out/state", saved=(FILE,)
+    ),
+    SessionWaits(),
     Preempted(step=2, checkpoint="out/step-00000002"),
     Failed(cause="oom", message="out of memory", advice="Lower batch_size."),
 )

@@ -13,6 +13,7 @@ from schemas.topics import (
     POOL,
     RELEASES,
     SERVICES,
+    SESSION,
     SPEEDS,
     STREAMS,
     TELEMETRY,
@@ -32,12 +33,14 @@ def on(resource: str, service: str, *, but: str = "") -> set[tuple[str, str]]:
     }
 
 
-def test_a_node_reports_counts_answers_and_reads_the_pool_alone() -> None:
+def test_a_node_reports_counts_answers_and_reads_the_pool_and_sessions_alone() -> None:
     assert service_of("node.gpu-07") == "trainer"
     assert on("topic", "trainer", but="describe") == {
         (ACCOUNT.commands.name, "write"),
         (POOL.commands.name, "write"),
         (POOL.journal.name, "read"),
+        (SESSION.commands.name, "write"),
+        (SESSION.journal.name, "read"),
         (TELEMETRY.name, "write"),
         (HEARTBEATS.name, "write"),
         ("tunery.snapshots.v1", "read"),
@@ -49,10 +52,11 @@ def test_a_node_reports_counts_answers_and_reads_the_pool_alone() -> None:
 
 def test_an_owner_trims_its_commands_and_has_groups_of_its_own() -> None:
     deleted = {name for name, operation in on("topic", "scheduler") if operation == "delete"}
-    assert deleted == {JOB.commands.name, POOL.commands.name}
+    assert deleted == {JOB.commands.name, POOL.commands.name, SESSION.commands.name}
     assert on("group", "scheduler") == {
         (owner_group("job"), "read"),
         (owner_group("pool"), "read"),
+        (owner_group("session"), "read"),
         (reactor_group("scheduler", ""), "read"),
     }
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.topics import ACCOUNT, JOB, POOL, RELEASES, SERVICES, STREAMS, TELEMETRY
+from schemas.topics import ACCOUNT, JOB, POOL, RELEASES, SERVICES, SESSION, STREAMS, TELEMETRY
 from tunery.platform.bus.sender_keys import NODES, keys_of
 from tunery.runtime.bus.signing import SenderKeys, Unproven, node_keys
 
@@ -13,11 +13,12 @@ SECRET = b"s" * 32
 
 def test_security_c2_a_principal_has_keys_of_its_own_name_and_streams_alone() -> None:
     node = keys_of(SECRET, "node.gpu-07")
-    assert node.own.keys() == {*(ACCOUNT.name, POOL.name, NODES, TELEMETRY.name, RELEASES.name)}
+    streams = (ACCOUNT, POOL, SESSION, TELEMETRY, RELEASES)
+    assert node.own.keys() == {NODES, *(stream.name for stream in streams)}
     assert not node.checked
     assert not node.secret
     scheduler = keys_of(SECRET, "scheduler")
-    assert scheduler.checked.keys() == {JOB.name, POOL.name, NODES}
+    assert scheduler.checked.keys() == {JOB.name, POOL.name, SESSION.name, NODES}
     assert keys_of(SECRET, "gateway").checked.keys() == {TELEMETRY.name}
     for stream in STREAMS.values():
         assert stream.name in keys_of(SECRET, stream.owner).checked
