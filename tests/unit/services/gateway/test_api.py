@@ -279,6 +279,7 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "name": "config.json",
             "step": "7777777",  # of the checkpoint of a model
             "checkpoint_id": "ftckpt_nobody",
+            "sampler": "tinker://session-0123456789ab/sampler_weights/a-777777",  # of nobody
             "permission_id": "cp_nobody",
             "budget_id": await budget(api, owner),
             "base_id": await policy(owner),

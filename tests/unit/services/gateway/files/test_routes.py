@@ -40,10 +40,10 @@ async def test_rows_are_limited_by_plan_however_they_come(
     decide = CommandSender.decide
 
     async def noted(
-        self: CommandSender, stream: Any, key: str, body: Message, **more: Any
+        self: CommandSender, stream: Any, tenant: str, body: Message, **more: Any
     ) -> CommandResult:
         sent.append(body)
-        return await decide(self, stream, key, body, **more)
+        return await decide(self, stream, tenant, body, **more)
 
     monkeypatch.setattr(CommandSender, "decide", noted)
     await api.upload(client)

@@ -19,7 +19,7 @@ def step(model_id: str, seq: int, **params: Any) -> dict[str, Any]:
 async def test_a_client_learns_what_there_is(api: ControlPlane) -> None:
     sdk = await new_sdk(api)
     listed = (await sdk.client.get("/api/v1/get_server_capabilities")).json()["supported_models"]
-    assert [model["model_name"] for model in listed] == [BASE.base_id]
+    assert BASE.base_id in [model["model_name"] for model in listed]
     config = (await sdk.call("client/config")).json()
     assert config["fwdbwd_max_chunk_len"] == 1_024
     session_id = await sdk.model()
