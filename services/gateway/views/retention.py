@@ -28,6 +28,7 @@ from tunery.platform.store.postgres import named_errors
 from tunery.platform.store.rows import name
 from tunery.runtime.clock import Clock
 from tunery.runtime.hosts.periodic import PeriodicHost
+from tunery.runtime.store.abstract import BadChange
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
 
@@ -79,6 +80,14 @@ class Retention(PeriodicHost):
 
     async def work(self) -> None:
         """Delete what is too old now. Raises StoreUnavailable."""
+        try:
+            await self._delete()
+        except BadChange as error:
+            if not isinstance(error.__cause__, asyncpg.UndefinedTableError):
+                raise
+            # The projector is making its tables. The next round finds them.
+
+    async def _delete(self) -> None:
         now = self._clock.now_ms()
         if now // DAY_MS != self._day:  # tables may have been made anew since: from the beginning
             self._day = now // DAY_MS

@@ -1,6 +1,8 @@
 """Deleting old rows; what bills are made of is never among them."""
 
-from typing import Any
+from typing import Any, Final
+
+import asyncpg
 
 from services.gateway.views.ports import DaysKept
 from services.gateway.views.retention import Retention
@@ -29,10 +31,24 @@ class Statements:
         return "DELETE 0"
 
 
+class NoTables(Statements):
+    async def fetch(self, query: str, *arguments: Any) -> list[dict[str, Any]]:
+        self.fetched.append(arguments)
+        raise asyncpg.UndefinedTableError("relation does not exist")
+
+
+KEPT: Final = DaysKept(steps=90, history=400, deliveries=90, audit=1_096)
+
+
+async def test_tables_that_are_not_made_yet_are_left_to_the_next_round() -> None:
+    pool = NoTables()
+    await Retention(pool, SystemClock(), KEPT).work()  # type: ignore[arg-type]  # what it uses of it
+    assert len(pool.fetched) == 1
+
+
 async def test_no_statement_deletes_what_bills_are_made_of_or_the_job_itself() -> None:
     pool = Statements()
-    kept = DaysKept(steps=90, history=400, deliveries=90, audit=1_096)
-    await Retention(pool, SystemClock(), kept).work()  # type: ignore[arg-type]  # what it uses of it
+    await Retention(pool, SystemClock(), KEPT).work()  # type: ignore[arg-type]  # what it uses of it
     deleted = {query.split()[2].strip('"') for query in pool.executed}
     money = {table.name for table in vars(billing).values() if isinstance(table, Table)}
     assert len(money) >= 7
