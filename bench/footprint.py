@@ -1,4 +1,4 @@
-"""What one job leaves for ever, in counted things: records, commands, rows, and their bytes.
+"""Footprint of one job: records, commands and rows that it leaves for ever, and their bytes.
 
     python -m bench.footprint [--json] [--jobs 100]
 
@@ -82,7 +82,7 @@ def rows_of(records: Records) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def totals(jobs: int, seed: int = 1) -> dict[str, int]:
-    """What so many jobs leave, beside what the installation itself does."""
+    """Counts for so many jobs, without those of the installation itself."""
     life = live(jobs, {}, seed)
     records, rows = life.records, rows_of(life.records)
     journals = {stream.journal.name for stream in STREAMS.values()}

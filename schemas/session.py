@@ -25,12 +25,12 @@ SESSION_COMMAND_KINDS: Final[tuple[str, ...]] = get_args(SessionCommandKind)
 CHANGING: Final[frozenset[str]] = frozenset({"forward_backward", "optim_step", "load_state"})
 SESSIONS: Final = "sessions"  # kind of the blobs of sessions
 AHEAD_MAX: Final = 256  # commands that may come before one whose turn is earlier
-QUIET_MS_MAX: Final[Ms] = 600_000  # a session of whose client nothing is heard for so long ends
+QUIET_MS_MAX: Final[Ms] = 600_000  # a session ends after so long without a sign of its client
 SessionEnd: TypeAlias = Literal["client", "quiet"]
 
 
 class SessionTerms(Part):
-    """What a job is that takes commands of its tenant."""
+    """Terms of a job that takes commands of its tenant."""
 
     client: str  # the client's own session, whose heartbeats are for it
     max_tokens: Tokens  # tokens that its commands may have
@@ -53,7 +53,7 @@ class SessionCommand(Part):
 
     @property
     def name(self) -> str:
-        """What tells it from the others of its session."""
+        """The name of the command, unique within its session."""
         return name_of(self.sampler, self.seq)
 
 
@@ -70,14 +70,14 @@ class OpenSession(Message):
 
 
 class LeaseSession(Message):
-    """Its process gets a place (reaction of pool): these nodes may answer."""
+    """Reaction of pool: the session has a lease, and these nodes may answer."""
 
     attempt: int
     node_ids: tuple[str, ...]
 
 
 class CloseSession(Message):
-    """Its job has ended (reaction of job)."""
+    """Reaction of job: the session's job has ended."""
 
 
 class TakeCommand(Message):
@@ -137,7 +137,7 @@ class CommandAnswered(Message):
 
 
 class SessionTouched(Message):
-    """The client was heard of."""
+    """A sign of life of the client."""
 
 
 class SessionEnding(Message):
@@ -147,7 +147,7 @@ class SessionEnding(Message):
 
 
 class SessionClosed(Message):
-    """Nothing is answered any more."""
+    """End of a session: later answers do not count."""
 
 
 Command: TypeAlias = (

@@ -77,7 +77,7 @@ def create_app(deps: JobDeps) -> ASGIApp:
     app.state.deps = deps
     app.state.submissions = Submissions(deps)
     app.state.readiness = health.Readiness(deps)
-    app.state.tenant_figures = tenant_metrics.KeptFigures()
+    app.state.tenant_figures = tenant_metrics.KeptFigures(deps)
     observer = Observer(deps.audit, deps.clock, app.router.routes)
     return Edge(ShownNames(app, deps.seal), deps, counting(authenticate), observer)
 

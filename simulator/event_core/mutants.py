@@ -35,7 +35,7 @@ class Mutant:
     faults: Faults | None = None
 
     def plan(self, seed: int) -> EventCorePlan:
-        """What the seed draws, without standbys: what they fold shows no broken rule any sooner."""
+        """Return the plan of a seed, without standbys: their folds show no broken rule."""
         drawn = run.plan(seed)
         faults = drawn.faults if self.faults is None else self.faults
         return structs.replace(drawn, faults=faults, standby=False)

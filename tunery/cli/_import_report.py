@@ -13,6 +13,7 @@ from tunery.cli import _api, _options, _recipes
 from tunery.cli._job_report import rendered
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
+from tunery.local.ports import LOOPBACK
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from tunery.exit_kit.questions import HeldOutQuestion
     from tunery.exit_kit.teacher import TeacherLedger
 
-LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 JUDGE_KEY: Final = "TUNERY_JUDGE_KEY"
 TEMPLATE: Final = "_import_report.html.jinja"
 #: the option for the folder that an account is read into

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from tunery.local.doctor import Diagnosis
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
+from tunery.local.ports import LOOPBACK
 
 if TYPE_CHECKING:
     from tunery.platform.bus.grants import KafkaGrant
@@ -33,7 +34,6 @@ DISK_BYTES_MIN: Final = 10 * 1024**3
 ANSWER_S_MAX: Final = 10.0
 REPLICAS: Final = 3
 NAMED_MAX: Final = 3  # topics, principals or processes that a finding names
-LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 PREPARE: Final = "tunery kafka prepare"
 
@@ -120,7 +120,7 @@ async def kafka(settings: "RuntimeSettings", folders: DataDir) -> list[Diagnosis
 
 
 async def _processes(folders: DataDir, limits: Mapping[str, float]) -> list[Diagnosis]:
-    """What runs on this Kafka: strangers, and nodes without a quota."""
+    """Check the processes on this Kafka: strangers, and nodes without a quota."""
     from tunery.cli.upgrade import read_state
 
     try:
@@ -244,7 +244,7 @@ def is_encrypted(settings: "RuntimeSettings") -> bool:
 
 @dataclass(frozen=True)
 class DatabaseFacts:
-    """What PostgreSQL says of itself."""
+    """Facts that PostgreSQL reports of itself."""
 
     version: int  # as 160003
     is_encrypted: bool  # this connection
@@ -291,7 +291,7 @@ async def postgres(settings: "RuntimeSettings") -> list[Diagnosis]:
 
 
 def database(there: DatabaseFacts) -> Iterator[Diagnosis]:
-    """What is wrong with a database."""
+    """Yield the findings on a database."""
     if not there.is_encrypted:
         fix = (
             "add ?sslmode=verify-full to TUNERY_POSTGRES_DSN: see docs/how-to/secure-postgresql.md"
@@ -308,7 +308,7 @@ def database(there: DatabaseFacts) -> Iterator[Diagnosis]:
 
 
 def skew(server: str, ahead_s: float) -> Diagnosis:
-    """How far a server's clock is from this machine's."""
+    """Compare a server's clock with this machine's."""
     if abs(ahead_s) <= SKEW_S_MAX:
         return Diagnosis("clock", f"{server} agrees with this machine")
     word = "ahead of" if ahead_s > 0 else "behind"
@@ -353,7 +353,7 @@ def storage(settings: "RuntimeSettings") -> list[Diagnosis]:
 
 
 def bucket(name: str, strange: Sequence[int]) -> Diagnosis:
-    """Whether a request without keys was answered. strange: statuses of such requests."""
+    """Check that a bucket is not public. strange: statuses of requests without keys."""
     if any(status < 300 for status in strange):
         detail = f"bucket {name} answers requests without keys: it is public"
         return Diagnosis("s3", detail, "remove its public policy: see docs/how-to/secure-s3.md")
@@ -393,7 +393,7 @@ async def valkey(settings: "RuntimeSettings") -> list[Diagnosis]:
 
 
 def key_folders(keys: Path, roots: Path | None) -> Iterator[Diagnosis]:
-    """Whether keys of tenants and root keys are their owner's alone, and wrapped."""
+    """Check that keys of tenants and root keys are readable by their owner alone, and wrapped."""
     for name, folder in (("keys", keys), ("roots", roots)):
         if folder is None or not folder.is_dir():
             continue
@@ -417,7 +417,7 @@ def _is_open(path: Path) -> bool:
 
 
 def certificates(files: Mapping[str, Path], now_s: float) -> Iterator[Diagnosis]:
-    """When the certificates end that settings name."""
+    """Check when the certificates in the settings end."""
     from tunery.platform.telemetry.certificates import first_end
 
     for setting, file in files.items():

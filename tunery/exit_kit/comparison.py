@@ -44,7 +44,7 @@ class AnswerPair(msgspec.Struct, frozen=True):
 
 
 class JudgedMove(msgspec.Struct, frozen=True):
-    """What a judge says of both models' answers.
+    """Verdict of a judge on both models' answers.
 
     verdict: better, worse or no difference shown (exact sign test), of the new model; or unused
     """
@@ -80,7 +80,7 @@ class MovedModel(msgspec.Struct, frozen=True):
 
     @property
     def reaches(self) -> bool:
-        """Whether the first measure reaches SHARE, and no judge shows the new answers as worse."""
+        """True if the first measure reaches SHARE, and no judge shows the new answers as worse."""
         is_worse = self.judge is not None and self.judge.verdict == "worse"
         return bool(self.scores) and self.scores[0].reaches and not is_worse
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 HOST: Final = "127.0.0.1"
+LOOPBACK: Final = (HOST, "localhost", "::1")  # names of this machine in addresses
 PREFERRED: Final[Mapping[str, int]] = {
     "gateway": 8700,
     "kafka": 19092,

@@ -49,7 +49,10 @@ class RouterLoss:
 
     @classmethod
     def of(cls, model: Any, hyper: Hyper) -> "RouterLoss | None":
-        """What a training adds; None: nothing. Raises WorkError("user") as the constructor does."""
+        """Return the loss that a training adds; None: nothing.
+
+        Raises WorkError("user") as the constructor does.
+        """
         coefficient = hyper.router_aux_loss
         if coefficient is None:
             is_of_text = hyper.method != REWARD
@@ -58,7 +61,7 @@ class RouterLoss:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Its block makes the passes; other trainings on the same base make theirs outside."""
+        """Count routers' losses within the block alone: other trainings share the base."""
         self._passes.clear()
         hooks = (
             self._causal.register_forward_pre_hook(self._ask, with_kwargs=True),

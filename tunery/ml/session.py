@@ -149,7 +149,7 @@ def _commands(folder: Path, events: EventWriter, must_stop: StopRequest) -> Iter
 
 
 class LoopProcess:
-    """What is trained, and how far its commands are done."""
+    """The model that is trained, and the commands that are done."""
 
     def __init__(
         self,

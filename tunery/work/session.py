@@ -105,7 +105,7 @@ class StepAnswer(Struct, frozen=True, kw_only=True, tag="step"):
 
 
 class PathAnswer(Struct, frozen=True, kw_only=True, tag="path"):
-    """It was saved, or loaded."""
+    """Answer to a command that has saved or loaded weights."""
 
     path: str
 
@@ -126,7 +126,7 @@ class SampleAnswer(Struct, frozen=True, kw_only=True, tag="sample"):
 
 
 class FailedAnswer(Struct, frozen=True, kw_only=True, tag="failed"):
-    """Nothing was done."""
+    """Answer to a command that was not done."""
 
     message: str
 

@@ -348,7 +348,7 @@ class ClusterLease:
 
 
 def refusal_of(grant: Grant) -> str | None:
-    """Why no pod runs this work; None: one does. Other nodes of the pool then get it."""
+    """Return why no pod can run this work; None: one can. Other nodes of the pool then get it."""
     if grant.role == "serve":
         return "pods do not serve"
     if isinstance(grant.work, TrainWork) and grant.work.takes_commands:

@@ -1,4 +1,4 @@
-"""What the text of an answer is held to: JSON of a schema, and calls of tools."""
+"""Grammars that constrain the text of an answer: JSON of a schema, and calls of tools."""
 
 import json
 import re
@@ -53,7 +53,7 @@ class Constraint:
 
 
 def constraint_of(question: Question, form: CallForm | None) -> Constraint | None:
-    """What the answer to a question is held to; None: to nothing.
+    """Return the grammar that constrains the answer to a question; None: any text is allowed.
 
     form: how calls are written
     """

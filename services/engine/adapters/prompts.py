@@ -60,7 +60,7 @@ class Prompts:
         return ids
 
     def constraint(self, question: Question) -> Constraint | None:
-        """What the answer is held to; None: to nothing."""
+        """The grammar that constrains the answer; None: any text is allowed."""
         return constraint_of(question, self._call_form)
 
     def with_calls(self, question: Question, say: Say) -> Say:

@@ -347,9 +347,9 @@ def sampling_fields(sampling: Sampling) -> dict[str, Any]:
 
 
 def format_fields(question: Question, constraint: Constraint) -> dict[str, Any]:
-    """What an answer is held to, as both servers say it. Raises Refusal for what neither can hold.
+    """Return the constraint of an answer in the words of both servers.
 
-    Schemas have a name, which servers require.
+    Schemas have a name, which servers require. Raises Refusal for what neither can enforce.
     """
     form, asked = constraint.calls, question.response_format
     if form is None:

@@ -4,10 +4,8 @@ All values are gauges from the read models, so each gateway answers the same. Su
 present month (UTC) and begin anew with it. No label has a value of which there are ever more.
 """
 
-import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from fastapi import Request
@@ -20,19 +18,18 @@ from schemas.units import HOUR_MS, Ms
 from services.gateway.accounts.budget_routes import budget_response
 from services.gateway.accounts.deps import NamedTenant
 from services.gateway.billing.invoice_reads import find_tenant, read_invoices
-from services.gateway.jobs.deps import JobDeps, WithJobDeps
+from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.domain.statuses import STATES, job_state
 from services.gateway.views.ports import Buckets
 from services.gateway.views.tables.accounts import BUDGETS
 from services.gateway.views.tables.billing import ANSWER_USES
 from services.gateway.views.tables.jobs import JOBS, USAGE
 from services.gateway.web.deps import Deps
+from services.gateway.web.kept_readings import KeptReadings
 from services.gateway.web.routing import new_router
 from tunery.billing.periods import Period, period_of
-from tunery.runtime.tasks import result_of, retrieve
 
 KEPT_MS: Final[Ms] = 5_000
-KEPT_SHARE: Final = 10  # and so many times as long as the reading took
 TENANTS_MAX: Final = 1_000  # whose answer is kept; the least recently used is dropped
 BUDGETS_MAX: Final = 100  # the tenant's, and those of its keys; more are left out
 GROUPS_MAX: Final = 1_000  # of one sum: states, lanes, roles and devices are fewer
@@ -118,54 +115,27 @@ Figures: TypeAlias = tuple[TenantMetric, Values]
 
 
 @router.get("/v1/metrics", response_class=Response)
-async def tenant_metrics(request: Request, deps: WithJobDeps, tenant: NamedTenant) -> Response:
+async def tenant_metrics(request: Request, tenant: NamedTenant) -> Response:
     """The tenant's own figures for Prometheus and what reads its format.
 
     Jobs by phase and why they wait, GPU time, tokens and spend of this month, what budgets have
     left. An answer is kept for some seconds.
     """
     kept: KeptFigures = request.app.state.tenant_figures
-    return Response(await kept.read(deps, tenant), media_type=CONTENT_TYPE_LATEST)
-
-
-@dataclass(frozen=True)
-class _Kept:
-    text: bytes
-    until: Ms
+    return Response(await kept.read(tenant), media_type=CONTENT_TYPE_LATEST)
 
 
 class KeptFigures:
     """Answers of the tenants that asked last. Requests of one tenant share one reading."""
 
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._readings: dict[str, asyncio.Task[_Kept]] = {}
+    def __init__(self, deps: JobDeps) -> None:
+        async def read(tenant: str) -> bytes:
+            return exposition(await tenant_figures(deps, tenant))
 
-    async def read(self, deps: JobDeps, tenant: str) -> bytes:
-        kept = self._kept.get(tenant)
-        if kept is None or deps.clock.monotonic_ms() > kept.until:
-            reading = self._readings.get(tenant)
-            if reading is None:
-                reading = asyncio.create_task(self._read(deps, tenant), name="read tenant metrics")
-                reading.add_done_callback(retrieve)
-                self._readings[tenant] = reading
-            await asyncio.wait((reading,))  # which a request that is given up does not end
-            kept = result_of(reading)
-        return kept.text
+        self._kept = KeptReadings(read, deps.clock, KEPT_MS, names_max=TENANTS_MAX)
 
-    async def _read(self, deps: JobDeps, tenant: str) -> _Kept:
-        began = deps.clock.monotonic_ms()
-        try:
-            text = exposition(await tenant_figures(deps, tenant))
-            now = deps.clock.monotonic_ms()
-            kept = _Kept(text, now + max(KEPT_MS, KEPT_SHARE * (now - began)))
-            self._kept[tenant] = kept
-            self._kept.move_to_end(tenant)
-            if len(self._kept) > TENANTS_MAX:
-                self._kept.popitem(last=False)
-            return kept
-        finally:
-            del self._readings[tenant]
+    async def read(self, tenant: str) -> bytes:
+        return await self._kept.get(tenant)
 
 
 async def tenant_figures(deps: JobDeps, tenant: str) -> Sequence[Figures]:

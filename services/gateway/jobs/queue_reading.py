@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from schemas.job import Phase, Wanted
@@ -22,12 +21,12 @@ from services.gateway.jobs.domain.statuses import PAUSED, RUNNING
 from services.gateway.views.ports import Views
 from services.gateway.views.tables.accounts import LIMITS
 from services.gateway.views.tables.jobs import ATTEMPT_TIMES, JOBS, NODES, PLACEMENTS, SEATS, JobRow
+from services.gateway.web.kept_readings import KeptReadings
 from tunery.plan.scheduling.requests import Request
 from tunery.runtime.clock import Clock
-from tunery.runtime.tasks import result_of, retrieve
 
 KEPT_MS: Final[Ms] = 2_000
-KEPT_SHARE: Final = 10  # and so many times as long as the reading took
+POOLS_MAX: Final = 1_000  # whose queue is kept
 ENDED_MAX: Final = 500  # the newest attempts that say how good estimates are
 ROWS_MAX: Final = 20_000  # of each kind; a longer queue is explained as if it ended there
 WAITING: Final = (*COMING, "provisioning", "evaluating")  # and those in which a job may wait there
@@ -38,55 +37,21 @@ COUNTED: Final[Mapping[Wanted, tuple[Phase, ...]]] = {
 }
 
 
-@dataclass(frozen=True)
-class KeptQueue:
-    """A queue as it was read."""
-
-    rows: QueueRows
-    view: QueueView
-    fresh_until: Ms  # time from which it is read again
-    shown_until: Ms  # time until which it is shown meanwhile
-
-
 class Queues:
     """Reads the queues of pools. Requests share one reading, and seldom wait for it."""
 
     def __init__(self, views: Views, clock: Clock) -> None:
         self._views, self._clock = views, clock
-        self._kept: dict[str, KeptQueue] = {}
-        self._readings: dict[str, asyncio.Task[KeptQueue]] = {}
+        self._kept = KeptReadings(self._read, clock, KEPT_MS, shown=2, names_max=POOLS_MAX)
 
     async def read(self, pool: str) -> tuple[QueueRows, QueueView]:
         """The queue of a pool, as it was at most 2 * KEPT_MS ago."""
-        kept = self._kept.get(pool)
-        # by the clock that does not jump: an old view must not be kept because time went back
-        now = self._clock.monotonic_ms()
-        if kept is None or now > kept.fresh_until:
-            reading = self._reading(pool)
-            if kept is None or now > kept.shown_until:
-                await asyncio.wait((reading,))  # which a request that is given up does not end
-                kept = result_of(reading)
-        return kept.rows, kept.view
+        return await self._kept.get(pool)
 
-    def _reading(self, pool: str) -> "asyncio.Task[KeptQueue]":
-        """The reading of a pool's queue that is under way; a new one if there is none."""
-        reading = self._readings.get(pool)
-        if reading is None or reading.done():
-            reading = asyncio.create_task(self._read(pool), name=f"read queue {pool}")
-            reading.add_done_callback(retrieve)
-            self._readings[pool] = reading
-        return reading
-
-    async def _read(self, pool: str) -> KeptQueue:
-        began = self._clock.monotonic_ms()
+    async def _read(self, pool: str) -> tuple[QueueRows, QueueView]:
         rows = await self._rows(pool)
         # 10,000 jobs on 1,000 nodes take a second: other requests go on meanwhile
-        view = await asyncio.to_thread(view_queue, rows, self._clock.now_ms())
-        now = self._clock.monotonic_ms()
-        fresh_ms = max(KEPT_MS, KEPT_SHARE * (now - began))
-        kept = KeptQueue(rows, view, now + fresh_ms, now + 2 * fresh_ms)
-        self._kept[pool] = kept
-        return kept
+        return rows, await asyncio.to_thread(view_queue, rows, self._clock.now_ms())
 
     async def outlook_of(self, row: JobRow) -> Outlook | None:
         """Why a job waits, and until when; None: it does not."""

@@ -51,7 +51,7 @@ LOGPROBS: Final = "logprobs"
 
 
 class ModelLimits(NamedTuple):
-    """What the model of a session can take."""
+    """Limits of a session's model."""
 
     vocabulary: int  # number of tokens; 0: not known
     max_length: int  # tokens of a row
@@ -120,7 +120,7 @@ def _row(loss: str, datum: Any, where: str, limits: ModelLimits) -> LossRow:
             text = "images and audio are not served: model_input takes tokens alone"
             raise invalid(text, f"{where}.model_input", UNSUPPORTED)
         parts.append(chunk.encoded_text.tokens)
-    tokens = _ids(b"".join(parts), "<i4", f"{where}.model_input", limits)
+    tokens = _ids(b"".join(parts), f"{where}.model_input", limits)
     if not 1 <= len(tokens) <= limits.max_length:
         text = f"must have 1 to {limits.max_length} tokens, not {len(tokens)}"
         raise invalid(text, f"{where}.model_input")
@@ -175,10 +175,11 @@ def _dense(tensor: Any, length: int, param: str) -> np.ndarray[Any, Any]:
     return values
 
 
-def _ids(content: bytes, kind: str, param: str, limits: ModelLimits) -> np.ndarray[Any, Any]:
-    if len(content) % np.dtype(kind).itemsize:
+def _ids(content: bytes, param: str, limits: ModelLimits) -> np.ndarray[Any, Any]:
+    kind = NUMPY[INT32]
+    if len(content) % kind.itemsize:
         raise invalid("its tokens are no int32", param)
-    values = np.frombuffer(content, kind)
+    values: np.ndarray[Any, Any] = np.frombuffer(content, kind)
     _check_ids(values, param, limits)
     return values
 

@@ -43,7 +43,7 @@ BOUNDS: Final = {
 
 
 class CreatedModel(Body):
-    """What a repeated request is known by."""
+    """Key by which a repeated request is recognised."""
 
     client: str
     number: int

@@ -113,7 +113,7 @@ def _failed(message: str) -> Response:
 
 
 def ended_words(job: JobRow) -> str:
-    """Why a session takes and answers nothing any more."""
+    """Say why a session takes no more commands and gives no more answers."""
     why = "" if job.failure is None else f": {failure_words(job.failure)}"
     return f"The session {job.id} has ended ({job.outcome}){why}. Create another model."
 

@@ -96,7 +96,7 @@ class RunningSession:
 
     @property
     def limits(self) -> ModelLimits:
-        """What its model can take."""
+        """The limits of its model."""
         spec = self.job.spec
         return ModelLimits(spec.base.vocabulary, spec.hyper.max_length)
 

@@ -16,7 +16,7 @@ class IntRange:
 
 
 class DaysKept(NamedTuple):
-    """How long rows are kept, in days."""
+    """Days for which rows are kept."""
 
     steps: int  # metrics and log lines, after the end of their job
     history: int  # states and messages of a job, after its end

@@ -24,7 +24,7 @@ from services.gateway.views.tables.jobs import (
     LINES,
     STEPS,
 )
-from tunery.platform.store.postgres import named_errors
+from tunery.platform.store.postgres import named_errors, touched_rows
 from tunery.platform.store.rows import name
 from tunery.runtime.clock import Clock
 from tunery.runtime.hosts.periodic import PeriodicHost
@@ -135,5 +135,4 @@ class Retention(PeriodicHost):
     async def _run(self, query: str, *arguments: Any) -> int:
         beat("working")
         with named_errors():
-            status: str = await self._pool.execute(query, *arguments)
-        return int(status.rpartition(" ")[2])
+            return touched_rows(await self._pool.execute(query, *arguments))

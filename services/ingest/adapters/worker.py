@@ -144,7 +144,7 @@ def prepare_file(task: PrepareTask) -> PreparedAnswer | RefusedAnswer:
 
 
 def file_rejection(report: CheckReport, rows_max: int | None) -> Failure:
-    """Why a file is rejected whose report has errors. `rows_max` is the tenant's limit."""
+    """Return why a file with errors in its report is rejected. rows_max: the tenant's limit."""
     codes = {error.code for error in report.errors}
     if TOO_MANY_ROWS in codes:
         limit = ROWS_MAX if rows_max is None else min(rows_max, ROWS_MAX)

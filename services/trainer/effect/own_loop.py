@@ -7,7 +7,6 @@ in order from the checkpoint that it has begun with; what only answers is not do
 from pathlib import Path
 from typing import Final
 
-from schemas.envelope import Message
 from schemas.session import (
     CHANGING,
     SESSIONS,
@@ -25,11 +24,11 @@ from schemas.units import Ms
 from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import accelerators, devices_of_ranks
 from services.trainer.effect.program import Tools
+from services.trainer.effect.reports import send_until_logged
 from services.trainer.effect.training import Training
 from services.trainer.settings import TrainerSettings
 from tunery.confinement.taking import below
-from tunery.runtime.backoff import Backoff, retry
-from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
+from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.tasks import KeptTask
@@ -39,7 +38,6 @@ from tunery.work.spec import CHECKPOINTS_KEPT_MIN, Hyper, TrainSpec
 
 READ_WAIT_MS: Final[Ms] = 1_000
 RECONNECT_MS: Final[Ms] = 500
-RETRIES: Final = Backoff(100, 5_000)
 COMMANDS: Final = "commands"
 WEIGHTS: Final = "weights"
 
@@ -192,26 +190,13 @@ class OwnLoop(Training):
         answer = await self.upload(SESSIONS, Path(event.dir), event.answer)
         folder = Path(event.saved_dir)
         saved = [await self.upload(SESSIONS, folder, file) for file in event.saved]
-        await self._tell(
-            AnswerCommand(
-                attempt=self.grant.attempt,
-                name=event.name,
-                answer=answer,
-                failed=event.failed,
-                saved=tuple(saved),
-            )
+        grant = self.grant
+        reported = AnswerCommand(
+            attempt=grant.attempt,
+            name=event.name,
+            answer=answer,
+            failed=event.failed,
+            saved=tuple(saved),
         )
-
-    async def _tell(self, body: Message) -> None:
-        """Return when the command is in the log, however long that takes."""
-        sender, grant = self.tools.runtime.sender, self.grant
-
-        async def send() -> str:
-            return await sender.send(SESSION, grant.job_id, grant.tenant, body)
-
-        await retry(
-            send,
-            (Unavailable, AppendUnknown),
-            clock=self.tools.runtime.clock,
-            backoff=RETRIES,
-        )
+        runtime = self.tools.runtime
+        await send_until_logged(runtime, SESSION, grant.job_id, grant.tenant, reported)

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from schemas.envelope import Message
+from schemas.streams import Stream
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, POOL, TELEMETRY
 from services.trainer.ports import Telemetry
@@ -38,12 +39,7 @@ class Reports:
 
     async def fact(self, body: Message, tenant: str = "") -> None:
         """Return when the command is in the log, however long that takes."""
-        await retry(
-            partial(self._runtime.sender.send, POOL.name, self._pool, tenant, bounded(body)),
-            (Unavailable, AppendUnknown),
-            clock=self._runtime.clock,
-            backoff=RETRIES,
-        )
+        await send_until_logged(self._runtime, POOL.name, self._pool, tenant, body)
 
     async def telemetry(self, record: Telemetry) -> None:
         """Offer a record about a job; it is dropped when the log is unavailable."""
@@ -62,6 +58,18 @@ class Reports:
             await self._runtime.log.send(topic, key.encode(), record)
         except BusError:
             return  # superseded by the next one
+
+
+async def send_until_logged(
+    runtime: Runtime, stream: Stream | str, key: str, tenant: str, body: Message
+) -> None:
+    """Return when a command is in the log, however long that takes; it may be there twice then."""
+    await retry(
+        partial(runtime.sender.send, stream, key, tenant, bounded(body)),
+        (Unavailable, AppendUnknown),
+        clock=runtime.clock,
+        backoff=RETRIES,
+    )
 
 
 def bounded(message: M) -> M:

@@ -60,7 +60,7 @@ def command(folder: Path, without_objects: bool, folders: DataDir, as_json: bool
 
 
 def summary(manifest: "Manifest") -> "dict[str, str | int | None]":
-    """What a backup has, for people and programs."""
+    """Summary of a backup, for people and programs."""
     listed = manifest.inventory
     return {
         "number": manifest.number,

@@ -13,7 +13,6 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -22,6 +21,7 @@ from msgspec import Struct
 
 from schemas.units import Ms
 from tunery.local.errors import LocalError
+from tunery.platform.blobs.files import file_sha256
 from tunery.runtime.bus.abstract import Commit, Record
 from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import START, Position
@@ -31,7 +31,6 @@ FORMAT: Final = 1
 AUDIT_NAME: Final = "audit"  # of segments of the audit topic
 HASH_CHARS: Final = 32  # of a SHA-256, in names of files
 COMPRESSION: Final = 6
-CHUNK_BYTES: Final = 1024 * 1024
 DAMAGED: Final = "restore from a copy of the backup, or from an earlier one with --until"
 
 
@@ -71,6 +70,12 @@ class Manifest(Struct, frozen=True, kw_only=True):
     positions: dict[str, dict[int, tuple[int, str]]]
     keys: dict[str, str | None]  # tenant → root key that wraps its data key; None: erased
     inventory: Inventory | None
+
+    @property
+    def files(self) -> list[str]:
+        """Files that this backup has added."""
+        own = [segment.file for segment in self.segments]
+        return own if self.inventory is None else [*own, self.inventory.file]
 
 
 @dataclass(frozen=True)
@@ -115,10 +120,7 @@ class Backup:
     def check_files(self) -> None:
         """Compare every file with its hash. Raises LocalError, which names the first bad one."""
         for manifest in self.manifests:
-            files = [segment.file for segment in manifest.segments]
-            if manifest.inventory is not None:
-                files.append(manifest.inventory.file)
-            for file in files:
+            for file in manifest.files:
                 self.folder.check(file)
 
     def inventory(self, manifest: Manifest) -> Iterator[tuple[str, int]]:
@@ -194,14 +196,11 @@ class BackupFolder:
     def check(self, file: str) -> None:
         """Compare a file with the hash in its name. Raises LocalError."""
         path = self.path / file
-        digest = sha256()
         try:
-            with path.open("rb") as source:
-                while chunk := source.read(CHUNK_BYTES):
-                    digest.update(chunk)
+            digest = file_sha256(path)
         except OSError as error:
             raise LocalError(f"{path} cannot be read: {error.strerror}", DAMAGED) from error
-        if digest.hexdigest()[:HASH_CHARS] not in path.name:
+        if digest[:HASH_CHARS] not in path.name:
             raise LocalError(
                 f"{path} was changed: its SHA-256 is another than its name says", DAMAGED
             )
@@ -230,11 +229,7 @@ class BackupFolder:
         return Path(self._put(part, stem, ".json")).name
 
     def _put(self, part: Path, stem: str, suffix: str) -> str:
-        with part.open("rb") as source:
-            digest = sha256()
-            while chunk := source.read(CHUNK_BYTES):
-                digest.update(chunk)
-        name = f"{stem}-{digest.hexdigest()[:HASH_CHARS]}{suffix}"
+        name = f"{stem}-{file_sha256(part)[:HASH_CHARS]}{suffix}"
         target = self.path / name
         part.replace(target)
         handle = os.open(target.parent, os.O_RDONLY)
@@ -247,12 +242,7 @@ class BackupFolder:
     def sweep(self, backup: Backup | None) -> None:
         """Remove what interrupted backups left."""
         named = {
-            file
-            for manifest in (backup.manifests if backup else ())
-            for file in (
-                *(segment.file for segment in manifest.segments),
-                *((manifest.inventory.file,) if manifest.inventory else ()),
-            )
+            file for manifest in (backup.manifests if backup else ()) for file in manifest.files
         }
         for kind in ("segments", "inventories"):
             for path in (self.path / kind).iterdir():

@@ -59,7 +59,7 @@ class RestoreReport(Struct, frozen=True, kw_only=True):
 
 
 class Allowed(Struct, frozen=True, kw_only=True):
-    """What an operator has said may be missing."""
+    """Parts that the operator allows to be missing."""
 
     keys: bool = False
     objects: bool = False
@@ -291,7 +291,7 @@ def report(
 
 
 class Held(Struct, frozen=True):
-    """What a partition of the installation holds of the backup."""
+    """Part of the backup that a partition of the installation holds."""
 
     end: int
     claimed: bool  # the claim of this restore is behind it

@@ -1,4 +1,4 @@
-"""What is beside the log in a backup: data keys of tenants, and the list of objects in storage."""
+"""Parts of a backup beside the log: data keys of tenants, and the list of objects in storage."""
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping

@@ -210,7 +210,7 @@ async def _ends(log: Log, topics: Mapping[str, str]) -> Ends:
 
 
 async def _positions(log: Log) -> Positions:
-    """How far the reactions of each service to each journal had come."""
+    """Return the positions of each service's reactions to each journal."""
     return {
         f"{service}/{stream.name}": {
             number: (commit.offset, commit.metadata)

@@ -215,9 +215,7 @@ class PostgresStore:
     async def _run(self, query: str, *arguments: Any) -> int:
         """One statement of its own; the number of rows it touched."""
         with named_errors():
-            # `UPDATE 3` → 3
-            status = await self._pool.execute(query, *arguments)
-            return int(status.rpartition(" ")[2])
+            return touched_rows(await self._pool.execute(query, *arguments))
 
     async def ensure(self, tables: Tables) -> bool:
         is_fresh = await self._in_transaction(partial(self._ensure, tables))
@@ -466,6 +464,11 @@ def pool_of(store: Store) -> "asyncpg.Pool[Any]":
     if not isinstance(store, PostgresStore):
         raise TypeError(f"{type(store).__name__} has no SQL connections; read it with `rows`")
     return store.pool
+
+
+def touched_rows(status: str) -> int:
+    """Return the number in the status of a statement: `UPDATE 3` → 3."""
+    return int(status.rpartition(" ")[2])
 
 
 def _lease_key(row: LeasedRow) -> tuple[str, str, str]:

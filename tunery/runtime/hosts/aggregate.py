@@ -10,13 +10,11 @@ from schemas.streams import PARTITIONS
 from tunery.runtime.bus.groups import owner_group
 from tunery.runtime.hosts.membership import AssignedPartitions, PartitionWork
 from tunery.runtime.hosts.owner import PartitionOwner, Settled
-from tunery.runtime.hosts.standby import Standbys
+from tunery.runtime.hosts.standby import READY_POLL_MS, Standbys
 from tunery.runtime.ids import NewId, new_id
 from tunery.runtime.journal.acceptance import Poison
 from tunery.runtime.journal.ports import HostLimits, JournalPorts
 from tunery.runtime.verbs import Aggregate
-
-READY_POLL_MS = 20
 
 S = TypeVar("S")
 

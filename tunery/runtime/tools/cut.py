@@ -21,7 +21,7 @@ class Cause(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What a cut needs to know of a record."""
+    """Facts of a record that decide where a cut may go."""
 
     name: str  # of its partition: stream/partition
     offset: int

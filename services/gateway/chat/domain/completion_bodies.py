@@ -103,7 +103,7 @@ class InputCall(Body):
 
 
 class InputCallOutput(Body):
-    """What a function returned."""
+    """The result of a function call."""
 
     type: Literal["function_call_output"]
     call_id: Annotated[str, Field(max_length=128)]

@@ -117,7 +117,7 @@ def _answer(session: Session, command: AnswerCommand, ctx: Context) -> tuple[Eve
 
 
 def _refuse_stranger(session: Session, sender: str | None) -> Rejected | None:
-    """The refusal where a node answers that does not have the session; None: it may."""
+    """Refuse the answer of a node that does not run the session; None: it does."""
     agent = None if sender is None else node_of(sender)
     if sender is None or agent is None or agent in map(agent_of, session.node_ids):
         return None

@@ -74,6 +74,6 @@ def _with_next(session: Session) -> Session:
 
 
 def quiet_at(state: Sessions, session_id: str) -> Ms | None:
-    """When a session ends if nothing is heard of its client; None: it does not."""
+    """Return when a session ends without a sign of its client; None: it does not."""
     session = state.get(session_id)
     return None if session is None or session.ending else session.touched_at + QUIET_MS_MAX

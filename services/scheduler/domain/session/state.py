@@ -11,7 +11,7 @@ from schemas.units import Ms, Tokens
 
 
 class KnownCommand(Struct, frozen=True, kw_only=True):
-    """What is remembered of a command."""
+    """A command that was taken, as the state keeps it."""
 
     sha256: Sha256  # hash of its body
     saved: str = ""  # hash of the path under which what it saves is found

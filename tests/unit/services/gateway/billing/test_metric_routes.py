@@ -51,10 +51,10 @@ def test_no_label_of_a_tenants_metric_is_without_a_bound() -> None:
 async def test_scrapes_at_once_are_one_reading_and_a_failed_one_is_tried_again(
     api: ControlPlane,
 ) -> None:
-    kept, figures = KeptFigures(), mock.AsyncMock(side_effect=(OSError("away"), ()))
+    kept, figures = KeptFigures(api.deps), mock.AsyncMock(side_effect=(OSError("away"), ()))
     with mock.patch.object(metric_routes, "tenant_figures", figures):
-        reads = (kept.read(api.deps, "acme") for _ in range(5))
+        reads = (kept.read("acme") for _ in range(5))
         errors = await asyncio.gather(*reads, return_exceptions=True)
         assert {type(error) for error in errors} == {OSError}
-        assert [await kept.read(api.deps, "acme") for _ in range(3)] == [b""] * 3
+        assert [await kept.read("acme") for _ in range(3)] == [b""] * 3
     assert figures.await_count == 2
