@@ -203,9 +203,11 @@ def _whole_layers(hyper: Hyper) -> list[str]:
 def _check_named_layers(base: Any, hyper: Hyper) -> None:
     """Raises WorkError("user") for layers that are named and do not exist, or cannot be trained."""
     layers = dict(base.named_modules())
-    for knob in ("rank_pattern", "alpha_pattern", "modules_to_save"):
+    for knob in ("target_modules", "rank_pattern", "alpha_pattern", "modules_to_save"):
         named = getattr(hyper, knob)
-        for wanted in named if knob == "modules_to_save" else dict(named):
+        if isinstance(named, str):  # every linear layer
+            continue
+        for wanted in dict(named) if knob.endswith("_pattern") else named:
             meant = [layers[name] for name in layers if re.fullmatch(rf"(.*\.)?({wanted})", name)]
             if not meant:
                 message = f"{knob} names {wanted!r}, which is not in this model"

@@ -19,6 +19,7 @@ from services.gateway.web.deps import Principal
 from services.gateway.web.domain.bodies import Body
 from services.gateway.web.domain.errors import UNSUPPORTED, invalid
 from tunery.work.session import ALPHA
+from tunery.work.spec import ALL_LINEAR
 
 ATTENTION: Final = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP: Final = ("gate_proj", "up_proj", "down_proj")
@@ -50,7 +51,7 @@ class CreatedModel(Body):
     model: str
     rank: int
     seed: int | None
-    layers: tuple[str, ...]
+    layers: str | list[str]
 
 
 async def create_session(
@@ -78,7 +79,7 @@ async def create_session(
             "rank": lora.rank,
             "alpha": ALPHA,
             "dropout": 0.0,
-            "target_modules": list(layers),
+            "target_modules": layers,
         },
         training={
             "max_length": _bounded(metadata, "tunery_max_length", LENGTH),
@@ -119,9 +120,14 @@ async def create_session(
     return submitted.row
 
 
-def _layers(lora: LoraBody) -> tuple[str, ...]:
-    """The layers that the adapter is on. That of the logits has none here."""
-    chosen = (*(ATTENTION if lora.train_attn else ()), *(MLP if lora.train_mlp else ()))
+def _layers(lora: LoraBody) -> str | list[str]:
+    """The layers that the adapter is on, whatever the base calls them where it is on all.
+
+    That of the logits has none here.
+    """
+    if lora.train_attn and lora.train_mlp:
+        return ALL_LINEAR
+    chosen = [*(ATTENTION if lora.train_attn else ()), *(MLP if lora.train_mlp else ())]
     if not chosen:
         text = "an adapter of the unembedding alone is not served: train attention, MLP or both"
         raise invalid(text, "lora_config", UNSUPPORTED)

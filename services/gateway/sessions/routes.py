@@ -358,7 +358,7 @@ async def weights_info(body: WeightsRequest, deps: WithJobDeps, caller: Caller) 
     """Describe saved weights."""
     path, _ = await _saved(deps, caller, body.tinker_path, "tinker_path", WHOLE_STATE)
     spec = (await _find(deps, caller, path.session_id)).spec
-    layers = set(spec.hyper.target_modules)
+    layers = set(spec.hyper.target_modules or (*ATTENTION, *MLP))
     return {
         "base_model": spec.base.base_id,
         "is_lora": True,

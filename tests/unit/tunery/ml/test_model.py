@@ -31,7 +31,8 @@ pytestmark = [
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"target_modules": ("no_such",)}, "target_modules ('no_such',) are not in this model"),
+        ({"target_modules": ("no_such",)}, "target_modules names 'no_such'"),
+        ({"target_modules": ("q_proj", "no_such")}, "target_modules names 'no_such'"),
         ({"rank_pattern": (("no_such", 4),)}, "rank_pattern names 'no_such'"),
         ({"modules_to_save": ("no_such",)}, "modules_to_save names 'no_such'"),
     ],
