@@ -8,7 +8,7 @@ from tests.infra.containerfiles import read
 from tests.infra.variables import CONTROL_PLANE, INFRA, ROOT, unknown_in
 from tunery.local.stack import EXPORTER
 
-PAGE: Final = read(ROOT / "docs" / "how-to" / "run-in-production.md")
+PAGE: Final = read(ROOT / "docs" / "how-to" / "install.md")
 SECRET: Final = re.compile(r"create secret generic (tunery-[\w-]+)")
 LOOP: Final = re.compile(r"^for service in (.+); do$", re.MULTILINE)
 
