@@ -19,6 +19,9 @@ from typing import IO, Final, cast
 import msgspec
 from msgspec import Struct
 
+from schemas.levels import LEVEL
+from schemas.streams import PARTITIONS
+from schemas.topics import STREAMS
 from schemas.units import Ms
 from tunery.local.errors import LocalError
 from tunery.platform.blobs.files import file_sha256
@@ -28,6 +31,8 @@ from tunery.runtime.journal.reader import START, Position
 from tunery.runtime.tools.archive import ArchiveError, ArchiveReader
 
 FORMAT: Final = 1
+#: of this release, by stream/partition
+JOURNALS: Final = tuple(f"{name}/{number}" for name in STREAMS for number in range(PARTITIONS))
 AUDIT_NAME: Final = "audit"  # of segments of the audit topic
 HASH_CHARS: Final = 32  # of a SHA-256, in names of files
 COMPRESSION: Final = 6
@@ -71,6 +76,10 @@ class Manifest(Struct, frozen=True, kw_only=True):
     keys: dict[str, str | None]  # tenant → root key that wraps its data key; None: erased
     inventory: Inventory | None
 
+    def end(self, name: str) -> Position:
+        """Return where the cut is in a journal: at its start, where the backup is older than it."""
+        return self.ends.get(name, START)
+
     @property
     def files(self) -> list[str]:
         """Files that this backup has added."""
@@ -93,7 +102,7 @@ class Backup:
     def within(self, cut: Mapping[str, int]) -> Manifest | None:
         """Return the newest manifest of which everything is within a cut."""
         for manifest in self.manifests[::-1]:
-            if all(position.offset <= cut[name] for name, position in manifest.ends.items()):
+            if all(manifest.end(name).offset <= end for name, end in cut.items()):
                 return manifest
         return None
 
@@ -111,7 +120,7 @@ class Backup:
             with gzip.open(path) as file:
                 for record in ArchiveReader(cast("IO[bytes]", file)).records():
                     name = f"{segment.stream}/{record.partition}"
-                    end = manifest.audit_end if audit else manifest.ends[name].offset
+                    end = manifest.audit_end if audit else manifest.end(name).offset
                     if record.offset < end:
                         yield record
         except (ArchiveError, OSError, EOFError, zlib.error) as error:
@@ -189,9 +198,11 @@ class BackupFolder:
                     f"{self.path / file} has format {number}, and this release reads {FORMAT}",
                     "use the release that made the backup, or a newer one",
                 )
-            return msgspec.json.decode(body, type=Manifest)
+            manifest = msgspec.json.decode(body, type=Manifest)
         except (KeyError, *MALFORMED) as error:
             raise LocalError(f"{self.path / file} is no manifest: {error}", DAMAGED) from error
+        _refuse_newer(manifest)
+        return manifest
 
     def check(self, file: str) -> None:
         """Compare a file with the hash in its name. Raises LocalError."""
@@ -250,6 +261,20 @@ class BackupFolder:
                     path.unlink()
         for path in (self.path / "manifests").glob("*.part"):
             path.unlink()
+
+
+def _refuse_newer(manifest: Manifest) -> None:
+    """Raises LocalError for a backup that has what this release cannot read."""
+    beyond = None
+    if manifest.level > LEVEL:
+        beyond = f"at level {manifest.level} of the log, and this release reads up to level {LEVEL}"
+    elif unknown := sorted(manifest.ends.keys() - set(JOURNALS)):
+        beyond = f"with the journal {unknown[0]}, which this release does not know"
+    if beyond is not None:
+        raise LocalError(
+            f"the backup was made by release {manifest.release} {beyond}",
+            f"install release {manifest.release} or a newer one, and use that",
+        )
 
 
 def commits_of(saved: Mapping[int, tuple[int, str]], partitions: int) -> dict[int, Commit]:

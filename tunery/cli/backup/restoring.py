@@ -14,13 +14,13 @@ import msgspec
 from msgspec import Struct
 
 from schemas.envelope import FIRST_LEVEL, Claim
-from schemas.levels import LEVEL
 from schemas.streams import PARTITIONS
 from schemas.topics import AUDIT, AUDIT_PARTITION, STREAMS, TOPICS
 from schemas.units import Ms
 from tunery.cli.backup.folder import (
     AUDIT_NAME,
     DAMAGED,
+    JOURNALS,
     Backup,
     BackupFolder,
     Manifest,
@@ -114,14 +114,8 @@ def check(folder: BackupFolder, until_ms: Ms | None) -> Checked:
     if backup is None:
         raise LocalError(f"{folder.path} has no backup", "make one with `tunery backup`")
     newest = backup.newest
-    if newest.level > LEVEL:
-        raise LocalError(
-            f"the backup was made by release {newest.release} at level {newest.level} of the log, "
-            f"and this release reads up to level {LEVEL}",
-            f"install release {newest.release} or a newer one, and restore with that",
-        )
     backup.check_files()
-    cut: dict[str, int] = {name: position.offset for name, position in newest.ends.items()}
+    cut = {name: newest.end(name).offset for name in JOURNALS}
     audit_end, cut_ms = newest.audit_end, newest.cut_ms
     if until_ms is not None:
         if until_ms > newest.cut_ms:
@@ -179,7 +173,7 @@ def _verified(backup: Backup, cut: Cut) -> list[PartitionReport]:
 
 def _compare_heads(newest: Manifest, tallies: Iterable[PartitionReport]) -> None:
     for tally in tallies:
-        head = newest.ends[tally.name].acceptance.prev.hex()
+        head = newest.end(tally.name).acceptance.prev.hex()
         if tally.head != head:
             raise LocalError(
                 f"{tally.name} has the head hash {tally.head}, and the manifest says {head}",

@@ -90,7 +90,7 @@ class _Walk:
     ) -> None:
         newest = before.newest if before else None
         self._folder, self._first_ends, self._limits = folder, ends, limits
-        self._begin = newest.ends if newest else dict.fromkeys(ends, START)
+        self._begin = {name: newest.end(name) if newest else START for name in ends}
         self._audit_begin = newest.audit_end if newest else 0
         self.number = newest.number + 1 if newest else 1
         self.cut_ms: Ms = newest.cut_ms if newest else 0

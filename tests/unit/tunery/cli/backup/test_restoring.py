@@ -118,13 +118,6 @@ async def test_changed_record_is_refused_although_its_file_has_the_right_hash(
         check(home.backup, None)
 
 
-async def test_older_release_refuses_a_backup_of_a_later_level(home: Home, busy: MemoryLog) -> None:
-    manifest = await home.take(busy)
-    rewrite(home, msgspec.structs.replace(manifest, level=manifest.level + 1, release="9.1"))
-    with pytest.raises(LocalError, match=r"level 2.*\n.*install release 9\.1 or a newer one"):
-        check(home.backup, None)
-
-
 async def test_installation_that_is_not_empty_is_refused(home: Home, busy: MemoryLog) -> None:
     await home.take(busy)
     home.log = filled(OWNERS.name)

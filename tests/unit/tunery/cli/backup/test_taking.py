@@ -3,8 +3,10 @@
 import asyncio
 from typing import Final
 
+import msgspec
 import pytest
 
+from schemas.levels import LEVEL
 from schemas.topics import STREAMS
 from tests.unit.tunery.cli.backup.homes import (
     PLAYED,
@@ -13,16 +15,18 @@ from tests.unit.tunery.cli.backup.homes import (
     copy_up_to,
     filled_from,
     ids,
+    rewrite,
     strangers,
     submit_many,
     tallies,
 )
 from tests.unit.tunery.cli.journal.journals import OWNERS, filled
 from tests.unit.tunery.cli.journal.living import lived, running, states
-from tunery.cli.backup.folder import BackupFolder
+from tunery.cli.backup.folder import JOURNALS, BackupFolder
 from tunery.cli.backup.restoring import check
 from tunery.local.errors import LocalError
 from tunery.runtime.bus.memory import MemoryLog
+from tunery.runtime.journal.reader import START
 from tunery.runtime.tools.inspection import missing_causes
 
 JOBS: Final = 40
@@ -103,3 +107,42 @@ async def test_interrupted_backup_is_made_by_the_next_one(
     async with running(home.log):
         pass
     assert await states(home.log) == await states(busy)
+
+
+async def test_backup_of_fewer_journals_goes_on_and_restores_in_a_release_that_has_more(
+    home: Home, busy: MemoryLog
+) -> None:
+    """A stream, and a partition of each stream, are newer than the backup."""
+    early = filled()
+    known = [name for name in JOURNALS if not name.startswith("dataset/") and name[-1] != "7"]
+    copy_up_to(busy, early, dict.fromkeys(known, 1))
+    whole = await home.take(early)
+    older = msgspec.structs.replace(
+        whole,
+        ends={name: whole.ends[name] for name in known},
+        levels={name: level for name, level in whole.levels.items() if name != "dataset"},
+    )
+    rewrite(home, older)
+    there = Home(home.folder)
+    assert (await there.restore()).records == sum(end.offset for end in older.ends.values())
+    added = await home.take(busy)
+    assert added.ends.keys() == set(JOURNALS)
+    until = min(r.timestamp for r in busy.topics[STREAMS["dataset"].journal.name][7].records)
+    moment = Home(home.folder)
+    await moment.restore(until)
+    await home.restore()
+    async with running(home.log):
+        pass
+    assert await states(home.log) == await states(busy)
+
+
+async def test_older_release_refuses_the_backup_of_a_newer_one(home: Home, busy: MemoryLog) -> None:
+    manifest = await home.take(busy)
+    ends = {**manifest.ends, "rocket/0": START}
+    for newer in ({"level": LEVEL + 1}, {"ends": ends}):
+        rewrite(home, msgspec.structs.replace(manifest, release="9.1", **newer))
+        for read in (home.take(busy), asyncio.to_thread(check, home.backup, None)):
+            with pytest.raises(
+                LocalError, match=r"(?s)(level \d|rocket/0).*release 9\.1 or a newer"
+            ):
+                await read
