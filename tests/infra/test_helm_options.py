@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from helm_python.errors import HelmError
 
 from schemas.streams import PARTITIONS
 from tests.infra.chart import (
@@ -18,6 +19,8 @@ from tests.infra.chart import (
     workloads,
 )
 from tests.infra.variables import CLUSTER_AGENT, INFRA
+from tunery.cli._options import Address
+from tunery.cli.backup import command as backup_command
 
 # --- pods ---------------------------------------------------------------------------------------
 
@@ -163,3 +166,53 @@ def test_review2_p15_grafana_finds_all_dashboards() -> None:
         f"tunery-{path.name}": json.loads(path.read_text(encoding="utf-8"))
         for path in folder.iterdir()
     }
+
+
+# --- backups -----------------------------------------------------------------------------------
+
+BACKUP = {"backup": {"destination": "s3://backups/tunery", "keep": 12, "keepDaily": 7}}
+
+
+def test_backups_are_taken_where_a_destination_is_set() -> None:
+    assert not [item for item in example_objects() if item["kind"] == "CronJob"]
+    objects = tuple(objects_of(rendered(BACKUP)))
+    (cron,) = [item["spec"] for item in objects if item["kind"] == "CronJob"]
+    assert cron["concurrencyPolicy"] == "Forbid"
+    pod = cron["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    words = [*container["command"], *container["args"]]
+    asked = backup_command.make_context("backup", words[2:]).params
+    assert words[:2] == ["tunery", "backup"]
+    assert (asked["folder"], asked["keep"], asked["keep_daily"]) == (
+        Address("backups", "tunery/"),
+        12,
+        7,
+    )
+    accounts = {item["metadata"]["name"] for item in objects if item["kind"] == "ServiceAccount"}
+    assert pod["serviceAccountName"] in accounts
+
+
+def test_backup_has_the_keys_of_tenants_and_not_what_opens_them() -> None:
+    """It also runs without rights, as all pods do."""
+    (cron,) = [item for item in objects_of(rendered(BACKUP)) if item["kind"] == "CronJob"]
+    pod = cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    folder = variables["TUNERY_KEYSTORE_DIR"].rsplit("/", 1)[0]
+    assert mounts[folder]["readOnly"] is True
+    assert "roots" not in str(pod["volumes"])
+    assert {mount["name"] for mount in mounts.values()} == {v["name"] for v in pod["volumes"]}
+    assert [source["secretRef"]["name"] for source in container["envFrom"]] == [
+        "tunery-operator",
+        "tunery-backup",
+    ]
+    assert {"TUNERY_KAFKA_BOOTSTRAP", "TUNERY_S3_ENDPOINT", "TUNERY_S3_BUCKET"} <= variables.keys()
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("destination", ["/mnt/backup", "s3://", "https://backups/tunery"])
+def test_backups_go_to_a_bucket_alone(destination: str) -> None:
+    with pytest.raises(HelmError, match="destination"):
+        rendered({"backup": {"destination": destination}})

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -83,6 +83,34 @@ class ExampleGroup(click.Group):
         if examples and EXAMPLES not in (cmd.epilog or ""):
             rest = f"\n\n{cmd.epilog}" if cmd.epilog else ""
             cmd.epilog = EXAMPLES + "\n".join(examples) + rest
+
+
+class Address(NamedTuple):
+    """Bucket and prefix of `s3://BUCKET/PREFIX`. The prefix is empty or ends in "/"."""
+
+    bucket: str
+    prefix: str
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+
+class FolderOrBucket(click.Path):
+    """A folder, as a Path, or `s3://BUCKET/PREFIX`, as an Address."""
+
+    def __init__(self, *, exists: bool = False) -> None:
+        super().__init__(exists=exists, file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Raises BadParameter."""
+        scheme, is_bucket, path = str(value).partition("://")
+        if not is_bucket:
+            return super().convert(value, param, ctx)
+        bucket, _, prefix = path.partition("/")
+        if scheme != "s3" or not bucket:
+            self.fail(f"{value!r} is no s3://BUCKET/PREFIX", param, ctx)
+        prefix = prefix.strip("/")
+        return Address(bucket, f"{prefix}/" if prefix else "")
 
 
 class Number(click.FloatRange):

@@ -26,6 +26,7 @@ EPILOG = """\
 Examples:
   tunery restore /mnt/backup --check                        reads all of it, writes nothing
   tunery restore /mnt/backup                                all of it
+  tunery restore s3://backups/tunery                        from a bucket
   tunery restore /mnt/backup --until 2026-11-29T14:05:00Z   nothing after this moment
   tunery restore /mnt/backup --without-objects              although storage lacks some
   tunery restore /mnt/backup --json
@@ -36,7 +37,7 @@ run: `tunery up --no-services --detach` first.
 
 
 @click.command("restore", epilog=EPILOG)
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folder", type=_options.FolderOrBucket(exists=True))
 @click.option("--until", metavar="TIME", help="Nothing after this moment: ISO 8601 with a zone.")
 @click.option("--check", "is_check", is_flag=True, help="Verify the backup, and write nothing.")
 @click.option("--without-keys", is_flag=True, help="Go on although some data keys do not open.")
@@ -50,7 +51,7 @@ run: `tunery up --no-services --detach` first.
 @_options.data_dir
 @_options.as_json
 def command(
-    folder: Path,
+    folder: "Path | _options.Address",
     until: str | None,
     is_check: bool,
     without_keys: bool,
@@ -59,7 +60,9 @@ def command(
     folders: DataDir,
     as_json: bool,
 ) -> None:
-    """Restore the backup in FOLDER into an empty installation, for operators.
+    """Restore a backup into an empty installation, for operators.
+
+    FOLDER is where `tunery backup` has made it, or s3://BUCKET/PREFIX.
 
     First everything is verified: hashes of files, the hash chain of every journal, that the
     journals fit together, that the data keys open with the root keys that are here, and that object
@@ -67,15 +70,20 @@ def command(
     computed from them when the services start. A restore that was killed goes on when it is run
     again.
     """
-    from tunery.cli.backup.folder import BackupFolder
+    from tunery.cli.backup.bucket import readable
     from tunery.cli.backup.restoring import Allowed, check, report
 
-    checked = check(BackupFolder(folder), None if until is None else parse_moment(until))
-    if is_check:
-        done = report(checked, {}, [], 0)
-    else:
-        allowed = Allowed(keys=without_keys, objects=without_objects)
-        done = asyncio.run(_restore(checked, folders, secret_file, allowed))
+    until_ms = None if until is None else parse_moment(until)
+
+    async def checked_or_restored() -> "RestoreReport":
+        async with readable(folder, folders, os.environ) as backup:
+            checked = check(backup, until_ms)
+            if is_check:
+                return report(checked, {}, [], 0)
+            allowed = Allowed(keys=without_keys, objects=without_objects)
+            return await _restore(checked, folders, secret_file, allowed)
+
+    done = asyncio.run(checked_or_restored())
     if as_json:
         import msgspec
 

@@ -1,9 +1,9 @@
 """Folder of a backup: segments of the log, and a chain of manifests, each of which names the one
 before it.
 
-Every file has a part of its SHA-256 in its name and appears complete or not at all. A file that no
-manifest names is what an interrupted backup left, and the next one removes it. Keys alone change
-in place: those of erased tenants must not be in any backup.
+Every file has a part of its SHA-256 in its name and appears complete or not at all. A file that is
+not in the chain is what an interrupted backup left, or one that was removed, and the next one
+deletes it. Keys alone change in place: those of erased tenants must not be in any backup.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from schemas.levels import LEVEL
 from schemas.streams import PARTITIONS
-from schemas.topics import STREAMS
+from schemas.topics import AUDIT_PARTITION, STREAMS
 from schemas.units import Ms
 from tunery.local.errors import LocalError
 from tunery.platform.blobs.files import file_sha256
@@ -30,23 +30,26 @@ from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import START, Position
 from tunery.runtime.tools.archive import ArchiveError, ArchiveReader
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # 1: before backups could be removed from a chain
 #: of this release, by stream/partition
 JOURNALS: Final = tuple(f"{name}/{number}" for name in STREAMS for number in range(PARTITIONS))
+KINDS: Final = ("segments", "inventories", "manifests")
 AUDIT_NAME: Final = "audit"  # of segments of the audit topic
 HASH_CHARS: Final = 32  # of a SHA-256, in names of files
 COMPRESSION: Final = 6
 DAMAGED: Final = "restore from a copy of the backup, or from an earlier one with --until"
 
 
-class LogSegment(Struct, frozen=True, kw_only=True):
+class LogSegment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Records of a stream that one backup has added.
 
-    Those from the cut of its manifest on are in the next segment, too, and count only there.
+    Those from the cut of that backup on are in the next segment, too, and count only there.
     """
 
     stream: str
     file: str
+    #: where the cut was in each partition; None: it is that of the manifest
+    ends: dict[int, int] | None = None
 
 
 class Inventory(Struct, frozen=True, kw_only=True):
@@ -69,7 +72,6 @@ class Manifest(Struct, frozen=True, kw_only=True):
     ends: dict[str, Position]  # by stream/partition, with the head of the hash chain
     segments: tuple[LogSegment, ...]
     audit_end: int
-    levels: dict[str, int]  # to which level operators have raised each stream
     # positions of reactions (`service/stream`, partition): offset and metadata. Those of which
     # everything was decided within the cut; without them all reactions are sent again
     positions: dict[str, dict[int, tuple[int, str]]]
@@ -80,9 +82,17 @@ class Manifest(Struct, frozen=True, kw_only=True):
         """Return where the cut is in a journal: at its start, where the backup is older than it."""
         return self.ends.get(name, START)
 
+    def ends_of(self, segment: LogSegment) -> dict[int, int]:
+        """Return where the records of a segment of this backup end to count, by partition."""
+        if segment.ends is not None:
+            return segment.ends
+        if segment.stream == AUDIT_NAME:
+            return {AUDIT_PARTITION: self.audit_end}
+        return {n: self.end(f"{segment.stream}/{n}").offset for n in range(PARTITIONS)}
+
     @property
     def files(self) -> list[str]:
-        """Files that this backup has added."""
+        """Segments and inventory of this backup."""
         own = [segment.file for segment in self.segments]
         return own if self.inventory is None else [*own, self.inventory.file]
 
@@ -99,6 +109,13 @@ class Backup:
     def newest(self) -> Manifest:
         return self.manifests[-1]
 
+    @property
+    def files(self) -> set[str]:
+        """All files but keys."""
+        names = (*(manifest.previous for manifest in self.manifests[1:]), self.name)
+        files = {file for manifest in self.manifests for file in manifest.files}
+        return files | {f"manifests/{name}" for name in names}
+
     def within(self, cut: Mapping[str, int]) -> Manifest | None:
         """Return the newest manifest of which everything is within a cut."""
         for manifest in self.manifests[::-1]:
@@ -114,14 +131,11 @@ class Backup:
                     yield from self._read(manifest, segment)
 
     def _read(self, manifest: Manifest, segment: LogSegment) -> Iterator[Record]:
-        path = self.folder.path / segment.file
-        audit = segment.stream == AUDIT_NAME
+        path, ends = self.folder.path / segment.file, manifest.ends_of(segment)
         try:
             with gzip.open(path) as file:
                 for record in ArchiveReader(cast("IO[bytes]", file)).records():
-                    name = f"{segment.stream}/{record.partition}"
-                    end = manifest.audit_end if audit else manifest.end(name).offset
-                    if record.offset < end:
+                    if record.offset < ends[record.partition]:
                         yield record
         except (ArchiveError, OSError, EOFError, zlib.error) as error:
             raise LocalError(f"{path} cannot be read: {error}", DAMAGED) from error
@@ -156,7 +170,7 @@ class BackupFolder:
     def locked(self) -> Iterator[None]:
         """Create the folder, and be the only one that writes to it. Raises LocalError."""
         try:
-            for name in ("segments", "manifests", "inventories", "keys"):
+            for name in (*KINDS, "keys"):
                 (self.path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
@@ -181,12 +195,13 @@ class BackupFolder:
         manifests: list[Manifest] = []
         following: str | None = names[-1]
         while following is not None:
-            manifest = self._manifest(following)
+            manifest = self.manifest(following)
             manifests.append(manifest)
             following = manifest.previous
         return Backup(self, tuple(manifests[::-1]), names[-1])
 
-    def _manifest(self, name: str) -> Manifest:
+    def manifest(self, name: str) -> Manifest:
+        """Raises LocalError for one that is damaged, or of a newer release."""
         file = f"manifests/{name}"
         self.check(file)
         body = (self.path / file).read_bytes()
@@ -251,16 +266,12 @@ class BackupFolder:
         return name
 
     def sweep(self, backup: Backup | None) -> None:
-        """Remove what interrupted backups left."""
-        named = {
-            file for manifest in (backup.manifests if backup else ()) for file in manifest.files
-        }
-        for kind in ("segments", "inventories"):
+        """Delete what is not in the chain of a backup."""
+        named = backup.files if backup else set[str]()
+        for kind in KINDS:
             for path in (self.path / kind).iterdir():
                 if f"{kind}/{path.name}" not in named:
                     path.unlink()
-        for path in (self.path / "manifests").glob("*.part"):
-            path.unlink()
 
 
 def _refuse_newer(manifest: Manifest) -> None:

@@ -90,6 +90,7 @@ class Checked:
     within: Manifest | None  # the newest that the cut has as a whole
     cut_ms: Ms
     audit_end: int
+    levels: Mapping[str, int]  # of each stream at the cut
 
     @property
     def nonce(self) -> str:
@@ -127,10 +128,15 @@ def check(folder: BackupFolder, until_ms: Ms | None) -> Checked:
         audit = (each for each in backup.records(AUDIT_NAME) if each.timestamp > until_ms)
         audit_end = next((each.offset for each in audit), audit_end)
         cut_ms = until_ms
-    tallies = _verified(backup, cut)
+    scans = _verified(backup, cut)
+    tallies = [scan.tally for scan in scans]
     if until_ms is None:
         _compare_heads(newest, tallies)
-    return Checked(backup, cut, tallies, backup.within(cut), cut_ms, audit_end)
+    levels: dict[str, int] = {}
+    for scan in scans:
+        level = scan.position.acceptance.level
+        levels[scan.tally.stream] = max(level, levels.get(scan.tally.stream, level))
+    return Checked(backup, cut, tallies, backup.within(cut), cut_ms, audit_end, levels)
 
 
 def _marks(backup: Backup) -> Iterator[Mark]:
@@ -143,7 +149,7 @@ def _marks(backup: Backup) -> Iterator[Mark]:
                 raise LocalError(f"{name} cannot be read: {error}", DAMAGED) from error
 
 
-def _verified(backup: Backup, cut: Cut) -> list[PartitionReport]:
+def _verified(backup: Backup, cut: Cut) -> list[PartitionScan]:
     """Verify all journals up to the cut, each by itself and all together. Raises LocalError."""
     scans = {
         f"{name}/{number}": PartitionScan(stream, number)
@@ -168,7 +174,7 @@ def _verified(backup: Backup, cut: Cut) -> list[PartitionReport]:
         raise LocalError(
             "the journals of this backup do not fit together:\n  " + "\n  ".join(missing), DAMAGED
         )
-    return tallies
+    return list(scans.values())
 
 
 def _compare_heads(newest: Manifest, tallies: Iterable[PartitionReport]) -> None:
@@ -246,9 +252,8 @@ async def restore(
     await log.create(TOPICS, PARTITIONS)
     there = {name: await _present(checked, log, name) for name in (*STREAMS, AUDIT_NAME)}
     keys = restore_keys(checked.backup.folder, keystore)
-    levels = checked.within.levels if checked.within else {}
-    if any(level > FIRST_LEVEL for level in levels.values()):
-        await target.raise_levels(levels)
+    if any(level > FIRST_LEVEL for level in checked.levels.values()):
+        await target.raise_levels(checked.levels)
     for name, held in there.items():
         say(f"{name}: restoring")
         absent = (

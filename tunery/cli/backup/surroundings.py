@@ -100,7 +100,7 @@ def restore_keys(folder: BackupFolder, keystore: Path) -> int:
 @asynccontextmanager
 async def open_objects(folders: DataDir, environ: Mapping[str, str]) -> AsyncIterator[ListObjects]:
     """Connect to $TUNERY_S3_ENDPOINT, or to the storage of the stack. Raises LocalError."""
-    storage = _storage(folders, environ)
+    storage = storage_settings(folders, environ)
     blobs = S3Blobs(storage)
     try:
         yield lambda: blobs.sizes_below("")
@@ -112,7 +112,8 @@ async def open_objects(folders: DataDir, environ: Mapping[str, str]) -> AsyncIte
         await blobs.close()
 
 
-def _storage(folders: DataDir, environ: Mapping[str, str]) -> S3Settings:
+def storage_settings(folders: DataDir, environ: Mapping[str, str]) -> S3Settings:
+    """How $TUNERY_S3_ENDPOINT is reached, or the storage of the stack. Raises LocalError."""
     if "s3" in settings.replaced(environ):
         address, access, secret, bucket = (
             environ[name] for name in ("TUNERY_S3_ENDPOINT", *settings.S3_NEEDS)

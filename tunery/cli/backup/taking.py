@@ -18,6 +18,7 @@ from tunery.cli.backup.folder import (
     LogSegment,
     Manifest,
 )
+from tunery.cli.backup.pruning import Keep, add_kept
 from tunery.cli.backup.surroundings import ListObjects, copy_keys, write_inventory
 from tunery.cli.journal.scan import topic_records
 from tunery.local.errors import LocalError
@@ -41,10 +42,12 @@ async def take(
     keystore: Path,
     list_objects: ListObjects | None,
     settle: Callable[[Ms], Awaitable[None]],
+    keep: Keep | None = None,
 ) -> Manifest:
     """Add a backup to a folder that is locked.
 
-    settle: sleeps for so long. Raises LocalError, BusError.
+    settle: sleeps for so long. keep: which backups stay; all by default. Raises LocalError,
+    BusError.
     """
     before = folder.open()
     folder.sweep(before)
@@ -68,17 +71,20 @@ async def take(
         number=walk.number,
         previous=before.name if before else None,
         release=version("tunery"),
-        level=max(walk.levels().values()),
+        level=max(end.acceptance.level for end in walk.ends.values()),
         cut_ms=walk.cut_ms,
         ends=walk.ends,
         segments=tuple(walk.segments),
         audit_end=audit_end,
-        levels=walk.levels(),
         positions=_safe_positions(positions, sent, tallies, before),
         keys=keys,
         inventory=inventory,
     )
-    folder.add(manifest)
+    if keep is not None:
+        manifest = add_kept(folder, before, manifest, keep)
+        folder.sweep(folder.open())
+    else:
+        folder.add(manifest)
     return manifest
 
 
@@ -133,13 +139,6 @@ class _Walk:
             bounds = {AUDIT_PARTITION: (self._audit_begin, end)}
             await self._copy(AUDIT_NAME, bounds, topic_records(log, AUDIT.name, AUDIT_NAME, bounds))
         return end
-
-    def levels(self) -> dict[str, int]:
-        """The level of the log at which each stream was decided last."""
-        return {
-            name: max(self.ends[f"{name}/{number}"].acceptance.level for number in ALL)
-            for name in STREAMS
-        }
 
     async def _copy(
         self,

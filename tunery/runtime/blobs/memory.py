@@ -100,5 +100,11 @@ class MemoryBlobs(StreamedBlobs):
             await self.delete(key)
         return len(keys)
 
+    async def sizes_below(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
+        """As `S3Blobs` has it."""
+        for key in sorted(self.bodies):
+            if key.startswith(prefix):
+                yield key, len(self.bodies[key])
+
     async def close(self) -> None:
         """Nothing to free."""

@@ -21,16 +21,18 @@ ROWS: Final = "".join(
     for n in range(12)
 )
 TRACE: Final = "job_id,submit_s,duration_s,gpus\n1,0,60,1\n2,0,30,1\n"
+ACCOUNTS: Final = ("azure", "openai", "together")
 #: params whose command hands the path to the operating system and nothing else
 OPENED_ALONE: Final = frozenset(
     (
-        *("audit export file", "audit verify file", "audit verify against"),
+        *("audit export file", "audit verify file", "audit verify against", "backup folder"),
         *("base fetch folder", "base add into", "benchmarks add files"),
         *("demo data", "demo record", "encryption add-vault token_file"),
         *("encryption add-vault ca_file", "file download path", "file upload path"),
         *("gate import files", "gate import examples", "gate import output", "gate report output"),
-        *("grader run file", "import openai bases", "import openai root", "invoice show pdf"),
-        *("import openai prices", "import report root", "import report output"),
+        *("grader run file", "invoice show pdf", "restore folder", "restore secret_file"),
+        *(f"import {name} {path}" for name in ACCOUNTS for path in ("bases", "prices", "root")),
+        *("import report root", "import report output", "import report judge_pairs"),
         *("job mirror tensorboard", "job report output", "mcp folder", "suggest grader"),
         *(
             "job mirror wandb_offline",

@@ -15,11 +15,13 @@ from tests.histories.stories import job
 from tests.unit.tunery.cli.journal.journals import filled
 from tests.unit.tunery.cli.journal.living import events
 from tunery.cli.backup.folder import BackupFolder, Manifest
+from tunery.cli.backup.pruning import Keep
 from tunery.cli.backup.restoring import Allowed, RestoreReport, check, restore
 from tunery.cli.backup.taking import take
 from tunery.cli.journal import scan
 from tunery.platform.seal.directory import DirectoryKeyStore
 from tunery.platform.seal.roots import Roots, create_root
+from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
 
@@ -36,6 +38,8 @@ class Home:
     rows: str | None = None
     raised: dict[str, int] = field(default_factory=dict)
     log: MemoryLog = field(default_factory=MemoryLog)
+    subfolder: str = "backup"  # name of the folder of the backup
+    bucket: MemoryBlobs = field(default_factory=MemoryBlobs)
 
     def __post_init__(self) -> None:
         create_root(self.roots)
@@ -43,7 +47,7 @@ class Home:
 
     @property
     def backup(self) -> BackupFolder:
-        return BackupFolder(self.folder / "backup")
+        return BackupFolder(self.folder / self.subfolder)
 
     @property
     def keystore(self) -> Path:
@@ -67,7 +71,9 @@ class Home:
     async def raise_levels(self, levels: Mapping[str, int]) -> None:
         self.raised.update(levels)
 
-    async def take(self, log: MemoryLog, settle_s: float = 0.0) -> Manifest:
+    async def take(
+        self, log: MemoryLog, settle_s: float = 0.0, keep: Keep | None = None
+    ) -> Manifest:
         with self.backup.locked():
             return await take(
                 log,
@@ -75,6 +81,7 @@ class Home:
                 self.keystore,
                 self.list_objects,
                 lambda _: asyncio.sleep(settle_s),
+                keep,
             )
 
     async def restore(self, until_ms: int | None = None, **allowed: bool) -> RestoreReport:
