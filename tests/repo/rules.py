@@ -43,20 +43,11 @@ def sizes(tree: Tree) -> Iterator[tuple[str, int, int, int]]:
                 yield f"{file.name}::{node.name}", node.lineno, size, FUNCTION_LINES_MAX
 
 
-def check_sizes(tree: Tree, exceptions: Mapping[str, int]) -> Iterator[Violation]:
-    """An exception allows exactly the size it names: when the thing shrinks, so must the number."""
-    unused = dict(exceptions)
+def check_sizes(tree: Tree) -> Iterator[Violation]:
     for name, line, size, limit in sizes(tree):
-        path = name.partition("::")[0]
-        if size <= limit:
-            continue
-        allowed = unused.pop(name, None)
-        if allowed is None or size > allowed:
-            yield Violation(path, line, f"{name} has {size} lines, the wall is {allowed or limit}")
-        elif size < allowed:
-            yield Violation(path, line, f"{name} shrank to {size}: lower its exception {allowed}")
-    for name in unused:
-        yield Violation(name.partition("::")[0], 1, f"{name} needs no exception: remove it")
+        if size > limit:
+            path = name.partition("::")[0]
+            yield Violation(path, line, f"{name} has {size} lines, the wall is {limit}")
 
 
 # --- names -----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ A tree is a folder with the layout of the repository, so the tests can plant vio
 
 import ast
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -88,23 +88,3 @@ class Tree:
             _ = file.nodes
         gc.freeze()
         gc.enable()
-
-
-def area_of(name: str) -> str:
-    """The part of the tree that a file belongs to: `services/gateway`, `tests/unit/tunery/cli`."""
-    folders = PurePosixPath(name).parts[:-1]
-    deep = 4 if name.startswith(("tests/unit/", "tests/integration/")) else 2
-    return "/".join(folders[:deep])
-
-
-def beyond(violations: Iterable[Violation], allowed: Mapping[str, int]) -> Iterator[Violation]:
-    """What is left after `allowed`, the number of violations that each area may still have.
-
-    The numbers only shrink: `python -m tests.repo.shrink` writes what is left.
-    """
-    by_area: dict[str, list[Violation]] = {}
-    for violation in violations:
-        by_area.setdefault(area_of(violation.path), []).append(violation)
-    for area, area_violations in sorted(by_area.items()):
-        if len(area_violations) > allowed.get(area, 0):
-            yield from area_violations
