@@ -58,7 +58,8 @@ from services.gateway.models import gate_routes as gate
 from services.gateway.models import release_routes as releases
 from services.gateway.models import routes as models
 from services.gateway.serving_pools import routes as serving_pools
-from services.gateway.sessions import routes as sessions
+from services.gateway.sessions import routes as sdk
+from services.gateway.sessions import session_routes as sessions
 from services.gateway.unknown_urls import ALTERNATIVES
 from services.gateway.web import problems
 from services.gateway.web.edge import Edge
@@ -134,6 +135,7 @@ def routes() -> FastAPI:
         prepaid,
         prices,
         sessions,
+        sdk,
         nodes,
         enrolments,
         usage,

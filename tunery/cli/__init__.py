@@ -6,6 +6,7 @@ upgrade                          who runs which release, and the end of an upgra
 data, benchmarks, grader         checks of training files and of graders, without a server
 file, job, sweep, model, base    over the API: training
 gate, deploy, serving            over the API: what the gate allows, what answers in a stage
+session                          over the API: trainings with a loop at the client
 chat                             over the API: ask models
 suggest, mcp                     what to train with a file, and why; the API for an assistant
 import                           an account of OpenAI: its files and jobs, and recipes for them

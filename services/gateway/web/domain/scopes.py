@@ -31,6 +31,7 @@ RESOURCES: Final = {
     "fine_tuning": "jobs",
     "jobs": "jobs",
     "sweeps": "jobs",
+    "sessions": "jobs",
     "models": "models",
     "bases": "models",
     "gate": "models",

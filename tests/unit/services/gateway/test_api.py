@@ -40,6 +40,7 @@ from tests.unit.services.gateway.jobs.test_checkpoint_routes import checkpoint_o
 from tests.unit.services.gateway.jobs.test_event_routes import finished
 from tests.unit.services.gateway.jobs.test_routes import ready
 from tests.unit.services.gateway.models.test_routes import version
+from tests.unit.services.gateway.sessions.sdk import Sdk
 
 MONTH = f"{datetime.now(UTC):%Y-%m}"
 
@@ -282,6 +283,7 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "sampler": "tinker://session-0123456789ab/sampler_weights/a-777777",  # of nobody
             "permission_id": "cp_nobody",
             "budget_id": await budget(api, owner),
+            "session_id": await Sdk(api, owner).model(),
             "base_id": await policy(owner),
             "invoice_id": "1999-01-EUR",  # every tenant has the months from its first on
             "key_id": (await owner.get("/v1/keys/current")).json()["id"],
