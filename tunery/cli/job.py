@@ -281,6 +281,11 @@ def why(api: "Api", job_id: str, as_json: bool) -> None:
     """Show why a job waits, what lets it go on, when it is expected to begin, and what would start
     it sooner.
     """
+    show_wait(api, job_id, as_json)
+
+
+def show_wait(api: "Api", job_id: str, as_json: bool) -> None:
+    """Print why a job waits."""
     explained = api.explain(job_id)
     starts = api.get("fine_tuning", "jobs", job_id, "starts")["data"] if explained["queue"] else []
     fields = queue_fields(explained["queue"], explained["at"]) or [("waiting", "No, it does not.")]

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tunery.cli import _api, _options, job
+from tunery.cli import _api, _options
+from tunery.cli.job import show_wait
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -91,4 +92,9 @@ def end(api: "Api", session_id: str) -> Any:
     return api.send(path_of(("sessions", session_id, "end")), {}, str(uuid.uuid4()))
 
 
-command.add_command(job.why, "why")
+@command.command("why")
+@click.argument("session_id")
+@_api.asking
+def why(api: "Api", session_id: str, as_json: bool) -> None:
+    """Show why a session waits for its slot, and when it is expected to begin."""
+    show_wait(api, session_id, as_json)
