@@ -66,6 +66,7 @@ def gate_lines(gate: Any) -> list[tuple[str, Any]]:
         ("look", gate.get("look") and look_line(gate["look"])),
         ("can show", gate.get("power")),
         ("advice", gate.get("advice")),
+        ("served", gate.get("served")),
         *(("suggestion", text) for text in gate.get("suggestions", ())),
     ]
 

@@ -26,6 +26,7 @@ from tunery.work.engine import (
     TextAdded,
 )
 
+AT_ONCE_MAX: Final = 8  # of the answers to one request
 PARTS_AHEAD_MAX: Final = 64  # that are kept for a client that reads slowly
 #: code of a refusal → status and code of the error, and the field that is wrong
 REFUSALS: Final[Mapping[str, tuple[int, str, str | None]]] = {
@@ -58,15 +59,17 @@ Parts: TypeAlias = AsyncGenerator[tuple[int, Part], None]
 
 
 async def answer(engine: ChatEngine, asked: Sequence[Question]) -> Parts:
-    """Parts of all answers as they come, each with the number of its question.
+    """Parts of all answers as they come, each with the number of its question; some are asked at a
+    time.
 
     Raises ApiError when one is refused; the others are then given up.
     """
     parts: asyncio.Queue[tuple[int, EngineReply | Exception]] = asyncio.Queue(PARTS_AHEAD_MAX)
+    limit = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def follow(index: int, question: Question) -> None:
         try:
-            async with aclosing(engine.ask(question)) as replies:
+            async with limit, aclosing(engine.ask(question)) as replies:
                 async for reply in replies:
                     await parts.put((index, reply))
         except Exception as error:  # raised where the parts are read

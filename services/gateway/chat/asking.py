@@ -1,6 +1,6 @@
 """Asks the model that a request names, for its tenant and key; ids of answers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -43,10 +43,11 @@ async def ask(
     *,
     prefix: str,
     count: int = 1,
+    prompts: Sequence[str] = (),
 ) -> tuple[AnswerIdentity, Parts]:
     """Ask the model of that name for `count` answers; `prefix` is that of their id.
 
-    user: whom the caller asks for.
+    user: whom the caller asks for. prompts: each in the place of the question's own.
 
     Raises ApiError where the model, or the question to it, is refused, or a budget is reached.
     """
@@ -65,7 +66,9 @@ async def ask(
         model=name,
         system_fingerprint=f"fp_{model.base_sha256[:FINGERPRINT_DIGITS]}",
     )
-    return identity, answer(served.engine, questions(question, count))
+    prompted = [replace(question, prompt=prompt) for prompt in prompts] or [question]
+    numbered = [each for question in prompted for each in questions(question, count)]
+    return identity, answer(served.engine, numbered)
 
 
 def asker(caller: Principal, model: EngineModel, name: str) -> Asker:

@@ -65,7 +65,9 @@ class TextCompletion(Response):
 async def create_completion(
     body: CompletionRequest, deps: WithDeps, caller: Caller
 ) -> TextCompletion | StreamingResponse:
-    """Go on with a text, as it is: no chat template is used. Only numbers are kept."""
+    """Go on with a text, or with each of a list, as it is: no chat template is used. Only numbers
+    are kept.
+    """
     count = body.n or 1
     how = replace(
         sampling(body), tokens_max=body.max_tokens or COMPLETION_TOKENS, top_logprobs=body.logprobs
@@ -75,22 +77,25 @@ async def create_completion(
         caller,
         body.model,
         body.user,
-        lambda model: Question(model, (), how, prompt=body.prompt),
+        lambda model: Question(model, (), how),
         prefix="cmpl-",
         count=count,
+        prompts=body.prompt,
     )
     if body.stream:
-        return stream_response(_frames(identity, await first_of(parts), body.with_usage))
-    answers = await complete(parts, count)
+        return stream_response(_frames(identity, await first_of(parts), count, body.with_usage))
+    answers = await complete(parts, count * len(body.prompt))
     choices = [
         _choice(index, "".join(written.texts), written.logprobs, written.ended)
         for index, written in enumerate(answers)
     ]
-    usage = usage_of([written.ended for written in answers])
+    usage = usage_of([written.ended for written in answers], count)
     return TextCompletion(**vars(identity), choices=choices, usage=usage)
 
 
-def _frames(identity: AnswerIdentity, parts: Parts, with_usage: bool) -> AsyncIterator[bytes]:
+def _frames(
+    identity: AnswerIdentity, parts: Parts, count: int, with_usage: bool
+) -> AsyncIterator[bytes]:
     def chunk_of(index: int, part: TextAdded | AnswerEnded) -> TextCompletion:
         if isinstance(part, AnswerEnded):
             choice = _choice(index, "", (), part)
@@ -99,7 +104,7 @@ def _frames(identity: AnswerIdentity, parts: Parts, with_usage: bool) -> AsyncIt
         return TextCompletion(**vars(identity), choices=[choice])
 
     def usage_chunk(ended: Sequence[AnswerEnded]) -> TextCompletion:
-        return TextCompletion(**vars(identity), choices=[], usage=usage_of(ended))
+        return TextCompletion(**vars(identity), choices=[], usage=usage_of(ended, count))
 
     return frames(parts, chunk_of, usage_chunk, with_usage=with_usage)
 

@@ -30,5 +30,7 @@ async def gate_report(model_id: str, deps: WithJobDeps, caller: Caller) -> HTMLR
         message = f"The gate has not judged {model_id}: there is no report of it."
         raise ApiError(404, errors.NOT_FOUND, message, "id")
     data = await within(deps.blobs.get(job.scores.blob, sha256=job.scores.sha256))
-    page = report_page(version.id, gate_response(job.gate), decode_scores(data))
+    page = report_page(
+        version.id, gate_response(job.gate, job.settled.hyper.adaptation), decode_scores(data)
+    )
     return HTMLResponse(page, headers=SECURITY)

@@ -21,9 +21,11 @@ from services.gateway.models.domain.bodies import (
 from services.gateway.models.domain.names import is_of_line, named_stage
 from services.gateway.models.domain.responses import (
     AdapterResponse,
+    AliasModelResponse,
     BaseModelResponse,
     FineTunedModelResponse,
     adapter_response,
+    alias_responses,
     base_response,
     model_response,
 )
@@ -40,8 +42,8 @@ from tunery.platform.seal.model_names import logged_name
 MODELS_MAX: Final = 10_000
 BASES_MAX: Final = 1_000
 ANY: Final = (False, True)  # of what may be deleted
-AnyModelResponse: TypeAlias = BaseModelResponse | FineTunedModelResponse
-Kind = Annotated[Literal["base", "fine-tuned"] | None, Query(alias="type")]
+AnyModelResponse: TypeAlias = BaseModelResponse | FineTunedModelResponse | AliasModelResponse
+Kind = Annotated[Literal["base", "fine-tuned", "alias"] | None, Query(alias="type")]
 router = new_router("models")
 
 # Ids may contain slashes: routes with a suffix come before the route that matches any rest.
@@ -55,7 +57,8 @@ async def list_models(
     base_model: str | None = None,
     deleted: bool = False,
 ) -> Page[AnyModelResponse]:
-    """List base models, then fine-tuned versions, newest first. It has no pages, as in OpenAI's.
+    """List base models, then fine-tuned versions, newest first, then other names of both that
+    answer. It has no pages, as in OpenAI's.
 
     `deleted=true`: the versions that can be restored, alone.
     """
@@ -70,7 +73,11 @@ async def list_models(
     if base_model is not None:
         bases = [base for base in bases if base.id == base_model]
         versions = [version for version in versions if version.parent == base_model]
-    return listing(Page[AnyModelResponse], [*bases, *versions], False)
+    names = () if deleted else alias_responses(bases, versions)
+    models = [*bases, *versions, *names]
+    if kind is not None:
+        models = [model for model in models if model.type == kind]
+    return listing(Page[AnyModelResponse], models, False)
 
 
 @router.get("/v1/models/{model_id:path}/adapter")

@@ -26,14 +26,13 @@ from services.gateway.web.domain.bodies import Body, Id, Metadata
 from tunery.work.engine import Sampling
 
 COMPLETION_TOKENS: Final = 16  # without max_tokens, as in OpenAI's API
+PROMPTS_MAX: Final = 128
 COMPLETION_LOGPROBS_MAX: Final = 5  # as in OpenAI's API
 PART_TYPES: Final = ("input_text", "output_text", "text")
 
 
-def _prompt(value: Any) -> Any:
-    if isinstance(value, list) and len(value) == 1:
-        return value[0]
-    return value
+def _prompts(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
 
 
 def _texts(value: Any) -> Any:
@@ -67,9 +66,15 @@ def _format(value: Any) -> Any:
 
 
 class CompletionRequest(SamplingFields):
-    """One text that the model continues with, as it is: no chat template is used."""
+    """A text that the model continues with, as it is: no chat template is used. Of a list of texts,
+    each is continued by itself: its first choice has its number, times `n`.
+    """
 
-    prompt: Annotated[Text, BeforeValidator(_prompt, json_schema_input_type=str | list[str])]
+    prompt: Annotated[
+        list[Text],
+        Field(min_length=1, max_length=PROMPTS_MAX, fail_fast=True),
+        BeforeValidator(_prompts, json_schema_input_type=str | list[str]),
+    ]
     max_tokens: Tokens | None = None
     logprobs: Annotated[StrictInt, Field(ge=0, le=COMPLETION_LOGPROBS_MAX)] | None = None
     best_of: Annotated[None, BeforeValidator(only(1), json_schema_input_type=int)] = None

@@ -218,16 +218,21 @@ def finish_reason(ended: AnswerEnded) -> FinishReason:
             return "stop"
 
 
-def usage_of(ended: Sequence[AnswerEnded | None]) -> CompletionUsage:
-    """Tokens of all answers; the question is counted once, as in OpenAI's API."""
+def usage_of(ended: Sequence[AnswerEnded | None], count: int | None = None) -> CompletionUsage:
+    """Tokens of all answers; a question is counted once, as in OpenAI's API.
+
+    count: of answers to one question; by default all of them are.
+    """
     known = [answer for answer in ended if answer is not None]
-    read = max((answer.prompt_tokens for answer in known), default=0)
+    each = count or len(ended) or 1
+    asked = [known[first : first + each] for first in range(0, len(known), each)]
+    read = sum(max(answer.prompt_tokens for answer in answers) for answers in asked)
     written = sum(answer.completion_tokens for answer in known)
     return CompletionUsage(
         prompt_tokens=read,
         completion_tokens=written,
         total_tokens=read + written,
         prompt_tokens_details=PromptTokensDetails(
-            cached_tokens=known[0].cached_tokens if known else 0
+            cached_tokens=sum(answers[0].cached_tokens for answers in asked)
         ),
     )

@@ -8,7 +8,9 @@ from tunery.work.learning import EQUAL_REWARDS
 
 
 class JobEventResponse(ListItem):
-    """An event of a job. `data`: the figures of a step, in a metrics event."""
+    """An event of a job. `data`: the figures of a step in a metrics event, else nothing, as in
+    OpenAI's API, whose typed clients read it so. `details`: facts of a message.
+    """
 
     id: str
     object: Literal["fine_tuning.job.event"] = "fine_tuning.job.event"
@@ -17,6 +19,7 @@ class JobEventResponse(ListItem):
     message: str
     type: Literal["message", "metrics"]
     data: dict[str, Any]
+    details: dict[str, Any]
 
 
 class MetricsResponse(ListItem):
@@ -72,7 +75,8 @@ def message_response(row: JobEventRow, unseal: Unseal) -> JobEventResponse:
         level=row.level,
         message=row.message if detail is None else f"{row.message} {detail}",
         type=row.kind,
-        data=row.data or {},
+        data={},
+        details=row.data or {},
     )
 
 
@@ -105,6 +109,7 @@ def step_response(row: StepRow) -> JobEventResponse:
         message=text,
         type="metrics",
         data=data,
+        details={},
     )
 
 

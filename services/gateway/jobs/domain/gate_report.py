@@ -72,6 +72,7 @@ def _verdict(gate: GateResponse) -> Iterator[str]:
         ("Look", look_words(gate.look)),
         ("What it can show", gate.power),
         ("Advice", gate.advice),
+        ("Served", gate.served),
     ):
         if text is not None:
             yield f"<p><strong>{name}:</strong> {escape(text)}</p>"

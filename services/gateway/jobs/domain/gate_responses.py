@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from math import ceil
+from typing import Final
 
 from schemas.gate import BenchmarkResult, GateComparison, JudgeResult, MeasureResult, SafetyResult
 from schemas.model import ScoreSummary, Verdict
+from schemas.training import Adaptation
 from schemas.units import PPM
 from services.gateway.verdict_reasons import reasons_words
 from services.gateway.web.domain.responses import Response
@@ -13,6 +15,10 @@ from tunery.gate.outcomes import OwnTask, Skills, own_task_of, skills_of
 from tunery.gate.paired import POWER, discordant_share, items_needed
 
 TWO_POINTS = 0.02
+SERVED_WIDE: Final = (
+    "The gate judged it on the base model in four bits, as it was trained. Chats and exports use "
+    "the base model at its full width, where answers may differ: ask it before you promote it."
+)
 
 
 class ScoresResponse(Response):
@@ -175,6 +181,8 @@ class GateResponse(Response):
     `suggestions`: what to change, where it does not pass, by facts of the training and its rows.
     `own_data`: what got better on the tenant's own validation rows; null: there were none.
 
+    `served`: how the model answers otherwise than it was judged; null: it does not.
+
     `look`: number of the interim analysis that decided; null: all items were asked at once. `rule`:
     when the gate blocks and passes. `power`: which drop the items could not have shown. Both are
     null, and there are no comparisons, for verdicts from before they were kept.
@@ -199,10 +207,14 @@ class GateResponse(Response):
     benchmarks: list[BenchmarkScoreResponse]
     safety: list[SafetyResponse]
     suggestions: list[str]
+    served: str | None
 
 
-def gate_response(summary: ScoreSummary) -> GateResponse:
-    """The gate's verdict, with shares as fractions instead of millionths."""
+def gate_response(summary: ScoreSummary, adaptation: Adaptation | None = None) -> GateResponse:
+    """The gate's verdict, with shares as fractions instead of millionths.
+
+    adaptation: what was trained.
+    """
     items = summary.items
     return GateResponse(
         verdict=summary.verdict,
@@ -231,6 +243,7 @@ def gate_response(summary: ScoreSummary) -> GateResponse:
         benchmarks=[_benchmark(result) for result in summary.benchmarks],
         safety=[_safety(result) for result in summary.safety],
         suggestions=[suggestion_words(reason) for reason in summary.suggestions],
+        served=SERVED_WIDE if adaptation == "qlora" else None,
         measures=[
             _measure(result, decides=not number) for number, result in enumerate(summary.measures)
         ],

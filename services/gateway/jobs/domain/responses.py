@@ -259,7 +259,7 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
             benchmarks=[benchmark.name for benchmark in spec.benchmarks] or None,
         ),
         placement=PlacementResponse(**shown_placement(spec.constraints)),
-        gate=None if row.gate is None else gate_response(row.gate),
+        gate=None if row.gate is None else gate_response(row.gate, row.settled.hyper.adaptation),
         provenance=_provenance(row),
         duplicate_of=None if moment.earlier is None else duplicate_response(moment.earlier),
         variants=variant_responses(row),

@@ -1,12 +1,13 @@
 """Base models, fine-tuned versions, the files of an adapter, permissions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from schemas.model import ApprovalRule, HeldStage, Stage, Verdict
 from schemas.training import BlobFile, are_whole
+from services.gateway.models.domain.names import HELD_STAGES, stage_name
 from services.gateway.views.tables.models import (
     BaseRow,
     ModelChange,
@@ -35,7 +36,7 @@ class ModelResponse(ListItem):
     created: Seconds
     owned_by: str
     shutdown_date: str | None = None
-    type: Literal["base", "fine-tuned", "checkpoint"]
+    type: Literal["base", "fine-tuned", "checkpoint", "alias"]
 
 
 class BaseModelResponse(ModelResponse):
@@ -54,6 +55,15 @@ class BaseModelResponse(ModelResponse):
     revision: TextOrNone
     shared: bool
     drifted_sha256: str | None
+
+
+class AliasModelResponse(ModelResponse):
+    """Another name under which a model answers: of a base model, or of the version that holds a
+    stage. `parent`: that model.
+    """
+
+    type: Literal["alias"] = "alias"
+    parent: str
 
 
 class CheckpointModelResponse(ModelResponse):
@@ -169,6 +179,19 @@ def rule_response(rule: ApprovalRule) -> ApprovalRuleResponse:
 def base_response(row: BaseRow) -> BaseModelResponse:
     """A base model, with its other names and where it comes from."""
     return BaseModelResponse.of(row, row.base, created=row.created_at, owned_by=OWNER)
+
+
+def alias_responses(
+    bases: Iterable[BaseModelResponse], versions: Iterable[FineTunedModelResponse]
+) -> Iterator[AliasModelResponse]:
+    """Further names of models, in the order of these."""
+    for base in bases:
+        for name in base.aliases:
+            yield AliasModelResponse.of(base, id=name, type="alias", parent=base.id)
+    for version in versions:
+        if version.stage in HELD_STAGES:
+            name = stage_name(version.id, version.stage)
+            yield AliasModelResponse.of(version, id=name, type="alias", parent=version.id)
 
 
 def model_response(row: ModelRow, unseal: Unseal | None = None) -> FineTunedModelResponse:

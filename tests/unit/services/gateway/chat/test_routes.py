@@ -11,6 +11,12 @@ from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tunery.work.engine import TOO_LONG, AnswerEnded, QuestionRefused, ToolCall
 
 URL = "/v1/chat/completions"
+PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {"at": {"type": "string"}},
+    "required": ["at"],
+    "additionalProperties": False,
+}
 HI: list[Any] = [{"role": "user", "content": "Hi"}]
 
 
@@ -81,6 +87,46 @@ async def test_without_an_engine_the_answer_is_503(
     answer = await (await api.tenant()).post(URL, json=body)
     assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) > 0
+
+
+async def test_review2_report_14_frameworks_that_send_parallel_tool_calls_by_habit_are_answered(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    client = await api.tenant()
+    for habit in (True, False):
+        body = {"model": BASE.base_id, "messages": HI, "parallel_tool_calls": habit}
+        answer = await client.post(URL, json=body)
+        assert answer.status_code == 200, answer.text
+    asked = {"model": BASE.base_id, "input": "Hi", "parallel_tool_calls": False}
+    assert (await client.post("/v1/responses", json=asked)).status_code == 200
+    assert len(engine.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("choice", "forced"),
+    [
+        ("required", ("rain", "wind")),
+        ({"type": "function", "function": {"name": "wind"}}, ("wind",)),
+        ("auto", ()),
+    ],
+)
+async def test_review2_u4_report_15_a_call_is_forced_through_the_sdk(
+    choice: Any, forced: tuple[str, ...], api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    tools: Any = [
+        {"type": "function", "function": {"name": name, "strict": True, "parameters": PARAMETERS}}
+        for name in ("rain", "wind")
+    ]
+    call = ToolCall("wind", '{"at": "A"}')
+    engine.begin((AnswerEnded("tool_calls", 5, 2, tool_calls=(call,)),))
+    async with sdk(await api.tenant()) as client:
+        answer = await client.chat.completions.create(
+            model=BASE.base_id, messages=HI, tools=tools, tool_choice=choice
+        )
+    (asked,) = engine.asked
+    assert (asked.forced, asked.strict) == (forced, ("rain", "wind"))
+    calls = answer.choices[0].message.tool_calls or []
+    assert [each.function.name for each in calls if each.type == "function"] == ["wind"]
 
 
 async def test_a_bad_request_names_its_fields(api: ControlPlane, engine: ScriptedEngine) -> None:

@@ -7,9 +7,12 @@ import httpx
 from schemas.model import Base, Lineage, RecordPublished, RegisterVersion, Verdict, VersionTerms
 from schemas.topics import MODEL
 from schemas.training import BlobFile, MethodName
+from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
+from tests.unit.services.gateway.chat.test_routes import engine
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tests.unit.services.gateway.models.test_base_folders import a_base
 
+__all__ = ["engine"]
 FILE = BlobFile(name="adapter_model.safetensors", blob="t/x/a", sha256="cd" * 32, bytes=10)
 
 
@@ -52,6 +55,7 @@ async def test_base_models_and_versions_are_listed(api: ControlPlane) -> None:
     client = await api.tenant()
     model_id = await version(api, client, "one")
     listed = (await client.get("/v1/models")).json()["data"]
+    listed = [item for item in listed if item["type"] != "alias"]
     assert listed[-1]["id"] == model_id
     (base,) = [item for item in listed[:-1] if item["id"] == "tiny-llama"]
     assert (base["owned_by"], {item["type"] for item in listed[:-1]}) == ("tunery", {"base"})
@@ -194,6 +198,37 @@ async def test_first_hour_s12_a_base_has_other_names(api: ControlPlane) -> None:
     assert unknown.status_code == 404
     assert (await api.api.post(path, json={"aliases": []})).json()["aliases"] == []
     assert (await client.get("/v1/models/gpt-4o-mini")).status_code == 404
+
+
+async def test_review2_u24_names_that_answer_are_listed(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    """Programs that look before they ask show what is listed."""
+    client = await api.tenant()
+    path = f"/v1/bases/{BASE.base_id}/aliases"
+    await api.api.post(path, json={"aliases": ["gpt-4.1-mini"]})
+    held, other = await version(api, client, "held"), await version(api, client, "other")
+    stage = {"stage": "production", "expected": None}
+    await client.post(f"/v1/models/{held}/promote", json=stage)
+    listed = (await client.get("/v1/models")).json()["data"]
+    names = {item["id"]: item["parent"] for item in listed if item["type"] == "alias"}
+    in_production = f"{held.rpartition(':')[0]}:production"
+    assert names.items() >= {("gpt-4.1-mini", BASE.base_id), (in_production, held)}
+    assert [name for name, parent in names.items() if parent == other] == []
+    assert len({item["id"] for item in listed}) == len(listed)
+    for name in ("gpt-4.1-mini", in_production):
+        answer = await client.post(
+            "/v1/chat/completions",
+            json={"model": name, "messages": [{"role": "user", "content": "Hi"}]},
+        )
+        assert answer.status_code == 200, answer.text
+    assert [asked.model.base_id for asked in engine.asked] == [BASE.base_id] * 2
+    alone = await client.get("/v1/models", params={"type": "alias"})
+    assert {item["id"] for item in alone.json()["data"]} == names.keys()
+    for kind in ("base", "fine-tuned"):
+        of_kind = (await client.get("/v1/models", params={"type": kind})).json()["data"]
+        assert {item["type"] for item in of_kind} == {kind}
+    await api.api.post(path, json={"aliases": []})
 
 
 async def test_first_hour_s12_a_name_belongs_to_one_base(api: ControlPlane, tmp_path: Path) -> None:

@@ -10,4 +10,4 @@ def test_formats_of_text_are_those_of_chats() -> None:
     assert read.text == {"type": "json_schema", "json_schema": {"schema": schema}}
     plain = ResponseRequest.model_validate({"model": "a", "input": "b", "text": {}})
     assert plain.text is None
-    assert CompletionRequest.model_validate({"model": "a", "prompt": ["b"]}).prompt == "b"
+    assert CompletionRequest.model_validate({"model": "a", "prompt": "b"}).prompt == ["b"]

@@ -50,6 +50,15 @@ def test_a_message_is_shown_with_its_time_and_no_data() -> None:
     assert (shown.created_at, shown.message, shown.data) == (MESSAGE.at, MESSAGE.message, {})
 
 
+def test_review2_report_4_only_figures_of_steps_are_in_the_data_of_an_event() -> None:
+    """Typed clients read `data` that has anything as the figures of a step."""
+    shown = message_response(replace(MESSAGE, data={"attempt": 1}), lambda _sealed, _field: None)
+    assert (shown.data, shown.details) == ({}, {"attempt": 1})
+    step = step_response(STEP)
+    assert {"step", "train_loss", "train_mean_token_accuracy"} <= step.data.keys()
+    assert step.details == {}
+
+
 def test_the_sealed_part_follows_our_own_words() -> None:
     shown = message_response(replace(MESSAGE, sealed=SEALED), lambda sealed, _field: "at row 7")
     assert shown.message == "Attempt 1 failed: diverged at row 7"

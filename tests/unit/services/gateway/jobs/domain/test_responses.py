@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from schemas.envelope import Reason
-from schemas.job import JobEnded, PhaseSet, WaitNoted
+from schemas.job import JobEnded, JobOutcome, PhaseSet, VerdictRecorded, WaitNoted
 from schemas.reasons import Failure, failing, waiting
 from schemas.sealed import Sealed
+from schemas.training import MethodName
 from services.gateway.jobs.domain.bodies import METHODS
 from services.gateway.jobs.domain.progress import PERCENT_MAX
 from services.gateway.jobs.domain.queue_view import Outlook
@@ -20,10 +22,12 @@ from tests.unit.services.gateway.jobs.job_events import (
     JOB,
     SPEC,
     SUBMITTED,
+    SUMMARY,
     placed,
     started,
 )
 from tests.unit.services.gateway.view_rows import folded, only, rows
+from tunery.cli._job_view import gate_lines
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 
@@ -47,6 +51,21 @@ def test_auto_is_echoed_until_the_job_runs() -> None:
     assert late.hyperparameters.batch_size == SPEC.hyper.batch_size
 
 
+@pytest.mark.parametrize("outcome", ["succeeded", "failed", "cancelled"])
+@pytest.mark.parametrize("method", METHODS)
+def test_review2_report_3_an_ended_job_has_numbers_whatever_its_method(
+    method: MethodName, outcome: JobOutcome
+) -> None:
+    """Also one that ended before anything was settled."""
+    hyper = replace(SPEC.hyper, method=method)
+    submitted = replace(SUBMITTED, spec=replace(SPEC, hyper=hyper))
+    row = only(folded("job", submitted), JOBS)
+    shown = job_response(replace(row, phase="done", outcome=outcome), unseal).model_dump()
+    for figures in (shown["hyperparameters"], shown["method"][method]["hyperparameters"]):
+        for name in ("batch_size", "learning_rate_multiplier", "n_epochs"):
+            assert isinstance(figures[name], int | float), (name, figures[name])
+
+
 def test_first_hour_low_an_evaluation_is_no_attempt_of_the_training() -> None:
     """`provenance.attempts` was 2 for a job without any retry."""
     for events, attempts in (((), 1), ((placed(2, EVAL),), 1), ((placed(2), placed(3, EVAL)), 2)):
@@ -60,6 +79,20 @@ def test_a_given_learning_rate_is_shown_as_its_multiple_of_the_rule() -> None:
     submitted = replace(SUBMITTED, spec=replace(SPEC, hyper=doubled, auto=auto))
     job = job_response(only(folded("job", submitted, HELD), JOBS), unseal)
     assert job.hyperparameters.learning_rate_multiplier == 2.0
+
+
+def test_review2_report_18_a_model_that_is_served_otherwise_than_it_was_judged_says_so() -> None:
+    """With QLoRA the gate has the base in four bits, and chats and exports have it whole."""
+    row = job_row(VerdictRecorded(job_id=JOB, summary=SUMMARY))
+    for adaptation in ("lora", "full", "qlora"):
+        hyper = replace(row.settled.hyper, adaptation=adaptation)
+        gate = job_response(replace(row, spec=replace(row.spec, hyper=hyper)), unseal).gate
+        assert gate is not None
+        assert (gate.served is not None) == (adaptation == "qlora")
+        if gate.served is not None:
+            assert "base model in four bits" in gate.served
+            (line,) = [text for name, text in gate_lines(gate.model_dump()) if name == "served"]
+            assert line == gate.served
 
 
 def test_a_wait_has_reason_and_position_until_the_phase_changes() -> None:
