@@ -134,7 +134,9 @@ class EngineHost:
         gone = asyncio.ensure_future(reader.read(1))  # a client says nothing more: it left
         try:
             async with AsyncExitStack() as stack:
-                borrowing = stack.enter_async_context(self._models.borrow(question.model, tenant))
+                borrowing = stack.enter_async_context(
+                    self._models.borrow(question.model, tenant, low=question.in_batch)
+                )
                 model = await self._in_turn(borrowing, question, writer, gone)
                 if model is not None:
                     await self._answer(model, question, writer, gone)
@@ -221,7 +223,8 @@ class EngineHost:
         """Write the parts of the answer as they come; ends when the client has left, too."""
         loop = asyncio.get_running_loop()
         said: asyncio.Queue[Reply | None] = asyncio.Queue()
-        tally = None if question.asker is None else self._meter.begin(question.asker)
+        asker = None if question.in_batch else question.asker
+        tally = None if asker is None else self._meter.begin(asker)
 
         def say(reply: Reply) -> bool:
             if tally is not None and not isinstance(reply, QuestionRefused):

@@ -40,18 +40,20 @@ class LoadedModels:
         self._released = asyncio.Event()
 
     @contextlib.asynccontextmanager
-    async def borrow(self, model: EngineModel, tenant: str) -> AsyncIterator[LoadedModel]:
+    async def borrow(
+        self, model: EngineModel, tenant: str, *, low: bool = False
+    ) -> AsyncIterator[LoadedModel]:
         """The model, with a place at it, which stays in memory until the end of the context.
 
-        Tenants that wait for places get them in turn. Loading continues when a caller is cancelled.
-        Raises Refusal; BlobError.
+        Tenants that wait for places get them in turn; `low`: after all others. Loading continues
+        when a caller is cancelled. Raises Refusal; BlobError.
         """
         entry = await self._entry_of(model)
         self._entries.move_to_end(model)
         entry.users += 1
         try:
             loaded = await asyncio.shield(entry.loading)
-            async with entry.fair_places.take(tenant):
+            async with entry.fair_places.take(tenant, low=low):
                 yield loaded
         finally:
             entry.users -= 1

@@ -85,6 +85,8 @@ class Question(Struct, frozen=True):
     tools: tuple[dict[str, Any], ...] = ()  # functions that the answer may call, as in OpenAI's API
     forced: tuple[str, ...] = ()  # functions of which the answer calls one; empty: as it likes
     strict: tuple[str, ...] = ()  # functions whose arguments are held to their schema
+    # a row of a batch: other questions come first, and who asks counts its tokens
+    in_batch: bool = False
     keys: tuple[BlobKey, ...] = ()  # keys of the adapter's files, for the engine of this machine
 
 

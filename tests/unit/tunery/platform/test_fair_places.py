@@ -55,3 +55,31 @@ async def test_security_m2_a_tenant_leaves_places_for_others() -> None:
         assert order == ["beta"], "the second place is not for the tenant that holds one"
     await waiting
     assert order == ["beta", "acme"]
+
+
+async def test_low_priority_comes_last_and_leaves_a_place_free() -> None:
+    fair_places, order = FairPlaces(2), list[str]()
+
+    async def low() -> None:
+        async with fair_places.take("acme", low=True):
+            order.append("low")
+            await asyncio.sleep(0)
+
+    async with fair_places.take("beta"):
+        waiting = [asyncio.create_task(low()), asyncio.create_task(low())]
+        await asyncio.sleep(0)
+        assert order == []  # the place that is free is for others
+        async with fair_places.take("corp"):
+            others = asyncio.create_task(in_turn(fair_places, "dora", order))
+            await asyncio.sleep(0)
+        await others
+        await asyncio.sleep(0)
+    await asyncio.gather(*waiting)
+    assert order == ["dora", "low", "low"]
+
+
+async def test_low_priority_gets_the_only_place() -> None:
+    fair_places, order = FairPlaces(1), list[str]()
+    async with asyncio.timeout(180), fair_places.take("acme", low=True):
+        order.append("low")
+    assert order == ["low"]
