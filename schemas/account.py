@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from schemas.admission import BudgetAlert
 from schemas.anomaly import Anomaly
 from schemas.answers import AnswersCounted, CountAnswers
+from schemas.batch import BatchCommand, BatchEvent
 from schemas.billing import (
     BillingTerms,
     CreditNote,
@@ -403,6 +404,7 @@ Command: TypeAlias = (
     | PrepaidCommand
     | ErasureCommand
     | CountAnswers
+    | BatchCommand
     | WithdrawNodeKeys
     | CloseInvoice
     | Tick
@@ -434,6 +436,7 @@ Event: TypeAlias = (
     | PrepaidEvent
     | ErasureEvent
     | AnswersCounted
+    | BatchEvent
     | NodeKeysWithdrawn
     | Rejected
     | Repeated

@@ -23,6 +23,7 @@ NAMESPACE: Final = UUID("6f1f0c6e-5a0e-4b6e-9a3c-7d6d2f0f7a11")
     SERVING_POOL,
     MODEL,
     SESSION,
+    BATCH,
 ) = (
     "file-",
     "upload_",
@@ -38,6 +39,7 @@ NAMESPACE: Final = UUID("6f1f0c6e-5a0e-4b6e-9a3c-7d6d2f0f7a11")
     "spool-",
     "ft:",
     "session-",
+    "batch_",
 )
 
 

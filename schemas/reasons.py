@@ -120,6 +120,10 @@ RefusalCode: TypeAlias = Literal[
     "concurrency_below_one",
     "limits_out_of_order",  # soft above hard, or below 0
     "key_exists",  # key_id
+    "batch_missing",  # batch_id
+    "batch_closing",  # batch_id
+    "batch_rows_answered",  # batch_id, row
+    "batches_at_most",  # limit
     "key_missing",  # key_id
     "key_revoked",  # key_id
     "key_rotated_by_another",

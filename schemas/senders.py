@@ -8,6 +8,7 @@ from typing import Final
 from schemas import account, admission, dataset, deployments, gate, job, lifetime, model, node, pool
 from schemas.anomaly import RecordAnomaly
 from schemas.answers import CountAnswers
+from schemas.batch import AnswerBatchRows, BeginBatch, CancelBatch, CreateBatch, EndBatch
 from schemas.endpoints import ConfirmEndpoint
 from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys, RevokeInvitation
 from schemas.envelope import Message, Tick
@@ -46,6 +47,7 @@ ACCOUNT: Final = (
         *(account.DeleteEndpoint, account.Deliver, ConfirmEndpoint),
         *(account.ImportPrices, account.SetBillingTerms, account.AdjustInvoice),
         *(GrantPrepaid, RevokePrepaid, EraseTenant, SetTrackingServer, RemoveTrackingServer),
+        *(CreateBatch, BeginBatch, AnswerBatchRows, CancelBatch, EndBatch),
     ),
     _permit("ingest", RecordErasedPart),
     _permit("notifier", account.EndDelivery),

@@ -6,7 +6,9 @@ from schemas.envelope import Part, Sha256
 from schemas.sealed import Sealed
 from schemas.units import Ms
 
-Purpose: TypeAlias = Literal["fine-tune", "fine-tune-results", "base-model"]
+Purpose: TypeAlias = Literal[
+    "fine-tune", "fine-tune-results", "base-model", "batch", "batch_output"
+]
 NOT_COUNTED: Final[Purpose] = "base-model"  # bytes that operators add for all tenants
 
 

@@ -7,10 +7,10 @@ from schemas.topics import ACCOUNT, DATASET, MODEL, POOL, STREAMS
 from schemas.units import Ms
 from services.billing.adapters.ledger import PostgresBooks
 from services.billing.adapters.prices import PriceImport, read_imports
+from services.billing.domain import batches, statements
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
 from services.billing.domain.state import INITIAL, Accounts
-from services.billing.domain.statements import deadline_of
 from services.billing.effect import close, destroy_key
 from services.billing.figures import account_figures
 from services.billing.giving import give_keys, project_lease_keys
@@ -40,12 +40,15 @@ from tunery.runtime.verbs import Aggregate, deadlines_by_key
 
 def _deadline_of(state: Accounts, tenant: str) -> Ms | None:
     account = state.tenants.get(tenant)
-    return None if account is None else deadline_of(account)
+    if account is None:
+        return None
+    moments = (statements.deadline_of(account), batches.deadline_of(account))
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=19,  # 19: plans that are written late; 18: prices of plans
+    fold_version=20,  # 20: batches; 19: plans that are written late; 18: prices of plans
     initial=INITIAL,
     state_type=Accounts,
     decide=decide,

@@ -17,6 +17,7 @@ from services.gateway.accounts.auth import authenticate
 from services.gateway.accounts.request_quotas import counting
 from services.gateway.audit import routes as audit
 from services.gateway.audit.observing import Observer
+from services.gateway.batches import routes as batches
 from services.gateway.billing import answer_use_routes as answer_uses
 from services.gateway.billing import contract_routes as contracts
 from services.gateway.billing import invoice_routes as invoices
@@ -125,6 +126,7 @@ def routes() -> FastAPI:
         chat,
         completions,
         responses,
+        batches,
         webhooks,
         integrations,
         keys,

@@ -7,6 +7,8 @@ from services.gateway.accounts.prices import ViewedPrices
 from services.gateway.api import create_app
 from services.gateway.audit.refused_senders import refused_senders
 from services.gateway.audit.writing import AuditWriter
+from services.gateway.batches.result_files import batch_files
+from services.gateway.batches.row_answers import answer_batches
 from services.gateway.chat.engine_socket import SocketEngine
 from services.gateway.console.app import Console
 from services.gateway.deployments.traffic import TrafficCounts
@@ -53,6 +55,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
                 results(deps.views, deps.blobs, deps.seal),
                 *mirror_files(deps.views, deps.blobs, deps.seal),
                 refused_senders(deps.audit, runtime.clock),
+                answer_batches(deps),
+                batch_files(deps),
             ),
         ),
     )

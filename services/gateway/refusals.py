@@ -67,6 +67,10 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         f"To revoke another key, use a key with the scope {KEYS_SCOPE}, or ask an operator. Keys "
         "of operators can be revoked by operators only."
     ),
+    "batch_missing": "No such Batch object: {batch_id}",
+    "batch_closing": "The batch {batch_id} takes no more answers.",
+    "batch_rows_answered": "Row {row} of the batch {batch_id} has its answer.",
+    "batches_at_most": "A tenant has at most {limit} open batches. Wait until one has ended.",
     "keys_at_most": "A tenant has at most {limit} keys. Revoke one first.",
     "scopes_missing": "A key needs at least one scope.",
     "endpoint_exists": "Webhook endpoint {endpoint_id!r} exists already.",

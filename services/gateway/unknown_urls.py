@@ -18,7 +18,6 @@ ALTERNATIVES: Final[Mapping[str, str]] = {
     "/v1/chat/": SERVING,
     "/v1/responses/": ("Answers are not stored. Keep the answer of POST /v1/responses."),
     "/v1/embeddings": SERVING,
-    "/v1/batches": SERVING,
     "/v1/fine-tunes": "OpenAI replaced that API in 2023. Use /v1/fine_tuning/jobs.",
     "/v1/evals": (
         "Custom evaluations are not supported. Every job is compared with its base model: see "

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -184,6 +186,71 @@ async def test_while_the_engine_is_away_the_answer_is_503_and_it_comes_back(
         assert away.value.status_code == 503
         assert int(away.value.response.headers["retry-after"]) > 0
         assert await asked(client, TINY) == before
+
+
+async def test_a_batch_goes_on_after_its_process_was_killed_and_answers_each_row_once(
+    home: RunningStack,
+) -> None:
+    key = await home.api.post("/tenants/local/keys", {"name": "bulk", "scopes": ["read", "write"]})
+    rows = [
+        {
+            "custom_id": f"row-{number}",
+            "method": "POST",
+            "url": "/v1/chat/completions",
+            "body": {"model": TINY, "messages": ASKED, "max_tokens": 6 + number % 5},
+        }
+        for number in range(60)
+    ]
+    content = "\n".join([json.dumps(row) for row in rows]).encode()
+    async with sdk(home, key=key["key"], retries=8) as client:
+        file = await client.files.create(file=("rows.jsonl", content), purpose="batch")
+        batch = await client.batches.create(
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+        )
+        killed = False
+        async with asyncio.timeout(LOADED_S_MAX):
+            while batch.status != "completed":
+                batch = await client.batches.retrieve(batch.id)
+                assert batch.request_counts is not None
+                if not killed and batch.request_counts.completed:
+                    assert batch.request_counts.completed < len(rows)
+                    assert home.stack.kill("gateway")
+                    killed = True
+                await asyncio.sleep(POLL_S)
+        assert killed
+        text = (await client.files.content(batch.output_file_id or "")).text
+        counts = await counted(home, key["id"], len(rows))
+    answered = [json.loads(line) for line in text.splitlines()]
+    assert [line["custom_id"] for line in answered] == [row["custom_id"] for row in rows]
+    usages = [line["response"]["body"]["usage"] for line in answered]
+    assert counts == {
+        "num_model_requests": len(rows),
+        "input_tokens": sum(usage["prompt_tokens"] for usage in usages),
+        "output_tokens": sum(usage["completion_tokens"] for usage in usages),
+    }
+
+
+async def test_the_page_of_batches_runs_as_it_is(home: RunningStack, tmp_path: Path) -> None:
+    page = Path("docs/how-to/batches.md").read_text("utf-8")
+    program = tmp_path / "batch.py"
+    program.write_text(
+        page.split("```python\n")[1].split("```")[0].replace("smollm2-135m-instruct", TINY),
+        "utf-8",
+    )
+    stack = home.stack
+    names = {"OPENAI_BASE_URL": f"{stack.api_url}/v1", "OPENAI_API_KEY": stack.admin_key}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(program)),
+        env=os.environ | names,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    said, wrong = (text.decode() for text in await process.communicate())
+    assert process.returncode == 0, wrong
+    assert said.startswith("completed BatchRequestCounts(completed=10, failed=0, total=10)"), said
+    assert [line.split()[0] for line in said.splitlines() if line.startswith("question-")] == [
+        f"question-{number}" for number in range(10)
+    ]
 
 
 TEXTS = (

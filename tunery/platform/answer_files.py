@@ -102,7 +102,7 @@ def uses_of(path: Path) -> dict[str, Sequence[AnswerUse]]:
         uses[line.tenant, line.use.key_id, line.use.model].append(line.use)
     tenants: defaultdict[str, list[AnswerUse]] = defaultdict(list)
     for tenant, key_id, model in sorted(uses):
-        tenants[tenant].append(_sum(uses[tenant, key_id, model]))
+        tenants[tenant].append(sum_of(uses[tenant, key_id, model]))
     return dict(tenants)
 
 
@@ -120,7 +120,8 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _sum(uses: Sequence[AnswerUse]) -> AnswerUse:
+def sum_of(uses: Sequence[AnswerUse]) -> AnswerUse:
+    """The tokens of several answers of one model to one key."""
     counts = [counts_of(use) for use in uses]
     summed = {name: sum(count[name] for count in counts) for name in counts[0]}
     return AnswerUse(key_id=uses[0].key_id, model=uses[0].model, **summed)

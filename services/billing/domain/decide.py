@@ -32,7 +32,8 @@ from schemas.account import (
     SuspendTenant,
     TenantCreated,
 )
-from schemas.answers import AnswersCounted, CountAnswers
+from schemas.answers import CountAnswers
+from schemas.batch import AnswerBatchRows, BeginBatch, CancelBatch, CreateBatch, EndBatch
 from schemas.endpoints import ConfirmEndpoint
 from schemas.envelope import Context, Rejected, Sha256, Tick, reject
 from schemas.erasure import EraseTenant, RecordErasedPart
@@ -46,10 +47,9 @@ from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.reasons import refusing
 from schemas.streams import GLOBAL
-from services.billing.domain import endpoints, plans, prepaid, statements, terms
+from services.billing.domain import batches, endpoints, plans, prepaid, statements, terms
 from services.billing.domain.erasure import decide_erasure, refuse_erased
 from services.billing.domain.state import KEYS_MAX, Accounts, AccountState, ApiKey
-from tunery.billing.answers import answer_costs
 from tunery.billing.books import refuse_book
 from tunery.runtime.journal.senders import refuse_withdrawn
 
@@ -89,9 +89,9 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
         case EraseTenant() | RecordErasedPart():
             return decide_erasure(tenant, command, ctx)
         case CountAnswers():  # sent again after a doubt, it is dropped by its source
-            version = plans.terms_at(tenant, ctx.at).price_version
-            costs = answer_costs(command.uses, state.books.get(version))
-            return (AnswersCounted(uses=command.uses, costs=costs, price_version=version),)
+            return (plans.count_answers(tenant, command.uses, ctx.at, state.books),)
+        case CreateBatch() | BeginBatch() | AnswerBatchRows() | CancelBatch() | EndBatch():
+            return batches.decide(tenant, command, ctx, state.books)
         case RevokePrepaid():
             currency = plans.currency_at(tenant, ctx.at, state.books)
             return prepaid.revoke(tenant.prepaid, command, currency)
@@ -105,6 +105,7 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
         case Tick():
             return (
                 *plans.due_plan(tenant, ctx),
+                *batches.due_batches(tenant, ctx),
                 *statements.decide(tenant, command, ctx),
             )
         case _:

@@ -3,6 +3,7 @@
 import hashlib
 
 import msgspec
+from immutables import Map
 from msgspec.structs import replace
 
 from schemas import errors
@@ -22,6 +23,7 @@ from schemas.account import (
     SetPlan,
     SuspendTenant,
 )
+from schemas.batch import CreateBatch
 from schemas.envelope import Context, Rejected
 from schemas.erasure import (
     ERASURE_PARTS,
@@ -43,6 +45,7 @@ from services.billing.domain.state import AccountState, Erasure
 REFUSED = (
     *(SetPlan, SuspendTenant, ResumeTenant, CreateKey, RotateKey),
     *(CreateEndpoint, ChangeEndpoint, RotateEndpoint, Deliver, SetTrackingServer),
+    CreateBatch,
 )
 
 
@@ -100,7 +103,7 @@ def _following(names: set[ErasurePart], part: ErasurePart) -> tuple[ErasurePart,
 def evolve_erasure(tenant: AccountState, event: ErasureEvent, ctx: Context) -> AccountState:
     """The tenant after an event of its erasure."""
     if isinstance(event, TenantErasureBegun):
-        return replace(tenant, erasure=Erasure(begun_at=ctx.at))
+        return replace(tenant, erasure=Erasure(begun_at=ctx.at), batches=Map())
     if isinstance(event, TenantErased) or tenant.erasure is None:
         return tenant
     parts = (*tenant.erasure.parts, ErasedPart(part=event.part, at=ctx.at))

@@ -29,6 +29,14 @@ from schemas.account import (
     TenantSuspended,
 )
 from schemas.answers import AnswersCounted
+from schemas.batch import (
+    BatchBegun,
+    BatchClosing,
+    BatchCreated,
+    BatchEnded,
+    BatchEvent,
+    BatchRowsAnswered,
+)
 from schemas.billing import Statement
 from schemas.endpoints import CONFIRMATION_REQUESTED, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Context, Rejected, Repeated
@@ -37,6 +45,7 @@ from schemas.integrations import TrackingServerRemoved, TrackingServerSet
 from schemas.node import NodeKeysWithdrawn
 from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
 from schemas.units import DAY_MS, Ms
+from services.billing.domain.batches import evolve_batches
 from services.billing.domain.erasure import evolve_erasure
 from services.billing.domain.prepaid import use_up
 from services.billing.domain.state import (
@@ -101,6 +110,7 @@ Changed: TypeAlias = (
     | PrepaidGranted
     | PrepaidExpired
     | PrepaidRevoked
+    | BatchEvent
     | ErasureEvent
 )
 
@@ -145,6 +155,8 @@ def _evolved(tenant: AccountState, event: Changed, ctx: Context) -> AccountState
             return _credit_invoice(tenant, event)
         case PrepaidGranted() | PrepaidExpired() | PrepaidRevoked():
             return replace(tenant, prepaid=_prepaid(tenant.prepaid, event))
+        case BatchCreated() | BatchBegun() | BatchRowsAnswered() | BatchClosing() | BatchEnded():
+            return replace(tenant, batches=evolve_batches(tenant.batches, event, ctx.at))
         case TenantErasureBegun() | ErasurePartDone() | TenantErased():
             return evolve_erasure(tenant, event, ctx)
         case DeliveryDue():

@@ -19,12 +19,14 @@ from schemas.account import (
     TenantResumed,
     TenantSuspended,
 )
+from schemas.answers import AnswersCounted, AnswerUse
 from schemas.billing import PriceBook
 from schemas.envelope import Context, Rejected, reject
 from schemas.reasons import refusing
 from schemas.units import Ms
 from services.billing.domain.state import AccountState
 from services.billing.domain.terms import currencies_by_month
+from tunery.billing.answers import answer_costs
 from tunery.billing.contract import find_stranded
 from tunery.billing.periods import period_of
 from tunery.plan.price import lane_price
@@ -68,6 +70,15 @@ def terms_at(tenant: AccountState, at: Ms) -> PlanTerms:
     """Return the plan in force at a moment, even before a due change is on the log."""
     scheduled = tenant.scheduled
     return tenant.terms if scheduled is None or at < scheduled.effective_at else scheduled.terms
+
+
+def count_answers(
+    tenant: AccountState, uses: tuple[AnswerUse, ...], at: Ms, books: Map[str, PriceBook]
+) -> AnswersCounted:
+    """Count tokens of answers at the prices of the plan in force."""
+    version = terms_at(tenant, at).price_version
+    costs = answer_costs(uses, books.get(version))
+    return AnswersCounted(uses=uses, costs=costs, price_version=version)
 
 
 def currency_at(tenant: AccountState, at: Ms, books: Map[str, PriceBook]) -> str | None:

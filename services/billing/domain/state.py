@@ -6,6 +6,7 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.account import PlanChange, PlanTerms
+from schemas.batch import BatchClosingReason, BatchCounts
 from schemas.billing import BillingTerms, PrepaidCredit, PriceBook, Statement, TaxRate
 from schemas.endpoints import EndpointTerms
 from schemas.envelope import Sha256
@@ -74,6 +75,15 @@ class Erasure(Struct, frozen=True, kw_only=True):
         return tuple(done.part for done in self.parts)
 
 
+class OpenBatch(Struct, frozen=True, kw_only=True):
+    """Batch that has not ended."""
+
+    expires_at: Ms
+    rows: int | None = None  # number of rows; None: its file is being checked
+    counts: BatchCounts = BatchCounts()  # rows that have ended
+    closing: BatchClosingReason | None = None  # why no more rows are answered
+
+
 class AccountState(Struct, frozen=True, kw_only=True):
     """Account of one tenant."""
 
@@ -98,6 +108,7 @@ class AccountState(Struct, frozen=True, kw_only=True):
     invoices: int = 0
     credit_notes: int = 0
     prepaid: Map[str, PrepaidBalance] = Map()  # prepaid credits by reference
+    batches: Map[str, OpenBatch] = Map()  # open batches by id
     erasure: Erasure | None = None  # None: the tenant is not erased
 
 

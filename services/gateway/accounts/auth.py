@@ -71,6 +71,16 @@ async def _find(deps: Deps, sha256: str) -> KeyRow:
     return row
 
 
+async def principal_of(deps: Deps, tenant: str, key_id: str) -> Principal:
+    """Return the caller that a key is, also where it is valid no more. Raises ApiError 401."""
+    if (tenant, key_id) == (deps.settings.admin_tenant, BOOTSTRAP):
+        return Principal(tenant, BOOTSTRAP, EVERY_SCOPE)
+    row = await deps.views.first(KEYS, {"tenant": tenant, "id": key_id})
+    if row is None:
+        raise _refused("The API key does not exist.")
+    return _principal(row, row.sha256)
+
+
 def _principal(row: KeyRow, sha256: str) -> Principal:
     models, cap, currency = row.models, row.spend_cap_micro, row.spend_cap_currency or ""
     return Principal(

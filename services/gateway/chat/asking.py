@@ -59,7 +59,12 @@ async def ask(
     settings = deps.settings
     tokens = asked.sampling.tokens_max or settings.answer_tokens
     sampling = replace(asked.sampling, tokens_max=min(tokens, settings.answer_tokens_max))
-    question = replace(asked, sampling=sampling, asker=asker(caller, model, name))
+    question = replace(
+        asked,
+        sampling=sampling,
+        asker=asker(caller, model, name),
+        in_batch=caller.in_batch,
+    )
     identity = AnswerIdentity(
         id=deps.fresh(prefix),
         created=deps.clock.now_ms() // 1_000,

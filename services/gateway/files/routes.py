@@ -25,6 +25,7 @@ from services.gateway.files.domain.bodies import (
     PURPOSES,
     RESULTS,
     ExpiresAfter,
+    known_purpose,
     wrong_purpose,
 )
 from services.gateway.files.domain.names import NAME, NAME_RULE, is_name, named_version
@@ -203,7 +204,7 @@ async def _register(
         RegisterFile(
             file_id=file_id,
             terms=FileTerms(
-                purpose="fine-tune",
+                purpose=known_purpose(form.fields["purpose"]),
                 name=deps.seal.seal(caller.tenant, form.filename or "", "name"),
                 expires_after_ms=_expires_after(form),
                 dataset=dataset_name(deps, caller, form.fields.get("dataset")),

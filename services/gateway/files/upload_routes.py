@@ -26,11 +26,9 @@ from services.gateway.accounts.deps import limits_of
 from services.gateway.files.domain.bodies import (
     BASE_MODEL,
     PARTS_MAX,
-    PURPOSE,
-    PURPOSES,
     CompleteRequest,
     UploadRequest,
-    wrong_purpose,
+    known_purpose,
 )
 from services.gateway.files.domain.responses import (
     UploadPartResponse,
@@ -66,12 +64,11 @@ router = new_router("files")
 @router.post("/v1/uploads")
 async def create_upload(body: UploadRequest, deps: WithDeps, caller: Caller) -> UploadResponse:
     """Begin an upload in parts. It expires after an hour unless it is completed."""
-    purpose: Purpose = PURPOSE
+    purpose: Purpose = BASE_MODEL
     if body.purpose == BASE_MODEL:
         require(caller, ADMIN_SCOPE)
-        purpose = BASE_MODEL
-    elif body.purpose not in PURPOSES:
-        raise invalid(wrong_purpose(body.purpose), "purpose", "invalid_value")
+    else:
+        purpose = known_purpose(body.purpose)
     limit = deps.settings.upload_bytes_max
     if body.bytes > limit:
         raise invalid(f"An upload has at most {limit} bytes here.", "bytes", "invalid_value")

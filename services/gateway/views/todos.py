@@ -8,6 +8,8 @@ from schemas.ids import FILE, derived_id
 from schemas.units import Ms
 
 REFUSED_SENDER: Final = "refused_sender"  # note a refused command in the audit log
+BATCH_ROWS: Final = "batch_rows"  # answer the rows of a batch
+BATCH_FILES: Final = "batch_files"  # write the files of a batch whose rows have ended
 RESULTS: Final = "results"  # to-do: write an ended job's metrics as a file
 #: the same for a tool: kind of the row → column of the job
 MIRROR_FILES: Final[Mapping[str, str]] = {

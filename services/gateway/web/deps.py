@@ -108,6 +108,8 @@ class Principal:
     cap: KeyCap | None = None  # what its jobs may cost in a month
     per_minute: int | None = None  # its limit of requests per minute; None: the default
     sha256: str = ""  # hash of the secret that was sent
+    # the row of a batch is asked: other questions come first, and the batch counts its tokens
+    in_batch: bool = False
 
     @property
     def rows(self) -> dict[str, Any]:

@@ -32,6 +32,18 @@ from schemas.account import (
     WebhookEvent,
 )
 from schemas.answers import AnswerUse, CountAnswers
+from schemas.batch import (
+    AnswerBatchRows,
+    BatchCounts,
+    BatchPart,
+    BatchProblem,
+    BatchResult,
+    BatchTerms,
+    BeginBatch,
+    CancelBatch,
+    CreateBatch,
+    EndBatch,
+)
 from schemas.billing import (
     AnswerPrices,
     Bill,
@@ -47,6 +59,7 @@ from schemas.billing import (
     TaxAmount,
     TaxRate,
 )
+from schemas.dataset import FileContent
 from schemas.endpoints import Confirmation, ConfirmEndpoint, EndpointChange, EndpointTerms
 from schemas.envelope import Idempotency, Source, Tick
 from schemas.erasure import EraseTenant, RecordErasedPart
@@ -388,6 +401,49 @@ def answers_that_have_a_price(story: Recorder) -> None:
     story.when(CountAnswers(uses=uses), source=Source(origin, 0, 0, 7, 0))
     repeated = replace(use, prompt_tokens=0, cached_tokens=12, completion_tokens=0)
     story.when(CountAnswers(uses=(repeated,)), source=Source(origin, 0, 0, 8, 0))
+
+
+def batches(story: Recorder) -> None:
+    """One that is answered, one that is cancelled, one that expires, and one of a bad file."""
+    tenant(story)
+    blob = FileContent(bytes=300, sha256="a" * 64, blob="t/acme/files/file-1")
+    terms = BatchTerms(
+        batch_id="batch_1",
+        endpoint="/v1/chat/completions",
+        input_file_id="file-1",
+        content=blob,
+        key_id="key_1",
+        window_ms=DAY_MS,
+        output_expires_after_ms=DAY_MS,
+        metadata=story.seal("nightly"),
+    )
+    names = ("batch_1", "batch_2", "batch_3", "batch_4")
+    for name in names:
+        story.when(CreateBatch(terms=replace(terms, batch_id=name)))
+    for name in names[:3]:
+        story.when(BeginBatch(batch_id=name, rows=3))
+    use = AnswerUse(
+        key_id="key_1",
+        model="smollm2-135m-instruct",
+        requests=2,
+        prompt_tokens=40,
+        cached_tokens=12,
+        completion_tokens=96,
+        engine_ms=1_450,
+    )
+    first = BatchPart(first=0, counts=BatchCounts(completed=2), lines=blob)
+    for _ in range(2):  # the second is refused
+        story.when(AnswerBatchRows(batch_id="batch_1", part=first, uses=(use,)))
+    last = BatchPart(first=2, counts=BatchCounts(completed=2, failed=1), lines=blob)
+    story.when(AnswerBatchRows(batch_id="batch_1", part=last, uses=()))
+    files = BatchResult(batch_id="batch_1", output_file_id="file-2", error_file_id="file-3")
+    story.when(EndBatch(result=files))
+    story.when(CancelBatch(batch_id="batch_2"))
+    story.when(EndBatch(result=BatchResult(batch_id="batch_2")))
+    problem = BatchProblem(code="invalid_url", line=1, param="url")
+    story.when(EndBatch(result=BatchResult(batch_id="batch_4", problems=(problem,))))
+    story.when(Tick(), after_ms=DAY_MS)
+    story.when(EndBatch(result=BatchResult(batch_id="batch_3")))
 
 
 def keys_of_a_node_that_are_withdrawn(story: Recorder) -> None:

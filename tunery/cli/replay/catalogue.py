@@ -6,7 +6,13 @@ from typing import Any, Final
 from services.billing import app as billing
 from services.eval import app as evaluation
 from services.gateway.views import host as gateway
-from services.gateway.views.todos import MIRROR_FILES, REFUSED_SENDER, RESULTS
+from services.gateway.views.todos import (
+    BATCH_FILES,
+    BATCH_ROWS,
+    MIRROR_FILES,
+    REFUSED_SENDER,
+    RESULTS,
+)
 from services.ingest import app as ingest
 from services.ingest.project import ERASE as ERASE_BLOBS
 from services.ingest.project import ERASE_TENANT
@@ -22,6 +28,7 @@ from tunery.runtime.verbs import Aggregate
 UNRECORDED: Final = tuple(
     sorted(
         {ERASE_BLOBS, ERASE_TENANT, ERASE_VERSIONS, ERASE_WORK, REFUSED_SENDER, RESULTS}
+        | {BATCH_ROWS, BATCH_FILES}
         | MIRROR_FILES.keys()
     )
 )

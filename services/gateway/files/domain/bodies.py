@@ -4,12 +4,14 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, StrictInt, StringConstraints
 
+from schemas.storage import Purpose
 from services.gateway.files.domain.names import NAME
 from services.gateway.web.domain.bodies import INT_MAX, NAME_MAX, Body, Id, Name
 from services.gateway.web.domain.errors import invalid
 
 PURPOSE: Final = "fine-tune"
-PURPOSES: Final = (PURPOSE,)
+BATCH: Final = "batch"
+PURPOSES: Final[tuple[Purpose, ...]] = (PURPOSE, BATCH)
 RESULTS: Final = "fine-tune-results"
 BASE_MODEL: Final = "base-model"  # a file of one, uploaded by an operator
 BASE_FILES_MAX: Final = 256
@@ -25,6 +27,14 @@ def check_purpose(file_id: str, purpose: str, role: str) -> None:
     if purpose != PURPOSE:
         text = f"{file_id} has the purpose {purpose!r}; upload it with purpose {PURPOSE!r}."
         raise invalid(text, role)
+
+
+def known_purpose(purpose: str) -> Purpose:
+    """Return what a file may be uploaded for. Raises ApiError 400."""
+    for known in PURPOSES:
+        if purpose == known:
+            return known
+    raise invalid(wrong_purpose(purpose), "purpose", "invalid_value")
 
 
 def wrong_purpose(purpose: str) -> str:

@@ -1,4 +1,4 @@
-"""`account` → tenants, keys, endpoints, deliveries."""
+"""`account` → tenants, keys, endpoints, deliveries, batches."""
 
 from typing import Any, assert_never
 
@@ -28,6 +28,7 @@ from schemas.account import (
     TenantSuspended,
 )
 from schemas.answers import AnswersCounted
+from schemas.batch import BatchBegun, BatchClosing, BatchCreated, BatchEnded, BatchRowsAnswered
 from schemas.endpoints import EndpointChange, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.erasure import ErasureEvent, ErasurePartDone, TenantErased, TenantErasureBegun
@@ -35,6 +36,7 @@ from schemas.integrations import TrackingServerRemoved, TrackingServerSet
 from schemas.keys import KeyTerms
 from schemas.node import NodeKeysWithdrawn
 from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
+from services.gateway.views.projections.batches import project_batch
 from services.gateway.views.tables.accounts import (
     DELIVERIES,
     ENDPOINTS,
@@ -55,7 +57,7 @@ from tunery.runtime.verbs import Change
 
 
 def project_account(header: Header, event: Event) -> tuple[Change, ...]:
-    """Rows of tenants, keys, endpoints and deliveries that follow from one event of `account`."""
+    """Rows that follow from one event of `account`."""
     tenant = header.key
     match event:
         case TenantCreated():
@@ -105,6 +107,8 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
             ended = asdict(event.report)
             key = {"tenant": tenant, "id": ended.pop("delivery_id")}
             return (DELIVERIES.update(key, ended_at=header.at, **ended),)
+        case BatchCreated() | BatchBegun() | BatchRowsAnswered() | BatchClosing() | BatchEnded():
+            return project_batch(header, event)
         case (
             PeriodEnded()
             | InvoiceClosed()

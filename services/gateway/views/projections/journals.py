@@ -18,6 +18,7 @@ from services.gateway.views.projections.sessions import project_session
 from services.gateway.views.table import Table
 from services.gateway.views.tables import (
     accounts,
+    batches,
     billing,
     deployments,
     files,
@@ -51,13 +52,14 @@ ROWS: Final[dict[type[Any], tuple[Table[Any], ...]]] = {
     ),
     TenantErased: (
         *(accounts.KEYS, accounts.ENDPOINTS, accounts.DELIVERIES, accounts.TRACKING_SERVERS),
+        *(batches.BATCHES, batches.BATCH_PARTS),
         *(jobs.STEPS, jobs.LINES),  # reported by the last attempts
     ),
 }
 
 WINDOW_MS: Final[Ms] = 60_000  # equal refusals of a partition are one row
 
-VERSION: Final = 65  # 65: sessions; 64: leases that wait for a cluster
+VERSION: Final = 66  # 66: batches; 65: sessions; 64: leases that wait for a cluster
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -90,6 +92,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     *(serving_pools.SERVING_POOLS, serving_pools.REPLICAS),
     *(models.MODEL_CHANGES, models.APPROVAL_RULES),
     *(sessions.SESSIONS, sessions.SESSION_COMMANDS, sessions.SAVED_WEIGHTS),
+    *(batches.BATCHES, batches.BATCH_PARTS),
 )
 #: rows of telemetry are kept by their own reader, and deleted with their tenant here
 DDL: Final = "\n".join(table.ddl() for table in (*TABLES, jobs.STEPS, jobs.LINES))

@@ -24,6 +24,8 @@ from services.billing.app import ACCOUNTS
 from services.billing.react import react_account
 from services.gateway.api import create_app
 from services.gateway.app import deps_of
+from services.gateway.batches.result_files import batch_files
+from services.gateway.batches.row_answers import answer_batches
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.results import results
@@ -240,7 +242,14 @@ def _hosts(
         Projector(runtime, VIEWS_PROJECTION),
         telemetry_reader(runtime, deps.views),
         TopicReader(runtime, AUDIT_ROWS),
-        EffectHost(runtime, (results(deps.views, deps.blobs, deps.seal),)),
+        EffectHost(
+            runtime,
+            (
+                results(deps.views, deps.blobs, deps.seal),
+                answer_batches(deps),
+                batch_files(deps),
+            ),
+        ),
     ]
 
 

@@ -266,7 +266,18 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
         },
     )
     pool = await owner.post("/v1/serving_pools", json={"model": BASE.base_id, "replicas": 0})
-    for created in (job, sweep, endpoint, upload, pool):
+    rows = await owner.post(
+        "/v1/files", data={"purpose": "batch"}, files={"file": ("rows.jsonl", b"{}\n")}
+    )
+    batch = await owner.post(
+        "/v1/batches",
+        json={
+            "input_file_id": rows.json()["id"],
+            "endpoint": "/v1/chat/completions",
+            "completion_window": "24h",
+        },
+    )
+    for created in (job, sweep, endpoint, upload, pool, batch):
         assert created.status_code == 200, created.text
     return Owned(
         {
@@ -276,6 +287,7 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "endpoint_id": endpoint.json()["id"],
             "upload_id": upload.json()["id"],
             "serving_pool_id": pool.json()["id"],
+            "batch_id": batch.json()["id"],
             "model_id": await version(api, owner, "mine"),
             "name": "config.json",
             "step": "7777777",  # of the checkpoint of a model

@@ -86,7 +86,7 @@ def test_a_body_that_is_not_a_form_is_refused(kind: str | None) -> None:
         boundary_of(kind)
 
 
-@pytest.mark.parametrize("purpose", ["fine-tune", "batch"])
+@pytest.mark.parametrize("purpose", ["fine-tune", "vision"])
 async def test_first_hour_22_fields_are_checked_before_the_bytes_are_taken(purpose: str) -> None:
     """A form with a wrong field was read and stored to its end."""
     head = (

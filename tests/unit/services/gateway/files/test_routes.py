@@ -87,12 +87,12 @@ async def test_a_rejected_file_has_a_report_with_row_numbers(api: ControlPlane) 
 
 async def test_all_problems_of_a_form_are_reported_at_once(api: ControlPlane) -> None:
     client = await api.tenant()
-    answer = await client.post("/v1/files", data={"purpose": "batch"}, files={"other": b"x"})
+    answer = await client.post("/v1/files", data={"purpose": "vision"}, files={"other": b"x"})
     error = answer.json()["error"]
     assert answer.status_code == 400
     assert error["param"] == "file"
     assert "file: is required" in error["message"]
-    assert "purpose: 'batch' is not supported here; use fine-tune" in error["message"]
+    assert "purpose: 'vision' is not supported here; use fine-tune, batch" in error["message"]
 
 
 async def test_first_hour_22_a_wrong_field_is_refused_although_the_file_is_too_large(
@@ -100,7 +100,7 @@ async def test_first_hour_22_a_wrong_field_is_refused_although_the_file_is_too_l
 ) -> None:
     client = await api.tenant()
     answer = await client.post(
-        "/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", b"x" * 100_001)}
+        "/v1/files", data={"purpose": "vision"}, files={"file": ("a.jsonl", b"x" * 100_001)}
     )
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "purpose")
 

@@ -98,7 +98,7 @@ async def test_invalid_uploads_are_refused(api: ControlPlane) -> None:
     client = await api.tenant()
     refusals: dict[str, dict[str, Any]] = {
         "bytes": {"bytes": 2**50},
-        "purpose": {"purpose": "batch"},
+        "purpose": {"purpose": "vision"},
         "expires_after.seconds": {"expires_after": {"anchor": "created_at", "seconds": 5}},
     }
     for param, changed in refusals.items():

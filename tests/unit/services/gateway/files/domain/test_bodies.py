@@ -67,4 +67,4 @@ def test_a_file_of_another_purpose_is_no_training_file() -> None:
 
 
 def test_a_long_purpose_is_not_repeated_whole() -> None:
-    assert wrong_purpose("p" * 1_000) == f"'{'p' * 64}' is not supported here; use fine-tune"
+    assert wrong_purpose("p" * 1_000) == f"'{'p' * 64}' is not supported here; use fine-tune, batch"

@@ -1,0 +1,1 @@
+"""Batches: files of questions that are answered at low priority."""

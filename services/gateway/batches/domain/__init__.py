@@ -1,0 +1,1 @@
+"""Pure code of `batches`: no I/O, no HTTP, no clock."""
