@@ -39,10 +39,34 @@ from schemas.lifetime import (
     VersionReleased,
 )
 from schemas.reasons import Failure
-from schemas.training import BlobFile, MethodName
+from schemas.training import Adaptation, BlobFile, MethodName
 from schemas.units import Ms
 
 HeldStage: TypeAlias = Literal["staging", "production"]  # by one version of a series
+
+
+class TemplateProof(Part):
+    """What the chat template of a base model was shown to do."""
+
+    # a conversation's text begins with the text up to its earlier answers, so that a server keeps
+    # what it computed of them
+    streams: bool
+    end_token: str  # what ends an answer that is learnt
+    tools: bool  # tools, their calls and results can be learnt
+    reasoning: bool  # the reasoning of answers can be learnt
+
+
+class BaseProof(TemplateProof):
+    """What a base model was shown to do when it was added. Jobs that it rules out are refused."""
+
+    # "random": a small model of its family and settings, where its own weights are too large to
+    # train on processors
+    weights: Literal["own", "random"]
+    # of "lora" and "full", those by which a step was trained; "qlora" goes by "lora"
+    adaptations: tuple[Adaptation, ...]
+    packs: bool  # documents of a packed row do not see each other
+    targets: tuple[str, ...]  # names of the layers that an adapter can be on
+    libraries: Mapping[str, str]  # versions of the libraries that showed it
 
 
 class Base(Part, omit_defaults=True):
@@ -69,6 +93,7 @@ class Base(Part, omit_defaults=True):
     source: str = ""
     revision: str = ""
     shared: bool = False  # tenants may download its files
+    proof: BaseProof | None = None  # None: nothing was tried, and nothing is refused for it
 
 
 class LineageFile(Part):

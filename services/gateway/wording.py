@@ -23,6 +23,7 @@ from schemas.reasons import (
 from schemas.units import HOUR_MS, PPB, PPM, divide_up
 from services.gateway.refusals import REFUSALS
 from tunery.data.findings.codes import CATALOGUE
+from tunery.plan.base_proofs import PROOF_WORDS, ProofCode
 from tunery.plan.engines import ENGINE_WORDS, EngineCode
 from tunery.plan.hyperparameters import ParameterCode
 
@@ -429,6 +430,7 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
         '{name} belongs to an adapter, and with adaptation "full" there is none; leave it out, or '
         'set adaptation to "lora"'
     ),
+    **{code: PROOF_WORDS[code] for code in get_args(ProofCode)},
     "not_smoothed": "has no effect on the loss {loss_type}; those that it has one on: {known}",
     **{code: ENGINE_WORDS[code] for code in get_args(EngineCode)},
     "needs_smoothing": "exo_pair needs a label_smoothing above 0; its paper takes 0.001",

@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir, cache_dir
 
 if TYPE_CHECKING:
     from tunery.client import Api
+    from tunery.data.template_proof import TemplateResult
     from tunery.local.hub import HubModel
 
 S3 = "s3://"
+PROOF_S_MAX = 900
 NAME_CHARACTERS_MAX = 64
 EPILOG = """\
 \b
@@ -32,6 +36,7 @@ Examples:
   tunery base alias smollm2-135m-instruct gpt-4o-mini-2024-07-18
   tunery base fetch smollm2-360m-instruct ./base            where the operator shares it
   tunery base list
+  tunery base show smollm2-135m-instruct           what it was shown to do
   tunery base check smollm2-135m-instruct
 """
 
@@ -81,7 +86,10 @@ def add(
     sent to the service first, which keeps it in its folder of base models.
 
     It is loaded here and tried first: chat template, end token, likelihoods that are numbers, some
-    easy questions. What fails is refused by name; --unchecked leaves that out.
+    easy questions, then steps of LoRA and of every weight, packed rows, layers for adapters, tools
+    and reasoning, with a small random model of its kind where its weights are large. What fails is
+    refused by name, jobs that it cannot do are refused when they are submitted; --unchecked leaves
+    that out. Added once more, it is tried with the libraries of now.
     """
     folder, name = Path(path).expanduser().resolve(), Path(path).expanduser().resolve().name
     if path.startswith(S3):
@@ -103,7 +111,7 @@ def add(
         licence = licence or model.licence
     base_id = base_id or name.lower()
     if not unchecked:
-        _try(folder)
+        more["proof"] = _try(folder)
     with _api.connect(folders) as api:
         if uploading:
             folder = _upload(api, folder, base_id, quiet=as_json)
@@ -111,17 +119,62 @@ def add(
     _api.show_one(base, as_json, _pairs(base))
 
 
-def _try(folder: Path) -> None:
-    """Try a base model in its own process. Raises ClickException where it is of no use."""
+def _try(folder: Path) -> dict[str, Any] | None:
+    """Try a base model in processes of their own, and return what was proven of it; None: nothing.
+
+    Raises ClickException where it is of no use.
+    """
     if find_spec("torch") is None:
         click.echo("not tried: torch is not installed here", err=True)
-        return
-    words = ("-m", "tunery.ml.base_check", str(folder))
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+        return None
+    checked = _run("tunery.ml.base_check", folder)
+    if isinstance(checked, str):
+        raise click.ClickException(f"{folder} was not tried: {checked}; --unchecked adds it")
+    _refuse_problems(checked)
+    with TemporaryDirectory() as work:
+        template = _try_template(folder, Path(work))
+        encoded = msgspec.json.encode(template.proof)
+        proven = _run("tunery.ml.base_proof", folder, template.shard, stdin=encoded)
+    if isinstance(proven, str):
+        click.echo(f"note: nothing was proven of it: {proven}", err=True)
+        return None
+    _refuse_problems(proven)
+    proof: dict[str, Any] | None = proven["proof"]
+    return proof
+
+
+def _try_template(folder: Path, work: Path) -> "TemplateResult":
+    """Try the chat template. Raises ClickException where plain rows are refused."""
+    from tunery.data.preparing import DataRefused
+    from tunery.data.template_proof import prove_template
+    from tunery.data.tokens.tokenizer import BaseUnusable
+
+    try:
+        result = prove_template(folder, work)
+    except (DataRefused, BaseUnusable) as error:
+        raise click.ClickException(f"[rows_refused] {error}\n--unchecked adds it") from error
+    for note in result.notes:
+        click.echo(f"note: {note}", err=True)
+    return result
+
+
+def _run(module: str, *paths: Path, stdin: bytes = b"") -> dict[str, Any] | str:
+    """What a module prints of a base model; a text says why it printed nothing."""
+    words = (sys.executable, "-m", module, *map(str, paths))
+    limit_s = PROOF_S_MAX if stdin else None
+    try:
+        done = subprocess.run(words, input=stdin, capture_output=True, check=False, timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return f"it took longer than {limit_s} s"
     if done.returncode != 0:
-        why = done.stderr.strip().splitlines() or ["its process was killed: too little memory?"]
-        raise click.ClickException(f"{folder} was not tried: {why[-1]}; --unchecked adds it")
-    tried = json.loads(done.stdout.splitlines()[-1])
+        why = done.stderr.decode(errors="replace").strip().splitlines()
+        return (why or ["its process was killed: too little memory?"])[-1]
+    printed: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return printed
+
+
+def _refuse_problems(tried: dict[str, Any]) -> None:
+    """Print notes. Raises ClickException for problems."""
     for note in tried["notes"]:
         click.echo(f"note: {note}", err=True)
     if problems := tried["problems"]:
@@ -224,6 +277,36 @@ def _pairs(base: Mapping[str, Any]) -> list[tuple[str, Any]]:
     names = ("id", "sha256", "parameters", "context_length", "family", "licence")
     pairs = [(name.replace("_", " "), base[name]) for name in names]
     return [*pairs, ("aliases", ", ".join(base["aliases"])), ("source", _source(base))]
+
+
+@command.command("show")
+@click.argument("base_id", metavar="BASE")
+@_api.shown(lambda base: [*_pairs(base), *_proof_pairs(base["proof"])])
+def show(api: "Api", base_id: str) -> Any:
+    """Show BASE, and what it was shown to do when it was added.
+
+    Jobs that it cannot do are refused when they are submitted. Of a base model that was not tried
+    nothing is known, and nothing is refused for it.
+    """
+    return api.model(base_id)
+
+
+def _proof_pairs(proof: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
+    """What was proven, a line for each."""
+    if proof is None:
+        return [("proven", "nothing: `tunery base add` tries it")]
+    libraries = [f"{name} {version}" for name, version in proof["libraries"].items()]
+    weights = "its own weights" if proof["weights"] == "own" else "a small random model of its kind"
+    return [
+        ("proven with", ", ".join((weights, *libraries))),
+        ("trains by", ", ".join(proof["adaptations"]) or "nothing"),
+        ("adapters on", ", ".join(proof["targets"])),
+        ("answers end with", proof["end_token"]),
+        *(
+            (name, "yes" if proof[name] else "no")
+            for name in ("packs", "streams", "tools", "reasoning")
+        ),
+    ]
 
 
 @command.command("alias")

@@ -343,7 +343,7 @@ class AsyncApi:
     async def add_base(
         self, /, base_id: str, path: Path, licence: str, **more: Any
     ) -> dict[str, Any]:
-        """Add a base model. `more`: aliases, source, revision, shared; None leaves them."""
+        """Add a base model. `more`: aliases, source, revision, shared, proof; None leaves them."""
         body = {"id": base_id, "path": str(path), "licence": licence, **more}
         return await self._call("POST", "/bases", json=body)
 

@@ -76,6 +76,7 @@ class BaseObject(TypedDict):
     source: str | None
     revision: str | None
     shared: bool
+    proof: dict[str, Any] | None
 
 
 class TenantObject(TypedDict):

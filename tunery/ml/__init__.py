@@ -28,7 +28,9 @@
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
   `reward_scoring` (of reward models), `sides` (both read at once), `generation` (greedy answers),
   `base_scores` (kept on the node), `measured` (rows of the tenant, by its measures),
-  `benchmarks` (of the operator), `base_check` (before a base model is added)
+  `benchmarks` (of the operator)
+* before a base model is added: `base_check` (whether it is of use), `base_proof` (what jobs can do
+  with it), `small_models` (that stand for large ones)
 * answers: `answers` (a process that the engine asks)
 * all: `base` (base models), `adapters` (canonical form), `merging` (adapter and base as one),
   `trained` (adapters and whole models), `device` (hardware and determinism), `proofs` (what need

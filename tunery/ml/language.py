@@ -27,14 +27,20 @@ def load_language_model(folder: Any, **options: Any) -> Any:
 
     Raises WorkError("user") for a base that does not write text; as `from_pretrained` otherwise.
     """
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    auto = auto_class(AutoConfig.from_pretrained(folder, trust_remote_code=False))
+    return auto.from_pretrained(folder, trust_remote_code=False, **options)
+
+
+def auto_class(config: Any) -> Any:
+    """The class of transformers that makes a model of a configuration which writes text.
+
+    Raises WorkError("user") where there is none.
+    """
     for auto in (AutoModelForCausalLM, AutoModelForImageTextToText):
         if type(config) in auto._model_mapping:
-            break
-    else:
-        message = f"{config.model_type} has no language model that transformers writes text with"
-        raise WorkError("user", message, "Take the version of it that writes text.")
-    return auto.from_pretrained(folder, trust_remote_code=False, **options)
+            return auto
+    message = f"{config.model_type} has no language model that transformers writes text with"
+    raise WorkError("user", message, "Take the version of it that writes text.")
 
 
 def is_wrapper(model: Any) -> bool:

@@ -11,6 +11,7 @@ from schemas.envelope import Reason
 from schemas.model import Base
 from schemas.training import Device, HyperParameters, LossType, MethodName
 from schemas.units import divide_up
+from tunery.plan.base_proofs import ProofCode, unproven
 from tunery.plan.engines import EngineCode, engine_problem
 from tunery.plan.knobs import ADAPTER_KNOBS, KNOBS, LAYERS_MAX, Knob, Number
 from tunery.plan.methods import SMOOTHED
@@ -58,6 +59,7 @@ RANGES: Final[Mapping[str, tuple[Number, Number]]] = {
 # Why a parameter cannot be used. Names after a code are the parameters of its reason.
 ParameterCode: TypeAlias = Literal[
     EngineCode,
+    ProofCode,
     "unknown",  # known
     "not_a_choice",  # name, known
     "not_layers",  # name, most
@@ -106,6 +108,9 @@ def problems(
         named.append(ParameterProblem("learning_rate_multiplier", both))
     if (unsmoothed := _smoothing_problem(request)) is not None:
         named.append(unsmoothed)
+    if base is not None and base.proof is not None:
+        ruled_out = unproven(request, base.base_id, base.proof)
+        named += [ParameterProblem(param, reason) for param, reason in ruled_out]
     if not named and (refused := engine_problem(request, base, slots)) is not None:
         named.append(ParameterProblem(refused.param, refused.reason))
     batch, parts = request.get("batch_size"), request.get("accumulation")
@@ -160,6 +165,7 @@ def resolve(
         # No bound where the steps between checkpoints are given: those are kept to.
         "checkpoint_share": 0 if "checkpoint_every_steps" in requested else CHECKPOINT_SHARE,
         "checkpoint_each_epoch": not _trains_all(requested),
+        "packing": base.proof is None or base.proof.packs,
         "beta": BETA_OF_METHOD.get(method, BETA),
     }
     if _compares(requested) or _trains_all(requested):

@@ -248,8 +248,8 @@ KNOBS: Final[Mapping[str, Knob]] = {
     ),
     "packing": _flag(
         "packing",
-        "faster; `false` where a base lets the documents of a row see each other",
-        default="true",
+        "faster; `false` where the proof of a base says that documents of a row see each other",
+        default=None,
     ),
     "train_on_prompts": _flag("train_on_prompts", "the loss counts answers only, as TRL's does"),
     "recompute": _flag(

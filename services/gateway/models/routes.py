@@ -10,7 +10,16 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.ids import MODEL as MODEL_PREFIX
 from schemas.lifetime import RestoreVersion
-from schemas.model import AddBase, Base, DeleteVersion, Promote, RecordBaseBytes, RollBack
+from schemas.model import (
+    AddBase,
+    Base,
+    BaseProof,
+    DeleteVersion,
+    Promote,
+    RecordBaseBytes,
+    RollBack,
+)
+from schemas.records import build_from
 from schemas.topics import MODEL
 from services.gateway.models.domain.bodies import (
     AliasRequest,
@@ -179,6 +188,7 @@ async def add_base(body: BaseRequest, deps: WithDeps, admin: Admin) -> BaseModel
         source=kept.source if body.source is None else body.source,
         revision=kept.revision if body.revision is None else body.revision,
         shared=kept.shared if body.shared is None else body.shared,
+        proof=kept.proof if body.proof is None else build_from(BaseProof, body.proof),
     )
     return await _add(deps, admin, base)
 

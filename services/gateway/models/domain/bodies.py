@@ -6,8 +6,9 @@ from typing import Annotated, Final
 from pydantic import Field, StrictBool, StrictInt, StringConstraints, field_validator
 
 from schemas.gate import GateStage
-from schemas.model import HeldStage, Stage
+from schemas.model import BaseProof, HeldStage, Stage
 from services.gateway.web.domain.bodies import Body, Id, Name
+from services.gateway.web.domain.responses import fields_of, with_fields
 
 PROJECTS_MAX: Final = 100
 APPROVERS_MAX: Final = 100
@@ -80,6 +81,11 @@ class PermissionRequest(Body):
     project_ids: Annotated[list[Id], Field(min_length=1, max_length=PROJECTS_MAX)]
 
 
+@with_fields(**fields_of(BaseProof))
+class BaseProofBody(Body):
+    """What `tunery base add` has shown of a base model."""
+
+
 class BaseRequest(Body):
     """Request to add a base model. `path`: a folder with config.json, *.safetensors and tokenizer,
     which nodes must find too.
@@ -99,6 +105,9 @@ class BaseRequest(Body):
     )
     shared: StrictBool | None = Field(
         default=None, description="tenants may download its files: GET /v1/bases/{id}/files"
+    )
+    proof: BaseProofBody | None = Field(
+        default=None, description="what it was shown to do; jobs that it rules out are refused"
     )
 
 

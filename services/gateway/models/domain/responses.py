@@ -5,7 +5,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from schemas.model import ApprovalRule, HeldStage, Stage, Verdict
+from schemas.model import ApprovalRule, BaseProof, HeldStage, Stage, Verdict
 from schemas.training import BlobFile, are_whole
 from services.gateway.models.domain.names import HELD_STAGES, stage_name
 from services.gateway.views.tables.models import (
@@ -22,6 +22,8 @@ from services.gateway.web.domain.responses import (
     Seconds,
     TextOrNone,
     Unseal,
+    fields_of,
+    with_fields,
 )
 
 OWNER: Final = "tunery"
@@ -39,9 +41,14 @@ class ModelResponse(ListItem):
     type: Literal["base", "fine-tuned", "checkpoint", "alias"]
 
 
+@with_fields(**fields_of(BaseProof))
+class BaseProofResponse(Response):
+    """What a base model was shown to do when it was added; jobs that it rules out are refused."""
+
+
 class BaseModelResponse(ModelResponse):
     """A base model. `drifted_sha256`: hash of its present files, where they differ from the added
-    ones; null: they did not when they were last hashed.
+    ones; null: they did not when they were last hashed. `proof`: null where none was made.
     """
 
     type: Literal["base"] = "base"
@@ -54,6 +61,7 @@ class BaseModelResponse(ModelResponse):
     source: TextOrNone
     revision: TextOrNone
     shared: bool
+    proof: BaseProofResponse | None
     drifted_sha256: str | None
 
 

@@ -7,6 +7,7 @@ these fields; later versions may have more.
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Generic, Literal, Self, TypeAlias, TypeVar
 
+from msgspec import Struct, structs
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, create_model
 
 from schemas.records import shared_fields
@@ -71,6 +72,11 @@ def with_fields(**fields: Any) -> Callable[[type[Model]], type[Model]]:
         )
 
     return extended
+
+
+def fields_of(record: type[Struct]) -> dict[str, Any]:
+    """Fields for `with_fields` of a record without defaults: the model has the same ones."""
+    return {field.name: (field.type, ...) for field in structs.fields(record)}
 
 
 def seconds(at_ms: int) -> int:

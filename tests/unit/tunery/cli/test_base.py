@@ -1,17 +1,20 @@
 """`tunery base`: names of folders, and folders that are named in other ways."""
 
 import json
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from msgspec import to_builtins
 
 from tests.bases import tiny_base
 from tests.hub_server import COMMIT, HubServer, serving
 from tests.unit.services.gateway.models.test_base_folders import a_base
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, refusal
+from tests.unit.tunery.plan.samples import PROOF
 from tunery.platform.blobs.base_files import base_files, hash_base
 
 BASE = {
@@ -24,6 +27,7 @@ BASE = {
     "aliases": ["gpt-4o-mini"],
     "source": "HuggingFaceTB/SmolLM2-135M-Instruct",
     "revision": "12fd25f77366fa6b3b4b768ec3050bf629380bac",
+    "proof": None,
 }
 
 
@@ -231,3 +235,27 @@ def test_a_base_is_tried_and_told_that_it_guesses(
     done = api.run("base", "add", str(tiny_base().dir), "--id", "x")
     assert (done.exit_code, len(api.bodies)) == (0, 1), done.output
     assert "as chance does" in done.output
+    assert api.bodies[0]["proof"]["adaptations"] == ["lora", "full"]
+    assert "rows with reasoning are refused" in done.output
+
+
+def test_what_a_base_was_shown_to_do_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    proof = to_builtins(PROOF)
+    api = ScriptedApi(monkeypatch, {"GET /models/smol": [BASE | {"proof": proof}, BASE]})
+    shown = [line.split() for line in api.run("base", "show", "smol").output.splitlines()]
+    assert ["packs", "no"] in shown
+    assert ["adapters", "on", "in_proj,", "q_proj"] in shown
+    assert "nothing" in api.run("base", "show", "smol").output
+
+
+def test_a_proof_that_takes_too_long_leaves_the_base_without_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tunery.cli import base
+
+    answers: Iterator[Any] = iter(({"notes": [], "problems": []}, "it took longer than 900 s"))
+    monkeypatch.setattr(base, "_run", lambda *_, **__: next(answers))
+    api = ScriptedApi(monkeypatch, {"POST /bases": BASE})
+    done = api.run("base", "add", str(tiny_base().dir))
+    assert (done.exit_code, "proof" in api.bodies[0]) == (0, False), done.output
+    assert "nothing was proven of it: it took longer" in done.output

@@ -5,7 +5,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from schemas.dataset import BaseTokens
-from schemas.model import Base
+from schemas.model import Base, BaseProof
 from schemas.submission import JobSpec
 from schemas.training import HyperParameters
 from simulator.control_plane.samples import spec
@@ -19,6 +19,18 @@ SMOL = Base(
     family="llama",
     licence="apache-2.0",
     hidden_size=576,
+)
+
+PROOF: Final = BaseProof(
+    weights="random",
+    adaptations=("lora",),
+    packs=False,
+    targets=("in_proj", "q_proj"),
+    streams=True,
+    end_token="<|im_end|>",
+    tools=True,
+    reasoning=False,
+    libraries={},
 )
 
 # Weights, hidden size, layers, inner size and tokens, by the configurations that are published.

@@ -41,7 +41,7 @@ def other_value(knob: Knob) -> Any:
         case "choice":
             return knob.choices[-1]
         case "flag":
-            by_rule = knob.field == "checkpoint_each_epoch"  # true for an adapter
+            by_rule = knob.field in ("checkpoint_each_epoch", "packing")  # true by their rules
             return knob.default != "true" and not by_rule
         case "names":
             return ["lm_head"]

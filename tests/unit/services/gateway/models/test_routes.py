@@ -1,8 +1,10 @@
 """Models over HTTP: base and fine-tuned, stages by compare-and-swap, files by URL."""
 
+import json
 from pathlib import Path
 
 import httpx
+from msgspec.json import encode
 
 from schemas.model import Base, Lineage, RecordPublished, RegisterVersion, Verdict, VersionTerms
 from schemas.topics import MODEL
@@ -10,7 +12,9 @@ from schemas.training import BlobFile, MethodName
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
 from tests.unit.services.gateway.chat.test_routes import engine
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
+from tests.unit.services.gateway.jobs.test_routes import ready, submit
 from tests.unit.services.gateway.models.test_base_folders import a_base
+from tests.unit.tunery.plan.samples import PROOF
 
 __all__ = ["engine"]
 FILE = BlobFile(name="adapter_model.safetensors", blob="t/x/a", sha256="cd" * 32, bytes=10)
@@ -243,3 +247,33 @@ async def test_first_hour_s12_a_name_belongs_to_one_base(api: ControlPlane, tmp_
     assert (again["aliases"], again["shared"]) == (["mine"], True)
     as_id = await api.api.post("/v1/bases", json={**other, "id": "mine"})
     assert as_id.status_code == 400
+
+
+async def test_review2_f1_a_job_that_its_base_cannot_do_is_refused_at_submission(
+    api: ControlPlane, tmp_path: Path
+) -> None:
+    proof = json.loads(encode(PROOF))
+    body = {"id": "org/hybrid", "path": str(a_base(tmp_path / "hybrid")), "licence": "mit"}
+    assert (await api.api.post("/v1/bases", json=body)).json()["proof"] is None
+    added = await api.api.post("/v1/bases", json=body | {"proof": proof})
+    assert added.json()["proof"] == proof
+    again = await api.api.post("/v1/bases", json=body)  # what is not given stays as it is
+    assert again.json()["proof"] == proof
+    client, file_id = await ready(api)
+    assert (await client.get("/v1/models/org/hybrid")).json()["proof"] == proof
+    job = {"model": "org/hybrid", "training": {"packing": True}}
+    refused = await submit(client, file_id, **job, lora={"target_modules": ["out_proj"]})
+    assert refused.status_code == 400
+    message = refused.json()["error"]["message"]
+    assert "training.packing: documents of a packed row see each other in org/hybrid" in message
+    assert "no adapter can be on out_proj of org/hybrid; choose among in_proj, q_proj" in message
+
+
+async def test_bad_input_a_proof_of_other_fields_is_refused(
+    api: ControlPlane, tmp_path: Path
+) -> None:
+    body = {"id": "org/other", "path": str(a_base(tmp_path / "other")), "licence": "mit"}
+    known = json.loads(encode(PROOF))
+    for proof in ({**known, "more": 1}, {"packs": True}, {**known, "adaptations": ["none"]}):
+        answer = await api.api.post("/v1/bases", json=body | {"proof": proof})
+        assert answer.status_code == 400, answer.text

@@ -1,0 +1,91 @@
+"""What is proven of a base: own weights, and a small model in place of large ones."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from schemas.model import TemplateProof
+from tests.bases import Base
+from tests.families import write_tiny
+from tunery.ml import base_proof
+from tunery.ml.base_proof import ProofResult, prove
+
+pytestmark = [
+    pytest.mark.train,
+    # peft 0.21 and trl 1.16 ask transformers 5 by names that are going away
+    pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # of layers that share their weights
+]
+
+
+TEMPLATE: Final = TemplateProof(streams=True, end_token="<|im_end|>", tools=False, reasoning=False)
+Prove = Callable[[Path], ProofResult]
+
+
+@pytest.fixture(name="proven")
+def with_made_up_rows(
+    tmp_path: Path,
+    make_shard: Callable[..., Path],
+    documents: Callable[[int, int], list[list[list[int]]]],
+) -> Prove:
+    shard, work = make_shard(documents(2, 3)), tmp_path / "work"
+    work.mkdir()
+    return lambda folder: prove(folder, shard, TEMPLATE, work)
+
+
+def test_a_base_with_few_weights_is_proven_with_its_own(tiny: Base, proven: Prove) -> None:
+    result = proven(tiny.dir)
+    proof = result.proof
+    assert proof is not None
+    assert (result.problems, result.notes, proof.weights) == ((), (), "own")
+    assert (proof.adaptations, proof.packs, proof.end_token) == (
+        ("lora", "full"),
+        True,
+        "<|im_end|>",
+    )
+    assert {"q_proj", "down_proj", "lm_head"} <= {*proof.targets}
+    assert "norm" not in proof.targets
+
+
+@pytest.mark.parametrize(
+    ("family", "packs", "targets", "others"),
+    [
+        ("gpt_oss", False, {"q_proj"}, {"down_proj"}),  # its experts are no layers
+        ("falcon_h1", False, {"q_proj", "in_proj"}, {"out_proj"}),  # a kernel of Mamba reads it
+    ],
+)
+def test_review2_f1_a_small_model_of_its_family_shows_what_a_large_base_can_do(
+    family: str,
+    packs: bool,
+    targets: set[str],
+    others: set[str],
+    proven: Prove,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(base_proof, "OWN_MAX", 0)
+    result = proven(write_tiny(family, tmp_path / "base"))
+    proof = result.proof
+    assert proof is not None
+    assert (result.problems, proof.weights) == ((), "random")
+    assert (proof.packs, proof.adaptations) == (packs, ("lora", "full"))
+    assert targets <= {*proof.targets}
+    assert not others & {*proof.targets}
+    assert any("packed documents see each other" in note for note in result.notes)
+
+
+def test_a_base_that_trains_in_no_way_is_refused_with_the_reasons_of_the_libraries(
+    tiny: Base, proven: Prove, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("module is incompatible with this kind of model")
+
+    monkeypatch.setattr(base_proof, "fine_tune", fail)
+    result = proven(tiny.dir)
+    (problem,) = result.problems
+    assert problem.name == "does_not_train"
+    assert "module is incompatible with this kind of model" in problem.text
+    assert result.proof is not None
+    assert (result.proof.adaptations, result.proof.targets) == ((), ())
