@@ -98,9 +98,9 @@ async def fits(page: Page, width: int) -> bool:
     return False
 
 
-#: What these show depends on what the planner and the tests before have come to, so their pictures
-#: are kept to be looked at, and not compared.
-LIVE: Final = frozenset(("job", "jobs", "new", "playground", "starts"))
+#: What these show depends on what the planner and the tests before have come to, or on the day of
+#: the month, so their pictures are kept to be looked at, and not compared.
+LIVE: Final = frozenset(("job", "jobs", "new", "playground", "starts", "usage"))
 
 
 async def look(page: Page, url: str, name: str, path: str) -> dict[str, Image]:
