@@ -51,7 +51,7 @@ def timeline(messages: Sequence[Mapping[str, Any]], now: int) -> Timeline | None
     """
     attempts: list[Attempt] = []
     for message in messages:
-        _take(attempts, message["created_at"], message["data"], message["message"])
+        _take(attempts, message["created_at"], message["details"], message["message"])
     if not attempts:
         return None
     for attempt, following in pairwise(attempts):
@@ -62,10 +62,10 @@ def timeline(messages: Sequence[Mapping[str, Any]], now: int) -> Timeline | None
     return Timeline(attempts, attempts[0].queued, max(end, attempts[0].queued + 1))
 
 
-def _take(attempts: list[Attempt], at: int, data: Mapping[str, Any], text: str) -> None:
-    """Apply a message. The fields of its data show its kind; the end of a job has only a text."""
+def _take(attempts: list[Attempt], at: int, details: Mapping[str, Any], text: str) -> None:
+    """Apply a message. The fields of its details show its kind; the end of a job has only a text."""
     open_one = attempts[-1] if attempts else None
-    match dict(data):
+    match dict(details):
         case {"attempt": int(number), "outcome": str(outcome)}:
             for attempt in attempts:
                 if attempt.number == number:

@@ -9,7 +9,7 @@ from services.gateway.console.job.timeline import timeline
 
 
 def message(at: int, text: str, **data: Any) -> dict[str, Any]:
-    return {"created_at": at, "message": text, "data": data}
+    return {"created_at": at, "message": text, "details": data}
 
 
 KILLED = [
