@@ -63,7 +63,7 @@ def timeline(messages: Sequence[Mapping[str, Any]], now: int) -> Timeline | None
 
 
 def _take(attempts: list[Attempt], at: int, details: Mapping[str, Any], text: str) -> None:
-    """Apply a message. The fields of its details show its kind; the end of a job has only a text."""
+    """Apply a message. Its details show its kind; the end of a job has only a text."""
     open_one = attempts[-1] if attempts else None
     match dict(details):
         case {"attempt": int(number), "outcome": str(outcome)}:

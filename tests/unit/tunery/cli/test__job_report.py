@@ -46,7 +46,7 @@ STEPS = [
 
 
 def event(at: int, message: str, **data: Any) -> dict[str, Any]:
-    fields = {"level": "info", "type": "message", "message": message, "data": data}
+    fields = {"level": "info", "type": "message", "message": message, "details": data}
     return {"id": f"e-{at}", "created_at": 1_700_000_000 + at, **fields}
 
 
