@@ -27,6 +27,18 @@ from schemas.account import (
     WebhookEvent,
 )
 from schemas.admission import TENANT_BUDGET, BudgetTerms, RemoveBudget, SetBudget
+from schemas.answers import AnswerUse
+from schemas.batch import (
+    AnswerBatchRows,
+    BatchCounts,
+    BatchPart,
+    BatchResult,
+    BatchTerms,
+    BeginBatch,
+    CancelBatch,
+    CreateBatch,
+    EndBatch,
+)
 from schemas.billing import (
     BillingTerms,
     Commitment,
@@ -36,6 +48,7 @@ from schemas.billing import (
     PrepaidCredit,
     TaxRate,
 )
+from schemas.dataset import FileContent
 from schemas.endpoints import Confirmation, ConfirmEndpoint, EndpointChange, EndpointTerms
 from schemas.envelope import Message
 from schemas.erasure import EraseTenant
@@ -49,13 +62,16 @@ from simulator.control_plane import node_errands as nodes
 from simulator.control_plane import work_errands as work
 from simulator.control_plane.nodes import SimMachine
 from simulator.control_plane.plan import ERRANDS as NAMES
-from simulator.control_plane.plan import LONG_ERRANDS
+from simulator.control_plane.plan import LATER_ERRANDS, LONG_ERRANDS
+from simulator.control_plane.samples import BASE
 from simulator.control_plane.samples import POOL as POOL_NAME
 from simulator.control_plane.sim_context import SimContext
 from simulator.control_plane.tenants import CURRENCY, SimTenant
 from simulator.engine.faulty_port import FaultyPort
 from tunery.billing.periods import CLOSE_AFTER_MS, period_of
 from tunery.runtime.bus.sender import Sender
+
+LINES: Final = FileContent(bytes=10, sha256="ab" * 32, blob="t/lines")
 
 
 @dataclass
@@ -298,6 +314,52 @@ def _sleep(world: SimWorld, until_ms: Ms) -> None:
         clock.epoch_ms += asleep_ms
 
 
+async def ask_in_batches(world: SimWorld, rng: Random) -> None:
+    """One batch is answered by two processes that know nothing of each other, one is cancelled,
+    and the window of one is over before all its rows are answered.
+    """
+    tenant = rng.choice(world.tenants)
+    for ending in rng.sample(("completed", "cancelled", "expired"), 3):
+        batch_id = f"batch-{ending}-{tenant.name}"
+        rows = rng.randint(1, 6)
+        window_ms = rng.randint(1, 20) * 1_000 if ending == "expired" else DAY_MS
+        terms = BatchTerms(
+            batch_id=batch_id,
+            endpoint="/v1/chat/completions",
+            input_file_id="file-of-questions",
+            content=LINES,
+            key_id=f"{tenant.name}'s key",
+            window_ms=window_ms,
+        )
+        await tenant.ask("account", CreateBatch(terms=terms))
+        await tenant.ask("account", BeginBatch(batch_id=batch_id, rows=rows))
+        for first in sorted((*range(rows), *range(rng.randint(0, rows)))):
+            await tenant.ask("account", _answered(batch_id, first))
+            if ending == "cancelled" and rng.random() < 0.5:
+                break
+            await world.wait(rng)
+        if ending == "cancelled":
+            await tenant.ask("account", CancelBatch(batch_id=batch_id))
+        await tenant.port.sleep(window_ms if ending == "expired" else 0)
+        for _ in range(rng.randint(1, 2)):
+            await tenant.ask("account", EndBatch(result=BatchResult(batch_id=batch_id)))
+
+
+def _answered(batch_id: str, first: int) -> AnswerBatchRows:
+    use = AnswerUse(
+        key_id="k",
+        model=BASE.base_id,
+        requests=1,
+        prompt_tokens=1_000,
+        cached_tokens=0,
+        completion_tokens=100_000,
+        engine_ms=1_000,
+    )
+    counts = BatchCounts(completed=first + 1)
+    part = BatchPart(first=first, counts=counts, lines=LINES)
+    return AnswerBatchRows(batch_id=batch_id, part=part, uses=(use,))
+
+
 # --- the end --------------------------------------------------------------------------------------
 
 
@@ -321,13 +383,14 @@ async def erase(world: SimWorld, rng: Random) -> None:
 
 ERRANDS: Final[Mapping[str, Errand]] = dict(
     zip(
-        (*NAMES, *LONG_ERRANDS),
+        (*NAMES, *LONG_ERRANDS, *LATER_ERRANDS),
         (
             *(keep_keys, keep_endpoints, track_elsewhere),
             *(agree_on_terms, adjust, pay_in_advance, let_a_month_pass, erase),
             *(work.sweep, work.take_looks, work.judge_again, work.report_on_jobs),
             *(work.demand_nodes, work.order_nodes, work.break_devices, work.withdraw_keys),
             *(nodes.forget_nodes, nodes.give_up_spot, nodes.lose_spot, nodes.serve_across_months),
+            ask_in_batches,
         ),
         strict=True,
     )

@@ -59,6 +59,10 @@ ELASTIC_SHARE: Final = 0.15  # of runs
 NOT_ELASTIC: Final = (7, 24, 25, 118, 190)  # seeds that show broken rules of other nodes
 #: Errands that take much of a run, some of which are alone in it.
 LONG_ERRANDS: Final = ("forgotten nodes", "late on spot nodes", "lost spot nodes", "serving months")
+#: Errands that only seeds from LATER_FROM on have, so that others mean what they did.
+LATER_ERRANDS: Final = ("batches",)
+LATER_FROM: Final = 700_001
+LATER_SHARE: Final = 0.2  # of runs
 
 
 class Size(Struct, frozen=True):
@@ -142,6 +146,8 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
     longer = Random(f"{seed}/long errands")
     if not errands and longer.random() < 0.4:
         errands = (longer.choice(LONG_ERRANDS),)
+    if seed >= LATER_FROM and Random(f"{seed}/later errands").random() < LATER_SHARE:
+        errands += LATER_ERRANDS
     return ControlPlanePlan(
         seed,
         draw_faults(rng, 1_000 * size.faulty_s - 3_000, KINDS),
