@@ -65,7 +65,7 @@ def files() -> None:
     deleted = client.files.delete(named.id)
     assert (deleted.id, deleted.object, deleted.deleted) == (named.id, "file", True)
     assert_refused(openai.NotFoundError, "not_found", "id", client.files.retrieve, named.id)
-    for purpose in ("assistants", "batch", "vision", "user_data", "evals"):
+    for purpose in ("assistants", "vision", "user_data", "evals"):
         wrong = {"file": rows(1), "purpose": purpose}
         create = client.files.create
         assert_refused(openai.BadRequestError, "invalid_value", "purpose", create, **wrong)
