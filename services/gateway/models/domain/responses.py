@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from schemas.model import ApprovalRule, BaseProof, HeldStage, Stage, Verdict
-from schemas.training import BlobFile, are_whole
+from schemas.training import Adaptation, BlobFile, are_whole
 from services.gateway.models.domain.names import HELD_STAGES, stage_name
 from services.gateway.views.tables.models import (
     BaseRow,
@@ -41,7 +41,9 @@ class ModelResponse(ListItem):
     type: Literal["base", "fine-tuned", "checkpoint", "alias"]
 
 
-@with_fields(**fields_of(BaseProof))
+@with_fields(
+    **fields_of(BaseProof) | {"adaptations": (Items[Adaptation], ...), "targets": (Items[str], ...)}
+)
 class BaseProofResponse(Response):
     """What a base model was shown to do when it was added; jobs that it rules out are refused."""
 

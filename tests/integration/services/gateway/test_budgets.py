@@ -118,7 +118,7 @@ async def check_metrics(plane: Stack, tenant: str, key: str, left_micro: int) ->
         assert (await scrape(key, "?tenant=local")).status_code == 403
         other = await scrape(plane.admin_key, "?tenant=local")
         async with asyncio.timeout(SHOWN_S_MAX):
-            while f"{WAITING}{{" not in (own := await scrape(key)).text:  # noqa: ASYNC110
+            while f"{WAITING}{{" not in (own := await scrape(key)).text:  # noqa: ASYNC110  # the API computes it
                 await asyncio.sleep(0.5)  # figures are kept for some seconds
     assert own.headers["content-type"].startswith("text/plain; version=")
     figures = figures_of(own.text)

@@ -8,7 +8,7 @@ from schemas.prepaid import PrepaidGranted
 from simulator.control_plane import control_plane_sim as simulation
 from simulator.control_plane.errands import ERRANDS
 from simulator.control_plane.plan import ERRANDS as NAMES
-from simulator.control_plane.plan import LONG_ERRANDS, ControlPlanePlan, Size
+from simulator.control_plane.plan import LATER_ERRANDS, LONG_ERRANDS, ControlPlanePlan, Size
 from simulator.engine.command_line import silence
 from simulator.engine.faults import Faults
 
@@ -16,7 +16,7 @@ SIZE = Size(faulty_s=30)
 
 
 def test_plans_name_the_errands_that_there_are() -> None:
-    assert tuple(ERRANDS) == (*NAMES, *LONG_ERRANDS)
+    assert tuple(ERRANDS) == (*NAMES, *LONG_ERRANDS, *LATER_ERRANDS)
 
 
 @pytest.mark.parametrize(
