@@ -46,7 +46,7 @@ HeldStage: TypeAlias = Literal["staging", "production"]  # by one version of a s
 
 
 class TemplateProof(Part):
-    """What the chat template of a base model was shown to do."""
+    """Abilities of a base model's chat template, found when it was added."""
 
     # a conversation's text begins with the text up to its earlier answers, so that a server keeps
     # what it computed of them
@@ -57,7 +57,7 @@ class TemplateProof(Part):
 
 
 class BaseProof(TemplateProof):
-    """What a base model was shown to do when it was added. Jobs that it rules out are refused."""
+    """Abilities of a base model, found when it was added. Jobs that they rule out are refused."""
 
     # "random": a small model of its family and settings, where its own weights are too large to
     # train on processors

@@ -159,7 +159,7 @@ def _try_template(folder: Path, work: Path) -> "TemplateResult":
 
 
 def _run(module: str, *paths: Path, stdin: bytes = b"") -> dict[str, Any] | str:
-    """What a module prints of a base model; a text says why it printed nothing."""
+    """Run a module on a base model and return what it printed, or why it printed nothing."""
     words = (sys.executable, "-m", module, *map(str, paths))
     limit_s = PROOF_S_MAX if stdin else None
     try:
@@ -292,7 +292,7 @@ def show(api: "Api", base_id: str) -> Any:
 
 
 def _proof_pairs(proof: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
-    """What was proven, a line for each."""
+    """Label and value of each ability that was proven."""
     if proof is None:
         return [("proven", "nothing: `tunery base add` tries it")]
     libraries = [f"{name} {version}" for name, version in proof["libraries"].items()]

@@ -1,4 +1,4 @@
-"""What the chat template of a base model can show: rows with and without tools and reasoning.
+"""Find what a base model's chat template can show: rows with and without tools and reasoning.
 
 Rows are prepared as a job prepares them, so that a refusal has the reason of a job.
 """
@@ -61,7 +61,7 @@ REASONING_ROW: Final = {
 
 
 class TemplateResult(NamedTuple):
-    """What was shown, and the packed rows that a training can be tried with."""
+    """Abilities of a template, and the packed rows that a training can be tried with."""
 
     proof: TemplateProof
     shard: Path
@@ -98,7 +98,7 @@ def _prepared(folder: Path, dest: Path, rows: Sequence[Row]) -> Path:
 
 
 def _streams(words: Tokenizer) -> bool:
-    """Whether a second question begins with what the first one was."""
+    """Return whether a second question begins with what the first one was."""
     first = [_user(QUESTION)]
     try:
         before = words.encode_question(first, None)
@@ -109,7 +109,7 @@ def _streams(words: Tokenizer) -> bool:
 
 
 def _end_token(words: Tokenizer) -> str:
-    """What the template writes after the last answer, and a model learns."""
+    """Return what the template writes after the last answer, and a model learns."""
     messages = [_user(QUESTION), _answer(ANSWER)]
     rendered = words.render(Conversation(messages, [False, True]))
     if isinstance(rendered, Note):

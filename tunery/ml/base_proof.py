@@ -74,7 +74,7 @@ HYPER: Final = Hyper(
 
 
 class ProofResult(Struct, frozen=True):
-    """What the proof of a base model came to."""
+    """Result of the proof of a base model."""
 
     proof: BaseProof | None = None  # None: nothing could be tried
     problems: tuple[Problem, ...] = ()  # reasons why no job can train on it
@@ -214,7 +214,7 @@ def _write_small(folder: Path, tokenizer: Any, dest: Path) -> Path:
 
 
 def _reason_of(attempt: Callable[[], object]) -> str | None:
-    """Why an attempt fails, in the words of whoever fails; None: it does not."""
+    """Return why an attempt fails, in the words of whoever fails; None: it does not."""
     try:
         attempt()
     except MemoryError:

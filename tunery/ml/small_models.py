@@ -94,7 +94,7 @@ def sizes_of(config: Any, vocabulary: int) -> dict[str, Any]:
 
 
 def switches_of(config: Any) -> dict[str, Any]:
-    """What a configuration switches on and off, such as biases, tied tables and activations."""
+    """Return what a configuration switches on and off: biases, tied tables, activations."""
     usual = type(config)().to_dict()
     own = config.to_dict()
     return {

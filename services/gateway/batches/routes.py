@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import msgspec
-
 from schemas import errors
 from schemas.batch import BatchTerms, CancelBatch, CreateBatch
 from schemas.dataset import FileContent
@@ -14,6 +12,7 @@ from services.gateway.batches.domain.responses import BatchResponse, batch_respo
 from services.gateway.chat.spending import refuse_above_budget
 from services.gateway.files.domain.bodies import BATCH as BATCH_PURPOSE
 from services.gateway.files.routes import known_file
+from services.gateway.jobs.domain.texts import as_text
 from services.gateway.views.tables.batches import BATCHES, BatchRow
 from services.gateway.web.deps import Caller, Deps, WithDeps
 from services.gateway.web.domain.errors import ApiError, invalid
@@ -58,7 +57,7 @@ async def create_batch(body: BatchRequest, deps: WithDeps, caller: Caller) -> Ba
         output_expires_after_ms=None if expires is None else expires.ms,
         metadata=None
         if metadata is None
-        else deps.seal.seal(caller.tenant, msgspec.json.encode(metadata).decode(), "metadata"),
+        else deps.seal.seal(caller.tenant, as_text(metadata), "metadata"),
     )
     await deps.decide(caller, ACCOUNT, CreateBatch(terms=terms))
     return await BATCH_RESOURCE.retrieve(deps, caller.rows, terms.batch_id)

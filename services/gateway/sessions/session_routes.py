@@ -16,13 +16,12 @@ from services.gateway.views.tables.sessions import (
     SessionRow,
 )
 from services.gateway.web.deps import Caller, Deps, WithDeps
-from services.gateway.web.domain.responses import ListItem, seconds, seconds_or_none
+from services.gateway.web.domain.responses import ListItem, Seconds
 from services.gateway.web.resources import Resource, each
 from services.gateway.web.routing import new_router
 
 LIMIT: Final = 20
 LIMIT_MAX: Final = 100
-COMMANDS_MAX: Final = 1_000
 router = new_router("sessions", "/v1/sessions")
 
 
@@ -34,9 +33,9 @@ class SessionResponse(ListItem):
     status: JobStatus | None  # null: the job is not known yet
     model: str | None
     rank: int | None
-    created_at: int  # as all times of the API, in seconds
-    last_seen_at: int | None  # when its client last gave a sign
-    closed_at: int | None
+    created_at: Seconds
+    last_seen_at: Seconds | None  # when its client last gave a sign
+    closed_at: Seconds | None
     ends: SessionEnd | None  # why it is ending, or has ended: by its client, or without a sign
     max_tokens: Tokens  # tokens that its commands may have
 
@@ -49,8 +48,8 @@ class SessionCommandResponse(ListItem):
     kind: SessionCommandKind
     seq: int
     tokens: Tokens
-    created_at: int
-    answered_at: int | None
+    created_at: Seconds
+    answered_at: Seconds | None
     failed: bool | None
 
 
@@ -67,9 +66,8 @@ def _session_response(row: SessionRow, job: JobRow | None) -> SessionResponse:
         status=None if job is None else job_status(job.wanted, job.phase, job.outcome),
         model=None if job is None else job.spec.base.base_id,
         rank=None if job is None else job.spec.hyper.rank,
-        created_at=seconds(row.opened_at),
-        last_seen_at=seconds_or_none(row.touched_at),
-        closed_at=seconds_or_none(row.closed_at),
+        created_at=row.opened_at,
+        last_seen_at=row.touched_at,
         ends=row.why,
     )
 
@@ -87,9 +85,7 @@ SESSION.add_retrieve(router, "/{session_id}", "retrieve_session")
 
 
 def _command_response(row: SessionCommandRow) -> SessionCommandResponse:
-    return SessionCommandResponse.of(
-        row, created_at=seconds(row.taken_at), answered_at=seconds_or_none(row.answered_at)
-    )
+    return SessionCommandResponse.of(row, created_at=row.taken_at)
 
 
 async def commands_of_session(session_id: str, deps: WithDeps, caller: Caller) -> Where:
@@ -104,7 +100,6 @@ COMMAND: Final = Resource(
     response=SessionCommandResponse,
     respond=each(lambda _, row: _command_response(row)),
     rows=commands_of_session,
-    limit_max=COMMANDS_MAX,
 )
 COMMAND.add_list(
     router,

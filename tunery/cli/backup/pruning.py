@@ -5,18 +5,16 @@ goes is the rest of a backup: its manifest, and its list of objects, which is th
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from schemas.units import Ms
+from schemas.units import DAY_MS
 from tunery.cli.backup.folder import FORMAT, Backup, BackupFolder, LogSegment, Manifest
-
-DAY_MS: Final[Ms] = 86_400_000
 
 
 class Keep(NamedTuple):
-    """Which backups stay: those that either number keeps, and always the newest."""
+    """Rule for the backups that stay: those that either number keeps, and always the newest."""
 
     newest: int = 0
     daily: int = 0  # days (UTC) that have backups, of which the newest stays

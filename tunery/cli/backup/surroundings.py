@@ -113,7 +113,7 @@ async def open_objects(folders: DataDir, environ: Mapping[str, str]) -> AsyncIte
 
 
 def storage_settings(folders: DataDir, environ: Mapping[str, str]) -> S3Settings:
-    """How $TUNERY_S3_ENDPOINT is reached, or the storage of the stack. Raises LocalError."""
+    """Settings of $TUNERY_S3_ENDPOINT, or of the stack's storage. Raises LocalError."""
     if "s3" in settings.replaced(environ):
         address, access, secret, bucket = (
             environ[name] for name in ("TUNERY_S3_ENDPOINT", *settings.S3_NEEDS)

@@ -101,7 +101,7 @@ class MemoryBlobs(StreamedBlobs):
         return len(keys)
 
     async def sizes_below(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
-        """As `S3Blobs` has it."""
+        """Yield keys and sizes of what is stored below a prefix, as `S3Blobs` does."""
         for key in sorted(self.bodies):
             if key.startswith(prefix):
                 yield key, len(self.bodies[key])

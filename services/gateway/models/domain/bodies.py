@@ -83,7 +83,7 @@ class PermissionRequest(Body):
 
 @with_fields(**fields_of(BaseProof))
 class BaseProofBody(Body):
-    """What `tunery base add` has shown of a base model."""
+    """Abilities of a base model, as `tunery base add` has found them."""
 
 
 class BaseRequest(Body):

@@ -45,7 +45,7 @@ class ModelResponse(ListItem):
     **fields_of(BaseProof) | {"adaptations": (Items[Adaptation], ...), "targets": (Items[str], ...)}
 )
 class BaseProofResponse(Response):
-    """What a base model was shown to do when it was added; jobs that it rules out are refused."""
+    """Abilities of a base model, found when it was added; jobs that they rule out are refused."""
 
 
 class BaseModelResponse(ModelResponse):

@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.topics import AUDIT
+from schemas.units import DAY_MS
 from tests.unit.tunery.cli.backup.homes import Home, Killed, filled_from, submit_many
 from tests.unit.tunery.cli.journal.living import running, states
 from tunery.cli.backup.folder import BackupFolder
-from tunery.cli.backup.pruning import DAY_MS, Keep, kept
+from tunery.cli.backup.pruning import Keep, kept
 from tunery.cli.backup.restoring import check
 from tunery.runtime.bus.memory import MemoryLog
 
