@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import Final
 
 from schemas.training import EvalWork, ServeWork, TrainWork
+from services.trainer.adapters.forks import WorkForks
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.health import MachineHealth
+from services.trainer.adapters.leased import LeaseProcesses
 from services.trainer.adapters.memory_kills import count_memory_kills
 from services.trainer.adapters.notices import notices_of
 from services.trainer.adapters.nvml import DeviceWatch
-from services.trainer.adapters.processes import ProcessGroups, Walls
-from services.trainer.adapters.warm import WarmProcesses
+from services.trainer.adapters.processes import MARK, ProcessGroups, Walls
 from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.attempt import LeaseAttempt
 from services.trainer.effect.environment import environment_on
-from services.trainer.effect.evaluation import BASE_SCORES, Evaluation
+from services.trainer.effect.evaluation import Evaluation
 from services.trainer.effect.guarding import AnswerGuard
 from services.trainer.effect.judging import PairJudge
 from services.trainer.effect.lease_keys import LeaseKeys
@@ -26,9 +27,9 @@ from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.replica_answers import ReplicaAnswers
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.serving import Serving
-from services.trainer.effect.training import PROOFS, REFERENCES, Training
+from services.trainer.effect.training import Training
 from services.trainer.figures import NodeMeter
-from services.trainer.ports import NO_ACCESS, Access, Hardware, ProcessLauncher
+from services.trainer.ports import Hardware, ProcessLauncher
 from services.trainer.settings import SLOTS_MAX, TrainerSettings, check_keys
 from tunery.confinement.confined import Confinement
 from tunery.graders.pair_questions import PairsRefused
@@ -126,21 +127,10 @@ def _launcher(
     has_devices = hardware.device == "cuda"
     # Drivers of accelerators reserve far more address space than they use.
     memory_bytes_max = None if has_devices else hardware.memory_bytes
-    groups = ProcessGroups(str(folder), Walls(confinement, has_devices, memory_bytes_max))
-    first = environment_on(hardware.device_names[:1]) if settings.warm else None
-    return WarmProcesses(
-        groups, folder / "warm", settings.slots, first, known=_first_access(settings, folder)
-    )
-
-
-def _first_access(settings: TrainerSettings, folder: Path) -> Access:
-    """Return what the training of the first lease needs, where the operator has named its base."""
-    if not settings.warm or settings.warm_base is None or not settings.warm_base.is_dir():
-        return NO_ACCESS
-    shared = tuple(folder / name for name in (REFERENCES, PROOFS, BASE_SCORES))
-    for path in shared:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Access((settings.warm_base,), shared)
+    walls, mark = Walls(confinement, has_devices, memory_bytes_max), str(folder)
+    forks = WorkForks(environment_on(()), folder / "forks", {MARK: mark})
+    groups = ProcessGroups(mark, walls, forks)
+    return LeaseProcesses(groups, folder / "kept", settings.slots, forks if settings.warm else None)
 
 
 def _score_endpoint(settings: TrainerSettings) -> ChatEndpoint | None:

@@ -25,7 +25,8 @@ _SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 RUNNING: Final = computed("tunery_trainings_running", "Trainings that have begun on this node")
 LAST_STEP: Final = computed(
     "tunery_training_last_step_timestamp_seconds",
-    "When the training that is silent for longest took its last step or began, as a Unix time",
+    "When the training that is silent for longest took its last step or began, as a Unix time; a "
+    "session that waits for its client is not silent",
     unit="seconds",
 )
 LAST_CHECKPOINT: Final = computed(
@@ -69,6 +70,17 @@ STORE_SECONDS: Final = histogram(
     "Time to store a checkpoint, from when the training process has written it",
     (),
     _SECONDS,
+)
+COMMAND_SECONDS: Final = histogram(
+    "tunery_session_command_seconds",
+    "Time from a command of a session that reaches its process to the answer, by kind",
+    ("kind",),
+    _SECONDS,
+)
+COMMANDS: Final = counter(
+    "tunery_session_commands_total",
+    "Commands that processes of sessions have answered, by kind and outcome: done, failed",
+    ("kind", "outcome"),
 )
 
 
@@ -138,6 +150,18 @@ class NodeMeter:
         STORE_SECONDS.observe(took_ms / 1_000)
         if (training := self._trainings.get(lease)) is not None:
             training.stored_at = now_ms
+
+    def wait(self, lease: int, now_ms: Ms) -> None:
+        """A session waits for its client: it does not stand still, and has no more to lose."""
+        if (session := self._trainings.get(lease)) is not None:
+            session.stepped_at = session.stored_at = now_ms
+
+    def answer(self, lease: int, kind: str, took_ms: Ms, now_ms: Ms, *, failed: bool) -> None:
+        """A session has answered a command."""
+        COMMAND_SECONDS.labels(kind).observe(took_ms / 1_000)
+        COMMANDS.labels(kind, "failed" if failed else "done").inc()
+        if (session := self._trainings.get(lease)) is not None:
+            session.stepped_at = now_ms
 
     def spike(self) -> None:
         """The loss of a training has jumped."""

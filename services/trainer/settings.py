@@ -42,8 +42,11 @@ class TrainerSettings(BaseSettings):
     domain: str = Field(default="", pattern=LABEL_OR_NONE)  # domain of its fabric
     work_dir: Path | None = None
     threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
-    warm: bool = False  # a process waits for the next lease, with its libraries loaded
-    warm_base: Path | None = None  # base model that it may read before any lease has named one
+    warm: bool = False  # the libraries of work are loaded at the start, not with the first lease
+    # How many of the bundled questions and prompts an evaluation asks; None: all. Below 200
+    # questions the gate decides nothing about general skills.
+    gate_questions: int | None = Field(default=None, ge=1)
+    gate_prompts: int | None = Field(default=None, ge=0)
     heartbeat_ms: int = Field(default=1_000, ge=100, le=10_000)
     drain_grace_ms: int = Field(default=25_000, ge=1_000, le=STOP_MS_MAX // 2)
     # The metadata server that is asked whether this machine is taken away; it implies nothing else.

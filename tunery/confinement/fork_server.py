@@ -8,10 +8,12 @@ its first line, does one task, and exits.
 
 The descriptor is a socket of the service. A message on it is a task in JSON, with four descriptors:
 a socket that gets the worker's process descriptor and then its exit code, and the worker's standard
-input, output and error. When the service ends, the server ends, and the kernel ends its workers,
-except those of tasks that outlive it: they have sessions of their own.
+input, output and error; more are the namespaces that its rights name. When the service ends, the
+server ends, and the kernel ends its workers, except those of tasks that outlive it: they have
+sessions of their own.
 """
 
+import fcntl
 import gc
 import importlib
 import json
@@ -27,10 +29,12 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from tunery.confinement.enter import confine
 from tunery.confinement.libc import end_with_parent
+from tunery.confinement.namespaces import SHARED
 from tunery.confinement.policy import FILES_MAX
 
 MESSAGE_BYTES_MAX: Final = 128 * 1024
-DESCRIPTORS: Final = 4  # of a message
+STANDARD: Final = 3  # descriptors: input, output, error
+DESCRIPTORS_MAX: Final = 1 + STANDARD + len(SHARED)  # of a message
 #: audited in a worker before its first line, with the name of its module
 WORKER_BEGINS: Final = "tunery.worker_begins"
 
@@ -67,7 +71,9 @@ def _serve(control: socket.socket, module: ModuleType) -> None:
                 poll.unregister(ready)
                 _report(ready, workers.pop(ready))
                 continue
-            message, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES_MAX, DESCRIPTORS)
+            message, descriptors, _, _ = socket.recv_fds(
+                control, MESSAGE_BYTES_MAX, DESCRIPTORS_MAX
+            )
             if not message:
                 return
             started = _start(module, json.loads(message), descriptors)
@@ -82,14 +88,14 @@ def _start(
 ) -> tuple[int, Worker] | None:
     """Fork a worker: a descriptor of its process; None where nobody waits for it any more."""
     exits = socket.socket(fileno=descriptors[0])
-    standard = descriptors[1:]
+    theirs = descriptors[1:]
     here = select.poll()
     here.register(exits, 0)
     is_awaited = not here.poll(0)  # the other end is open
     parent = os.getpid()
     if is_awaited and (pid := os.fork()) == 0:
-        _work(module, task, standard, parent)
-    for descriptor in standard:
+        _work(module, task, theirs, parent)
+    for descriptor in theirs:
         os.close(descriptor)
     if not is_awaited:
         exits.close()
@@ -112,11 +118,11 @@ def _report(process: int, worker: Worker) -> None:
             return  # nobody waits for it any more
 
 
-def _work(module: ModuleType, task: dict[str, Any], standard: list[int], parent: int) -> NoReturn:
+def _work(module: ModuleType, task: dict[str, Any], theirs: list[int], parent: int) -> NoReturn:
     """Be the worker of a task, from the fork to its end."""
     code = 1
     try:
-        _become_worker(task, standard, parent)
+        _become_worker(task, theirs, parent)
         sys.argv = [module.__name__, *task["arguments"]]
         sys.audit(WORKER_BEGINS, module.__name__)
         module.run(*task["arguments"])
@@ -132,18 +138,20 @@ def _work(module: ModuleType, task: dict[str, Any], standard: list[int], parent:
         os._exit(code)
 
 
-def _become_worker(task: dict[str, Any], standard: list[int], parent: int) -> None:
+def _become_worker(task: dict[str, Any], theirs: list[int], parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.nice(task["niceness"])
-    for number, descriptor in enumerate(standard):
+    # first out of the way of each other
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, DESCRIPTORS_MAX) for descriptor in theirs]
+    for number, descriptor in enumerate(moved):
         os.dup2(descriptor, number)
-    os.closerange(len(standard), FILES_MAX)
+    os.closerange(len(theirs), FILES_MAX)
     os.environ.update(task["environment"])
-    if task["rights"] is not None:
-        confine(task["rights"])
     if task.get("outlives"):
-        os.setsid()
-    else:
+        os.setsid()  # which a confined process may not
+    if task["rights"] is not None:
+        confine({**task["rights"], "namespaces": range(STANDARD, len(theirs))})
+    if not task.get("outlives"):
         end_with_parent(parent)
 
 

@@ -20,6 +20,8 @@ from tunery.confinement.policy import ConfinementPolicy
 PROGRAM: Final = "tunery.confinement.fork_server"
 CODE_BYTES_MAX: Final = 64
 KILLED: Final = -signal.SIGKILL
+#: threads of numpy's linear algebra would be lost in a fork
+ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 class ForkServer:
@@ -38,10 +40,12 @@ class ForkServer:
         confinement: Confinement,
         environment: Mapping[str, str],
         *,
+        errors: int | None = None,
         detached: bool = False,
     ) -> None:
         """Start it. It loads while this continues. Raises OSError.
 
+        errors: descriptor of its standard error; None: that of this process
         detached: run in a separate session, which a terminal does not end, and in no folder
         """
         self.folders, self._policy = tuple(folders), policy
@@ -53,6 +57,7 @@ class ForkServer:
                 confinement.command(command, policy),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                stderr=errors,
                 pass_fds=(theirs.fileno(),),
                 env=environment,
                 cwd="/" if detached else None,
@@ -73,12 +78,13 @@ class ForkServer:
         )
 
     async def start(
-        self, task: Mapping[str, Any], standard: Sequence[int]
+        self, task: Mapping[str, Any], standard: Sequence[int], namespaces: Sequence[int] = ()
     ) -> "ForkedWorker | None":
         """Fork a worker with these descriptors as its standard input, output and error.
 
         task: `arguments`, `environment`, `niceness`, `rights` of `Confinement`, and whether the
             worker outlives the server
+        namespaces: descriptors of those that it shares with others
         None where no server answered: then no worker was started.
         """
         message = json.dumps(task).encode()
@@ -88,7 +94,7 @@ class ForkServer:
         exits.setblocking(False)
         try:
             with theirs:
-                sent = (theirs.fileno(), *standard)
+                sent = (theirs.fileno(), *standard, *namespaces)
                 socket.send_fds(self._control, [message], sent, socket.MSG_DONTWAIT)
             await _readable(exits)
             flags = socket.MSG_CMSG_CLOEXEC
@@ -128,10 +134,14 @@ class ForkedWorker:
             self._code = int(said or KILLED)
         return self._code
 
+    def signal(self, number: int) -> None:
+        """Signal it, also without its server. Raises ProcessLookupError once it has ended."""
+        signal.pidfd_send_signal(self._process, number)
+
     def kill(self) -> None:
-        """End it at once, also without its server."""
+        """End it at once."""
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._process, signal.SIGKILL)
+            self.signal(signal.SIGKILL)
 
     def close(self) -> None:
         self._exits.close()

@@ -81,6 +81,8 @@ ADDED_MAX: Final = 10  # ports that are kept free for metrics of processes that 
 NODE_ID: Final = "TUNERY_NODE_ID"
 AGENT_STOP_MS_MAX: Final = 60_000  # a training finishes its step and writes a checkpoint
 TRIM_LOGS_MS: Final = 30_000
+#: environment of an agent whose first lease finds the libraries of work loaded
+WARM_NODE: Final = {"TUNERY_NODE_WARM": "true"}
 #: requests wait for these two; the other services run with lower priority
 PRIORITISED: Final = frozenset({"gateway", "scheduler"})
 NICE: Final = 5

@@ -42,16 +42,13 @@ from tunery.ml.language import auto_class, is_of_language
 from tunery.ml.loss import prove_packing
 from tunery.ml.model import load_base, load_model
 from tunery.ml.packed import PackedRows, read_rows
-from tunery.ml.small_models import NotSmall, small_model
+from tunery.ml.small_models import SMALL_SCALE, NotSmall, scale_matrices, small_model
 from tunery.platform.blobs.base_files import hash_base, weight_files
 from tunery.work.exits import WorkError
 from tunery.work.spec import CHECKPOINTS_KEPT_MIN, Hyper, TrainSpec
 
 OWN_MAX: Final = 150_000_000  # parameters; a step of every weight takes 16 bytes for each
 SMALL_MAX: Final = 100_000_000  # parameters of a small random model, most of them of its tokens
-# Random matrices are so small that documents of a row which see each other hardly change losses:
-# Falcon-H1 by 4e-5 nats a token, and by 5e-3 where they are five times as large.
-SMALL_SCALE: Final = 5.0
 MEMORY_BYTES_MAX: Final = 8 * 2**30
 LENGTH_MAX: Final = 4_096  # tokens of a packed row
 NEW_TOKENS: Final = 4
@@ -204,10 +201,7 @@ def _write_small(folder: Path, tokenizer: Any, dest: Path) -> Path:
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     make = auto_class(config).from_config
     model = small_model(config, tokenizer, make, parameters_max=SMALL_MAX)
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.dim() > 1:
-                weight.mul_(SMALL_SCALE)
+    scale_matrices(model, SMALL_SCALE)
     model.save_pretrained(dest)
     tokenizer.save_pretrained(dest)
     return dest

@@ -2,14 +2,16 @@
 
     <folder>/<hash of the inputs>.json
 
-The inputs are the base model's files, its precision, the questions, the libraries and the machine;
-never a tenant's data: prompts that a tenant wrote are computed each time. A file names its inputs
-and has a hash of its content; one that does not match is ignored and made anew.
+The inputs are the base model's files, its precision, the questions, the libraries and the machine.
+Of a tenant's rows there are a hash, a loss and a count, and no text: prompts that a tenant wrote
+are answered each time. A file names its inputs and has a hash of its content; one that does not
+match is ignored and made anew.
 """
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -34,6 +36,8 @@ class BaseScores(Struct, frozen=True):
     answers: tuple[str, ...] = ()  # texts for the prompts
     # shares of the true answers of each item, see `ItemScore`; unset: items have one right answer
     shares: tuple[float | None, ...] | UnsetType = UNSET
+    # loss on validation rows, None without labels, and the number of rows answered exactly
+    holdout: tuple[float | None, int] | UnsetType = UNSET
 
 
 class KeptScores(Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,6 +90,16 @@ class BaseScoreCache:
     def save_answers(self, prompts: Sequence[str], tokens_max: int, answers: Sequence[str]) -> None:
         """Keep them, as `save_scores` does."""
         self._save(_asked(prompts, tokens_max), BaseScores(answers=tuple(answers)))
+
+    def load_holdout(self, task: bytes) -> tuple[float | None, int] | None:
+        """Return the loss and the exact answers on validation rows; None: they are not known."""
+        kept = self._load({"holdout": _sha256(task)})
+        return None if kept is None or kept.holdout is UNSET else kept.holdout
+
+    def save_holdout(self, task: bytes, loss: float | None, exact: int) -> None:
+        """Keep them, as `save_scores` does. A loss that is no number is computed each time."""
+        if loss is None or isfinite(loss):
+            self._save({"holdout": _sha256(task)}, BaseScores(holdout=(loss, exact)))
 
     def _path(self, facts: Mapping[str, str]) -> Path | None:
         return (

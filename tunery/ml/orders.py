@@ -1,4 +1,4 @@
-"""Orders that a process with its libraries loaded reads from its standard input."""
+"""Orders that a process that has trained reads from its standard input."""
 
 import os
 import select

@@ -58,7 +58,7 @@ def with_bundled_items(spec: ScoreSpec) -> ScoreSpec:
         items = str(ITEMS / "capability.jsonl")
     if prompts is None:
         content = (ITEMS / "prompts.json").read_bytes()
-        prompts = msgspec.json.decode(content, type=tuple[str, ...])
+        prompts = msgspec.json.decode(content, type=tuple[str, ...])[: spec.prompts_max]
     return msgspec.structs.replace(spec, items=items, prompts=prompts)
 
 

@@ -97,14 +97,14 @@ def score(
     pair = load_pair(spec, load)
     tokenizer = AutoTokenizer.from_pretrained(spec.base_dir)
     progress = StageProgress(events, must_stop)
-    items = choices.read_items(Path(spec.items)) if spec.items else ()
+    items = _asked_items(spec)
     precision = str(next(pair.trained.parameters()).dtype).removeprefix("torch.")
     kept = BaseScoreCache(spec, precision, pair.device)
     scores = _scores_before(spec, precision)
     events.emit(ScoringStarted(items=len(items), prompts=len(spec.prompts or ())))
     try:
         if scores is None:
-            scores = _first_scores(spec, pair, tokenizer, kept, progress)
+            scores = _first_scores(spec, items, pair, tokenizer, kept, progress)
         benchmarks = benchmark_scores(
             spec, pair, tokenizer, kept, progress.callback, scores.benchmarks
         )
@@ -148,13 +148,25 @@ def _scores_before(spec: ScoreSpec, precision: str) -> Scores | None:
     return scores
 
 
+def _asked_items(spec: ScoreSpec) -> tuple[choices.ChoiceItem, ...]:
+    """Return the items that both sides are asked: always the same of so many."""
+    items = choices.read_items(Path(spec.items)) if spec.items else ()
+    if spec.items_max is None:
+        return items
+    return tuple(items[number] for number in sample_rows(len(items), spec.items_max))
+
+
 def _first_scores(
-    spec: ScoreSpec, pair: Pair, tokenizer: Any, kept: BaseScoreCache, progress: StageProgress
+    spec: ScoreSpec,
+    items: tuple[choices.ChoiceItem, ...],
+    pair: Pair,
+    tokenizer: Any,
+    kept: BaseScoreCache,
+    progress: StageProgress,
 ) -> Scores:
     """Everything but the benchmarks."""
-    items = choices.read_items(Path(spec.items)) if spec.items else ()
-    item_scores = _items(pair, tokenizer, spec, items, kept, progress)
-    holdout, losses = _holdout(pair, tokenizer, spec, progress)
+    item_scores = _items(pair, tokenizer, items, kept, progress)
+    holdout, losses = _holdout(pair, tokenizer, spec, kept, progress)
     measures, rows = measured_rows(spec, tokenizer, pair.side, progress.callback)
     return Scores(
         base_sha256=spec.base_sha256,
@@ -210,12 +222,11 @@ def load_pair(spec: ScoreSpec, load: LoadBase, *, rewards: bool = False) -> Pair
 def _items(
     pair: Pair,
     tokenizer: Any,
-    spec: ScoreSpec,
     items: Sequence[choices.ChoiceItem],
     kept: BaseScoreCache,
     progress: StageProgress,
 ) -> tuple[ItemScore, ...]:
-    task = Path(spec.items).read_bytes() if spec.items else b""
+    task = msgspec.json.encode(items)
     known = kept.load_choices(task)
     trees = [choices.tokenise(item, tokenizer) for item in items]
     picked: dict[str, Sequence[int]] = {} if known is None else {"base": known}
@@ -256,7 +267,7 @@ def _not_finite(
 
 
 def _holdout(
-    pair: Pair, tokenizer: Any, spec: ScoreSpec, progress: StageProgress
+    pair: Pair, tokenizer: Any, spec: ScoreSpec, kept: BaseScoreCache, progress: StageProgress
 ) -> tuple[HoldoutScores, Mapping[str, float | None]]:
     """Scores on the validation split, and both losses as they were computed."""
     rows = _valid_shards(spec, pair.trained)
@@ -276,7 +287,12 @@ def _holdout(
             rows = _with_base_as_reference(pair, rows, torch_device, packing)
     losses: dict[str, float | None] = {}
     exact: dict[str, int] = {}
+    task = _holdout_task(spec, references, packing=packing)
+    known = None if spec.grader is not None else kept.load_holdout(task)  # graders ask others
     for name in SIDES:
+        if name == "base" and known is not None:
+            losses[name], exact[name] = known
+            continue
         with pair.side(name) as switched:
             losses[name] = None
             if rows:
@@ -297,6 +313,8 @@ def _holdout(
         exact[name] = sum(
             text == row.reference.strip() for text, row in zip(texts, references, strict=True)
         )
+    if known is None and spec.grader is None:
+        kept.save_holdout(task, losses["base"], exact["base"])
     base_loss, adapter_loss = _finite(losses["base"]), _finite(losses["adapter"])
     is_likelihood = rows is not None and rows.kind == "answers"
     scores = HoldoutScores(
@@ -311,6 +329,18 @@ def _holdout(
         adapter_exact=exact["adapter"],
     )
     return scores, losses
+
+
+def _holdout_task(spec: ScoreSpec, references: Sequence[ValidRow], *, packing: bool) -> bytes:
+    """Return all that the base model's scores on validation rows follow from."""
+    asked = (
+        [file_sha256(Path(shard)) for shard in spec.valid_shards],
+        references,
+        [spec.valid_rows_max, spec.new_tokens_max, spec.max_completion_length, spec.threads],
+        [spec.method, spec.loss_type, spec.beta, spec.label_smoothing, spec.gamma],
+        [spec.desirable, spec.undesirable, packing],
+    )
+    return msgspec.json.encode(asked)
 
 
 def _with_base_as_reference(

@@ -8,7 +8,9 @@ A checkpoint is written only where no gradients wait for a step: those are compu
 """
 
 import math
+import shutil
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +52,7 @@ from tunery.work.session import (
     PassAnswer,
     PassBody,
     PathAnswer,
+    SampleAnswer,
     SampleBody,
     SaveBody,
     SessionSpec,
@@ -172,6 +175,7 @@ class LoopProcess:
         self._steps = 0  # since the last checkpoint
         self._has_gradients = False
         self._answers = 0
+        self._unstored: deque[tuple[Path, str]] = deque()  # answers, with folders of what is saved
         self._begin_moments()
 
     def go_on(self, folder: Path, seq: int, tokens: Tokens) -> None:
@@ -182,6 +186,7 @@ class LoopProcess:
 
     def do(self, command: HandedCommand) -> None:
         """Do a command, and say what came of it."""
+        self._remove_stored(command.stored)
         saved_dir, saved = "", tuple[FileDigest, ...]()
         try:
             body = decode_body(command.body)
@@ -416,6 +421,8 @@ class LoopProcess:
         folder.mkdir(exist_ok=True)
         path = folder / str(self._answers)
         path.write_bytes(encode_body(answer))
+        self._unstored.append((path, saved_dir))
+        sequences = answer.sequences if isinstance(answer, SampleAnswer) else ()
         self._events.emit(
             CommandDone(
                 name=command.name,
@@ -424,8 +431,17 @@ class LoopProcess:
                 failed=isinstance(answer, FailedAnswer),
                 saved_dir=saved_dir,
                 saved=saved,
+                sampled=sum(len(sequence.tokens) // 4 for sequence in sequences),
             )
         )
+
+    def _remove_stored(self, stored: int) -> None:
+        """Remove the files of answers that the agent has stored, up to this number of them."""
+        while len(self._unstored) > max(0, self._answers - stored):
+            path, saved_dir = self._unstored.popleft()
+            path.unlink()
+            if saved_dir:
+                shutil.rmtree(saved_dir)
 
 
 def _digests(folder: Path) -> tuple[FileDigest, ...]:

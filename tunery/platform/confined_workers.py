@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from schemas.units import Ms
 from tunery.confinement.confined import Confinement
-from tunery.confinement.forking import ForkServer
+from tunery.confinement.forking import ONE_THREAD, ForkServer
 from tunery.confinement.policy import ConfinementPolicy, with_links
 from tunery.platform.resting import Rests
 from tunery.runtime.telemetry.logs import log_event
@@ -36,8 +36,6 @@ RETRY_S: Final = 60.0  # after a fork server that did not start
 #: the name of an exception, after the lines of its traceback
 EXCEPTION: Final = re.compile(r"^(?!Traceback)([A-Za-z_][A-Za-z0-9_.]{0,99})(?=:|$)", re.MULTILINE)
 FRAME: Final = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
-#: threads of numpy's linear algebra, which no worker needs, would be lost in a fork
-ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True, kw_only=True)

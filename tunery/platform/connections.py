@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from schemas.access import keeps_rows, makes_keys, opens_keys
+from schemas.access import keeps_rows, makes_keys, opens_keys, schema_of
 from schemas.streams import PARTITIONS
 from schemas.topics import STREAMS, TOPICS
 from tunery.platform.blobs.encrypted import EncryptedBlobs
@@ -63,7 +63,7 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
         async def connect_store() -> Store:
             if dsn is None:
                 return absent_store(name)
-            store = await open_store(dsn, name, settings.postgres_connections_max)
+            store = await open_store(dsn, schema_of(name), settings.postgres_connections_max)
             stack.push_async_callback(store.close)
             return store
 

@@ -76,6 +76,8 @@ class Aggregate(Generic[S]):
     decide: Callable[[S, Any, Context], tuple[Message, ...]]
     evolve: Callable[[S, Any, Context], S]
     deadlines: Deadlines[S] | None = None  # when keys want a `Tick`; None: never
+    # the tenant of a key, whose the events of its ticks are; None: the key is one, or nobody's
+    tenant_of: Callable[[S, str], str] | None = None
 
 
 @dataclass(frozen=True)

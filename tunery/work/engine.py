@@ -82,6 +82,7 @@ class Question(Struct, frozen=True):
     response_format: dict[str, Any] | None = None
     asker: Asker | None = None  # None: nobody counts, as in measurements
     prompt: str | None = None  # a text to continue with as it is, instead of messages
+    embed: bool = False  # no answer is wanted, but the embedding of `prompt`
     tools: tuple[dict[str, Any], ...] = ()  # functions that the answer may call, as in OpenAI's API
     forced: tuple[str, ...] = ()  # functions of which the answer calls one; empty: as it likes
     strict: tuple[str, ...] = ()  # functions whose arguments are held to their schema
@@ -123,6 +124,8 @@ class AnswerEnded(Struct, frozen=True, tag="ended"):
     completion_tokens: int
     cached_tokens: int = 0  # number of prompt tokens that were in memory from an earlier question
     tool_calls: tuple[ToolCall, ...] = ()  # tool calls at its end
+    # embedding of the prompt, of length 1, where the question asks for it
+    embedding: tuple[float, ...] = ()
 
     @property
     def spent(self) -> Spent:

@@ -167,6 +167,7 @@ class CommandDone(WorkEvent, frozen=True, kw_only=True, tag="command_done"):
     failed: bool = False  # the answer says what was wrong
     saved_dir: str = ""  # where `saved` is
     saved: tuple[FileDigest, ...] = ()  # files of what was saved
+    sampled: Tokens = 0  # tokens that were sampled
 
 
 class SessionWaits(WorkEvent, frozen=True, kw_only=True, tag="session_waits"):

@@ -143,9 +143,9 @@ class HandedCommand(Struct, frozen=True, kw_only=True):
     body: bytes
     tokens: Tokens
     sampler: str = ""
-    weights_dir: str = (
-        ""  # folder of the weights that it begins with; empty: those that are trained
-    )
+    # folder of the weights that it begins with; empty: those that are trained
+    weights_dir: str = ""
+    stored: int = 0  # answers of this process, from its first, whose files are needed no more
 
 
 encode_body: Final = msgspec.msgpack.Encoder().encode

@@ -269,6 +269,8 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     items: str | None = None  # JSON lines of multiple-choice items; null for the bundled ones
     # messages of a user that both sides answer; null for the bundled ones
     prompts: tuple[str, ...] | None = None
+    items_max: int | None = None  # how many of the items are asked; null: all
+    prompts_max: int | None = None  # how many of the bundled prompts are answered; null: all
     valid_shards: tuple[str, ...] = ()  # packed validation rows, for the loss
     # JSON lines with `prompt_ids` (a rendered prompt) and `reference`, for exact matches
     valid_rows: str | None = None

@@ -1,9 +1,8 @@
-"""Orders to processes that have their libraries loaded: which piece of work they become.
+"""Orders to a process that has trained, and what it says about itself.
 
-A warm process, `python -m tunery.ml.warm`, has imported all that work needs and waits. It gets an
-order, as a JSON line on its standard input, and says `BEGUN` once it has taken it. A training that
-is started as `GOES_ON` says `ENDED` once it has finished, and waits for a second order, the
-evaluation of its job.
+A training that is started as `GOES_ON` says `ENDED` once it has finished, and waits for an order,
+as a JSON line on its standard input: the evaluation of its job. It says `BEGUN` once it has taken
+it.
 """
 
 from typing import Final, Literal, TypeAlias, get_args

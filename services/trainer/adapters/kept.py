@@ -9,7 +9,7 @@ import asyncio
 import logging
 import shutil
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -55,12 +55,10 @@ class KeptProcesses:
         folder: Path,
         environment: Mapping[str, str],
         access: Access,
-        then: Callable[[], Awaitable[None]],
     ) -> None:
         """Keep a process whose training has finished. Raises OSError where its folder can't move.
 
         What the training has left stays at the path of its folder, out of the process's reach.
-        then: called once it has ended here
         """
         own = self._folder / str(next(self._numbers))
         leave(folder, own)
@@ -70,7 +68,6 @@ class KeptProcesses:
                 async with asyncio.timeout(WAIT_S + GRACE_S):
                     await process.wait()
             await self._end(kept)
-            await then()
 
         kept = KeptProcess(process, own, environment, access, asyncio.create_task(end()))
         former = self._of_jobs.get(access.job)

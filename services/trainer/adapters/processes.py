@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from services.trainer.adapters.forks import LINE_BYTES_MAX, ForkedProcess, WorkForks
 from services.trainer.ports import NO_ACCESS, Access, WorkProcess
 from tunery.confinement.confined import Confinement, private_environment, shared_namespaces
 from tunery.confinement.namespaces import SHARED_MEMORY
@@ -23,7 +24,6 @@ from tunery.ranks.launching import RankLayout
 from tunery.runtime.telemetry.logs import log_event
 from tunery.work.exits import WorkError
 
-LINE_BYTES_MAX: Final = 1 << 20
 TAIL_BYTES: Final = 4_000
 SWEEP_ROUNDS_MAX: Final = 100
 SWEEP_PAUSE_S: Final = 0.05
@@ -39,7 +39,7 @@ class ProcessGroup:
     errors: descriptor of its standard error's file, which is read and closed at its end
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, errors: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | ForkedProcess, errors: int) -> None:
         self._process = process
         self._errors: int | None = errors
         self._error_tail = ""
@@ -53,7 +53,7 @@ class ProcessGroup:
         """True once the process was reaped."""
         return self._process.returncode is not None
 
-    def hand_over(self, order: bytes, *, is_last: bool = True) -> None:
+    def hand_over(self, order: bytes) -> None:
         """Give its standard input a line, and forget what it has written to its standard error.
 
         One that has died meanwhile says nothing to it.
@@ -63,8 +63,7 @@ class ProcessGroup:
         if self._errors is not None:
             os.ftruncate(self._errors, 0)
         stream.write(order)
-        if is_last:
-            stream.close()
+        stream.close()
 
     async def lines(self) -> AsyncIterator[bytes]:
         stream = self._process.stdout
@@ -79,8 +78,11 @@ class ProcessGroup:
             yield line
 
     def signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
+        try:
             os.killpg(self.pid, number)
+        except ProcessLookupError:
+            with suppress(ProcessLookupError):  # a fork that has no group yet
+                self._process.send_signal(number)
 
     async def wait(self) -> int:
         status = await self._process.wait()
@@ -130,18 +132,14 @@ class Walls:
             log_event(LOG, logging.WARNING, "ranks.namespaces_missing", why=error)
             return ()
 
-    def enclose(
-        self,
-        argv: Sequence[str],
-        folder: Path,
-        access: Access,
-        namespaces: tuple[int, ...] = (),
-    ) -> tuple[str, ...]:
-        """The arguments that start a confined process. namespaces: that ranks share."""
+    def policy(
+        self, folder: Path, access: Access, namespaces: tuple[int, ...] = ()
+    ) -> ConfinementPolicy:
+        """Return the rights of a process that works in a folder. namespaces: that ranks share."""
         network: Network = "none"
         if access.ranks is not None:
             network = "fabric" if access.ranks.spans_nodes else "loopback"
-        policy = ConfinementPolicy(
+        return ConfinementPolicy(
             read=with_links(access.read),
             write=tuple(map(str, (folder, *access.write))),
             accelerators=self.has_devices,
@@ -152,7 +150,6 @@ class Walls:
             processes=self.has_devices or access.serves,
             memory_bytes_max=self.memory_bytes_max,
         )
-        return self.confinement.command(argv, policy)
 
 
 class ProcessGroups:
@@ -160,10 +157,13 @@ class ProcessGroups:
 
     mark: distinguishes them from those of others
     walls: what confines them; None: nothing does
+    forks: have the libraries of work loaded; None: each process loads its own
     """
 
-    def __init__(self, mark: str, walls: Walls | None = None) -> None:
-        self._mark, self._walls = mark, walls
+    def __init__(
+        self, mark: str, walls: Walls | None = None, forks: WorkForks | None = None
+    ) -> None:
+        self._mark, self._walls, self._forks = mark, walls, forks
 
     async def start(
         self,
@@ -201,7 +201,8 @@ class ProcessGroups:
                         number, folder, shares_memory=bool(namespaces) or not confines
                     )
                     rank = await self.start_one(
-                        *(argv, {**environment, **own}, folder, access),
+                        *(argv, environment, folder, access),
+                        of_rank=own,
                         errors=f"{number}.{ERRORS}" if ranks else ERRORS,
                         namespaces=namespaces,
                     )
@@ -222,17 +223,21 @@ class ProcessGroups:
         *,
         reads: bool = False,
         errors: str = ERRORS,
+        of_rank: Mapping[str, str] | None = None,
         namespaces: tuple[int, ...] = (),
     ) -> ProcessGroup:
-        """Start a single process. Raises OSError.
+        """Start a single process, or fork it. Raises OSError.
 
         reads: whether it has an order to read from its standard input
         errors: name of the file that its standard error goes to
+        of_rank: variables of it alone
         namespaces: descriptors of those that it shares with other ranks
         """
-        own = {MARK: self._mark}
+        own = {**environment, **(of_rank or {}), MARK: self._mark}
+        confinement, policy = Confinement("off"), ConfinementPolicy()
         if self._walls is not None:
-            argv = self._walls.enclose(argv, folder, access, namespaces)
+            confinement = self._walls.confinement
+            policy = self._walls.policy(folder, access, namespaces)
             own |= private_environment(folder)
         with ExitStack() as opened:
             stdin: int = asyncio.subprocess.PIPE if reads else asyncio.subprocess.DEVNULL
@@ -240,21 +245,30 @@ class ProcessGroups:
                 stdin = opened.enter_context(connect_to(access.scores)).fileno()
             stderr = os.open(folder / errors, ERRORS_FLAGS, 0o600)
             opened.callback(os.close, stderr)
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=stdin,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=stderr,
-                cwd=folder,
-                env={**environment, **own},
-                limit=LINE_BYTES_MAX,
-                start_new_session=True,
-                pass_fds=namespaces,
-            )
+            process: asyncio.subprocess.Process | ForkedProcess | None = None
+            if self._forks is not None and self._forks.can_start(argv, environment):
+                rights = confinement.rights(policy)
+                process = await self._forks.start(
+                    argv, own, folder, rights, (stdin, stderr), namespaces
+                )
+            if process is None:
+                process = await asyncio.create_subprocess_exec(
+                    *confinement.command(argv, policy),
+                    stdin=stdin,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=stderr,
+                    cwd=folder,
+                    env=own,
+                    limit=LINE_BYTES_MAX,
+                    start_new_session=True,
+                    pass_fds=namespaces,
+                )
             return ProcessGroup(process, os.dup(stderr))
 
     async def sweep(self) -> int:
         """Kill all processes with the mark; how many there were. Raises TimeoutError."""
+        if self._forks is not None:
+            self._forks.close()
         killed: set[int] = set()
         for _ in range(SWEEP_ROUNDS_MAX):
             alive = find_marked(self._mark)

@@ -1,1 +1,1 @@
-"""State of a node: its leases, and which rank of a training the others wait for."""
+"""State of a node: its leases, commands of sessions, and the rank that the others wait for."""

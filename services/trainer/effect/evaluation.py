@@ -74,11 +74,14 @@ class Evaluation(Program):
         grader, measures = self.open_json(work.grader), self.open_json(work.measures)
         if self._is_first_look and measures is not None:
             self._asks_judge = JUDGE in msgspec.json.decode(measures)
+        bounds = [n for n in (self.settings.gate_prompts, work.prompts_max) if n is not None]
         spec = ScoreSpec(
             base_dir=work.base_path,
             base_sha256=work.base_sha256,
             adapter_dir=str(adapter),
             out=str(folder / "scores.json"),
+            items_max=self.settings.gate_questions,
+            prompts_max=min(bounds, default=None),
             valid_shards=(str(valid),) if prepared.validation_rows else (),
             valid_rows=str(prompts) if prepared.validation_rows else None,
             precision=work.precision,

@@ -4,6 +4,9 @@ The commands of a session are on its journal, their bodies in object storage. Th
 in order from the checkpoint that it has begun with; what only answers is not done a second time.
 """
 
+import asyncio
+import hashlib
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -11,16 +14,12 @@ from schemas.session import (
     CHANGING,
     SESSIONS,
     AnswerCommand,
-    CommandAnswered,
-    CommandTaken,
     SessionCommand,
-    SessionEnding,
-    SessionLeased,
 )
-from schemas.session import Event as SessionEvent
 from schemas.topics import SESSION
 from schemas.training import AttemptStart, TrainWork
 from schemas.units import Ms
+from services.trainer.domain.command_feed import CommandFeed
 from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import accelerators, devices_of_ranks
 from services.trainer.effect.program import Tools
@@ -32,7 +31,7 @@ from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.tasks import KeptTask
-from tunery.work.events import AnyWorkEvent, CommandDone, Started
+from tunery.work.events import AnyWorkEvent, CommandDone, SessionWaits, Started
 from tunery.work.session import END, HandedCommand, SessionSpec, encode_body, hand_over
 from tunery.work.spec import CHECKPOINTS_KEPT_MIN, Hyper, TrainSpec
 
@@ -40,6 +39,7 @@ READ_WAIT_MS: Final[Ms] = 1_000
 RECONNECT_MS: Final[Ms] = 500
 COMMANDS: Final = "commands"
 WEIGHTS: Final = "weights"
+WEIGHTS_KEPT: Final = 8  # newest folders of fetched weights that no command waits for
 
 
 class OwnLoop(Training):
@@ -49,13 +49,13 @@ class OwnLoop(Training):
         self, grant: Grant, work: TrainWork, tools: Tools, settings: TrainerSettings
     ) -> None:
         super().__init__(grant, work, tools, settings)
-        self._commands: dict[str, SessionCommand] = {}  # that are not handed over, by name
-        self._answered: set[str] = set()
+        self._feed = CommandFeed(grant.attempt)  # its commands are those not handed over yet
+        # folder of fetched weights, the last used one at the end → commands that wait for it
+        self._fetched: dict[Path, set[str]] = {}
         self._next_seq = 1
-        self._handed = 0
-        # the session knows this attempt: before that it would refuse its answers
-        self._is_leased = False
-        self._is_ending = self._has_ended = False
+        self._handed = self._stored = 0
+        self._handed_ms: dict[str, tuple[str, Ms]] = {}  # commands without an answer: kind, when
+        self._has_ended = False
         self._following: KeptTask[None] | None = None
 
     async def write_inputs(self, folder: Path) -> SessionSpec:
@@ -90,6 +90,9 @@ class OwnLoop(Training):
         if isinstance(event, CommandDone):
             await self._report_answer(event)
             return None
+        if isinstance(event, SessionWaits):
+            self._meter.wait(self._lease, self._now_ms())
+            return None
         if isinstance(event, Started):
             self._next_seq = event.resumed_from_step + 1
             self._following = KeptTask(self._follow, "commands of a session", is_watched=False)
@@ -113,10 +116,10 @@ class OwnLoop(Training):
                     for batch in (await reader.read(READ_WAIT_MS)).values():
                         for accepted in batch.accepted:
                             if accepted.entry.key == self.grant.job_id:
-                                self._fold(accepted.events)
+                                self._feed.fold(accepted.events)
                     position = reader.positions[partition]
                     # what is answered is known by then
-                    if reader.caught_up(partition) and self._is_leased:
+                    if reader.caught_up(partition) and self._feed.is_leased:
                         await self._hand_over()
             except Unavailable:
                 position = reader.positions[partition]
@@ -124,32 +127,18 @@ class OwnLoop(Training):
             finally:
                 await reader.close()
 
-    def _fold(self, events: tuple[SessionEvent, ...]) -> None:
-        for event in events:
-            match event:
-                case CommandTaken(command=command):
-                    self._commands[command.name] = command
-                case CommandAnswered(name=name):
-                    self._answered.add(name)
-                case SessionLeased(attempt=attempt):
-                    self._is_leased = attempt == self.grant.attempt
-                case SessionEnding():
-                    self._is_ending = True
-                case _:
-                    pass
-
     async def _hand_over(self) -> None:
         """Hand over all commands whose turn it is. Raises BlobMissing, BlobCorrupt, OSError."""
-        while (command := self._commands.get(str(self._next_seq))) is not None:
-            del self._commands[command.name]
+        while (command := self._feed.commands.get(str(self._next_seq))) is not None:
+            del self._feed.commands[command.name]
             self._next_seq += 1
-            if command.kind in CHANGING or command.name not in self._answered:
+            if command.kind in CHANGING or command.name not in self._feed.answered:
                 await self._hand(command)
-        for name in [name for name, each in self._commands.items() if each.sampler]:
-            command = self._commands.pop(name)
-            if name not in self._answered:
+        for name in [name for name, each in self._feed.commands.items() if each.sampler]:
+            command = self._feed.commands.pop(name)
+            if name not in self._feed.answered:
                 await self._hand(command)
-        if self._is_ending and not self._has_ended:
+        if self._feed.is_ending and not self._has_ended:
             self._has_ended = True
             self._put(END)
 
@@ -164,7 +153,9 @@ class OwnLoop(Training):
             tokens=command.tokens,
             sampler=command.sampler,
             weights_dir=folder,
+            stored=self._stored,
         )
+        self._handed_ms[command.name] = command.kind, self.tools.runtime.clock.monotonic_ms()
         self._put(encode_body(handed))
 
     def _put(self, content: bytes) -> None:
@@ -175,18 +166,37 @@ class OwnLoop(Training):
         """Fetch the weights that a command begins with; empty: those that are trained."""
         if not command.weights:
             return ""
-        folder = self.folder / WEIGHTS / command.weights[0].sha256
+        # all files count: those of settings are the same in everything that the session saves
+        hashes = " ".join(file.sha256 for file in command.weights)
+        folder = self.folder / WEIGHTS / hashlib.sha256(hashes.encode()).hexdigest()
         folder.mkdir(parents=True, exist_ok=True)
         for file in command.weights:
             path = below(folder, file.name)
             if not path.exists():
                 await self.fetch(file.blob, path, file.sha256)
+        self._fetched[folder] = self._fetched.pop(folder, set()) | {command.name}
+        unused = [each for each, waiting in self._fetched.items() if not waiting]
+        for old in unused[:-WEIGHTS_KEPT]:
+            del self._fetched[old]
+            await asyncio.to_thread(shutil.rmtree, old)
         return str(folder)
 
     async def _report_answer(self, event: CommandDone) -> None:
-        """Store an answer and what was saved, and tell the session. The first answer counts."""
-        if event.name in self._answered:  # before this attempt
-            return
+        """Store an answer and what was saved, and tell the session. The first answer counts.
+
+        Its files stay until the process hears of it: what that has written is its own to remove.
+        """
+        for waiting in self._fetched.values():
+            waiting.discard(event.name)
+        if event.name not in self._feed.answered:  # before this attempt
+            await self._send_answer(event)
+        self._stored += 1
+        if (handed := self._handed_ms.pop(event.name, None)) is not None:
+            kind, handed_ms = handed
+            took_ms = self.tools.runtime.clock.monotonic_ms() - handed_ms
+            self._meter.answer(self._lease, kind, took_ms, self._now_ms(), failed=event.failed)
+
+    async def _send_answer(self, event: CommandDone) -> None:
         answer = await self.upload(SESSIONS, Path(event.dir), event.answer)
         folder = Path(event.saved_dir)
         saved = [await self.upload(SESSIONS, folder, file) for file in event.saved]
@@ -197,6 +207,7 @@ class OwnLoop(Training):
             answer=answer,
             failed=event.failed,
             saved=tuple(saved),
+            sampled=event.sampled,
         )
         runtime = self.tools.runtime
         await send_until_logged(runtime, SESSION, grant.job_id, grant.tenant, reported)

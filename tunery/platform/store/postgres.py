@@ -12,6 +12,7 @@ import msgspec
 
 from schemas.envelope import Reason
 from schemas.units import Ms
+from tunery.platform.store import generations
 from tunery.platform.store import rows as encoding
 from tunery.platform.store import statements as sql
 from tunery.platform.store.listening import listen
@@ -145,7 +146,7 @@ async def connect_store(dsn: str, schema: str, connections_max: int) -> "Postgre
             reset=_skip_reset,
             server_settings={
                 "search_path": schema,
-                "application_name": f"tunery-{schema}",
+                "application_name": generations.application_of(schema),
                 # All of it follows from the log: what a crash of PostgreSQL loses, rows and
                 # positions together, is read again. Waiting for its disk would be for nothing.
                 "synchronous_commit": "off",
@@ -236,8 +237,9 @@ class PostgresStore:
             await self._drop(tables, connection)
         if tables.ddl:
             await connection.execute(tables.ddl)
+        adopted = fresh and await generations.adopt(connection, self.schema, tables)
         await self._zero(tables, connection)
-        return fresh
+        return fresh and not adopted
 
     async def rebuild(self, tables: Tables) -> None:
         await self._in_transaction(partial(self._rebuild, tables))
@@ -271,13 +273,13 @@ class PostgresStore:
         """Return the position of every partition that `ensure` was given for this projection."""
         with named_errors():
             rows = await self._pool.fetch(
-                "SELECT stream, partition, position, caught_up FROM positions "
+                "SELECT stream, partition, position, caught_up, stopped FROM positions "
                 "WHERE projection = $1",
                 projection,
             )
         return {
             (row["stream"], row["partition"]): SavedPosition(
-                load_position(row["position"]), row["caught_up"]
+                load_position(row["position"]), row["caught_up"], row["stopped"]
             )
             for row in rows
         }
@@ -365,8 +367,10 @@ class PostgresStore:
     def _channel(self, channel: str) -> str:
         return f"{self.schema}_{channel}"
 
-    async def set_caught_up(self, projection: str, partition: StreamPartition, flag: bool) -> None:
-        await self._run(sql.CAUGHT_UP, projection, *partition, flag)
+    async def set_caught_up(
+        self, projection: str, partition: StreamPartition, flag: bool, stopped: str | None = None
+    ) -> None:
+        await self._run(sql.CAUGHT_UP, projection, *partition, flag, stopped)
 
     async def lease_rows(
         self, kind: str, count: int, row_lease_ms: Ms, of_tenant_max: int | None = None
@@ -446,6 +450,10 @@ class PostgresStore:
         self, channel: str, on_notice: Callable[[str], None]
     ) -> AbstractAsyncContextManager[None]:
         return listen(self._dsn, self._channel(channel), on_notice)
+
+    async def run_ddl(self, statements: str) -> None:
+        with named_errors():
+            await self._pool.execute(statements)
 
     async def rows(self, table: str, where: Row | None = None) -> Sequence[dict[str, Any]]:
         names = list(where or {})

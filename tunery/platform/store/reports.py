@@ -17,7 +17,7 @@ VIEW: Final = """\
         EXECUTE format('CREATE VIEW %I.{view} AS {query}', target);
 """
 VIEWS: Final = """
-DO $views$ DECLARE target text := current_schema() || '{suffix}'; BEGIN
+DO $views$ DECLARE target text := '{reports}'; BEGIN
     IF to_regnamespace(target) IS NOT NULL THEN
 {views}    END IF;
 END $views$;
@@ -29,10 +29,13 @@ def reports_of(service: str) -> str:
     return f"{service}{SUFFIX}"
 
 
-def views_ddl(queries: Mapping[str, str]) -> str:
-    """Statements that make these views, by name, of tables of the service. Raises ValueError."""
+def views_ddl(service: str, queries: Mapping[str, str]) -> str:
+    """Statements that make these views, by name, of tables that a service has in its search path.
+
+    Raises ValueError.
+    """
     views = "".join(
         VIEW.format(view=name(view), query=query.replace("'", "''").replace("%", "%%"))
         for view, query in queries.items()
     )
-    return VIEWS.format(suffix=SUFFIX, views=views)
+    return VIEWS.format(reports=reports_of(service), views=views)

@@ -8,7 +8,7 @@ the statements, an operator, becomes a member of each role, and so reads all sch
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from schemas.access import KEEPS_ROWS, READER, REPORTS
+from schemas.access import KEEPS_ROWS, READER, REPORTS, schema_of
 from tunery.platform.store.reports import reports_of
 from tunery.platform.store.rows import name
 
@@ -92,10 +92,10 @@ def role_statements(roles: Mapping[str, str], passwords: Mapping[str, str]) -> I
     yield CONNECT.format(roles=", ".join(known.values()))
     yield "REVOKE ALL ON SCHEMA public FROM PUBLIC"
     for service in KEEPS_ROWS:
-        quoted = known[service]
-        yield f"CREATE SCHEMA IF NOT EXISTS {name(service)} AUTHORIZATION {quoted}"
-        yield f"ALTER SCHEMA {name(service)} OWNER TO {quoted}"
-        yield REASSIGN.format(schema=service, role=roles[service])
+        quoted, schema = known[service], schema_of(service)
+        yield f"CREATE SCHEMA IF NOT EXISTS {name(schema)} AUTHORIZATION {quoted}"
+        yield f"ALTER SCHEMA {name(schema)} OWNER TO {quoted}"
+        yield REASSIGN.format(schema=schema, role=roles[service])
     for service in REPORTS:
         owned = {"schema": name(reports_of(service)), "owner": known[service]}
         yield from READS.format(**owned, reader=known[READER]).split(";\n")

@@ -16,6 +16,7 @@ CREATE TABLE IF NOT EXISTS positions (
     caught_up boolean NOT NULL DEFAULT false,
     PRIMARY KEY (projection, stream, partition)
 );
+ALTER TABLE positions ADD COLUMN IF NOT EXISTS stopped text;
 CREATE TABLE IF NOT EXISTS todos (
     kind text NOT NULL,
     id text NOT NULL,
@@ -244,8 +245,9 @@ WHERE t.kind = r.kind AND t.id = r.id AND t.row_lease = r.row_lease
 FINISH: Final = "DELETE FROM todos WHERE kind = $1 AND id = $2 AND row_lease = $3"
 
 CAUGHT_UP: Final = """
-UPDATE positions SET caught_up = $4
-WHERE projection = $1 AND stream = $2 AND partition = $3 AND caught_up <> $4
+UPDATE positions SET caught_up = $4, stopped = $5
+WHERE projection = $1 AND stream = $2 AND partition = $3
+    AND (caught_up, stopped) IS DISTINCT FROM ($4, $5::text)
 """
 
 DIGEST_PUT: Final = """

@@ -439,7 +439,8 @@ class PartitionOwner(Generic[S]):
             return self._limits.idle_wait_ms
         at = max(term.fold.at, term.time.now())
         due = term.schedule.take_due(term.fold.state, at)
-        sent = await asyncio.gather(*(self._send_tick(*tick) for tick in due.items()))
+        state = term.fold.state
+        sent = await asyncio.gather(*(self._send_tick(state, *tick) for tick in due.items()))
         for key in (key for key, is_sent in zip(due, sent, strict=True) if not is_sent):
             term.schedule.note_tick(term.fold.state, key, at, had_effect=False)
         earliest = term.schedule.earliest()
@@ -447,12 +448,15 @@ class PartitionOwner(Generic[S]):
             return self._limits.idle_wait_ms
         return min(earliest - at, self._limits.idle_wait_ms)
 
-    async def _send_tick(self, key: str, command_id: str) -> bool:
+    async def _send_tick(self, state: S, key: str, command_id: str) -> bool:
         """Send a tick for a key; return whether it is known to be in the log."""
+        tenant = key if self._stream.key == "tenant" else ""
+        if self._aggregate.tenant_of is not None:
+            tenant = self._aggregate.tenant_of(state, key)
         envelope = Envelope(
             id=command_id,
             key=key,
-            tenant=key if self._stream.key == "tenant" else "",
+            tenant=tenant,
             body=TICK,
         )
         signed = self._keys.sign(self._stream.name, encode(envelope))

@@ -66,6 +66,9 @@ class Projection:
     command_results: bool = False
     # makes a text for listeners on the channel of the projection's name, sent with the commit
     notify: Notify | None = None
+    # statements that are run once all of its rows are there: views of reports, which show the rows
+    # of an earlier version until then
+    once_built: str = ""
     # start from zero when the rows come from another journal than this one; without it the
     # partition stops until an operator intervenes
     rebuilds: bool = True
@@ -107,6 +110,7 @@ class Projector:
         self._store = runtime.store
         self._ready = asyncio.Event()
         self._rebuilt = False
+        self._built = False  # whether `once_built` was run on the tables as they are
 
     async def ready(self) -> None:
         await self._ready.wait()
@@ -130,7 +134,7 @@ class Projector:
         if self._rebuilt or not self._projection.rebuilds:
             alarm.sound(self.name, divergence.stream, divergence)
             raise divergence
-        self._rebuilt = True
+        self._rebuilt, self._built = True, False
         name = self._projection.name
         log_event(LOG, logging.CRITICAL, "projection.rebuilt", projection=name, why=divergence)
         await self._store.rebuild(self._projection.described())
@@ -173,7 +177,7 @@ class Projector:
                     follow.behind.add(partition)
                 if saved_flags[stream_partition] != fresh:
                     await self._store.set_caught_up(self._projection.name, stream_partition, fresh)
-        self._note_ready(follows)
+        await self._note_ready(follows)
 
     async def _raise_flags(self, follows: list[_Follow]) -> None:
         """Raise flags that another process, which was behind, has lowered and left."""
@@ -194,9 +198,13 @@ class Projector:
                             self._projection.name, stream_partition, True
                         )
 
-    def _note_ready(self, follows: list[_Follow]) -> None:
-        if not any(follow.behind for follow in follows):
-            self._ready.set()
+    async def _note_ready(self, follows: list[_Follow]) -> None:
+        if any(follow.behind for follow in follows):
+            return
+        if self._projection.once_built and not self._built:
+            await self._store.run_ddl(self._projection.once_built)
+            self._built = True
+        self._ready.set()
 
     async def _read(self, follow: _Follow, follows: list[_Follow]) -> None:
         while True:
@@ -205,7 +213,7 @@ class Projector:
                 batches = await follow.reader.read(POLL_MS, ENTRIES_MAX)
             except PartitionStopped as stopped:
                 await self._stopped(follow, stopped)
-                self._note_ready(follows)
+                await self._note_ready(follows)
                 continue
             for partition in sorted(batches):
                 beat("working")
@@ -216,7 +224,7 @@ class Projector:
                     stream_partition = (follow.stream.name, partition)
                     await self._store.set_caught_up(self._projection.name, stream_partition, True)
                     follow.behind.discard(partition)
-                    self._note_ready(follows)
+                    await self._note_ready(follows)
 
     async def _stopped(self, follow: _Follow, stopped: PartitionStopped) -> None:
         """One partition stops, the others go on; its flag stays down, so no effect of it runs."""
@@ -225,7 +233,9 @@ class Projector:
             raise stopped
         alarm.sound(self.name, stopped.stream, stopped)
         stream_partition = (stopped.stream, stopped.partition)
-        await self._store.set_caught_up(self._projection.name, stream_partition, False)
+        await self._store.set_caught_up(
+            self._projection.name, stream_partition, False, str(stopped)
+        )
         follow.behind.discard(stopped.partition)
 
     async def _commit_held(self, follow: _Follow, *, at_rest: bool) -> None:

@@ -74,6 +74,7 @@ class SavedPosition:
     position: Position = START
     # it has read what the journal held, so effects of this projection may run
     caught_up: bool = False
+    stopped: str | None = None  # why it needs an operator to read on
 
 
 @dataclass(frozen=True)
@@ -147,10 +148,13 @@ class Store(Protocol):
     async def commit(self, batch: RowBatch) -> CommitResult:
         """Apply all of the batch or nothing. Raises BadChange, Superseded."""
 
-    async def set_caught_up(self, projection: str, partition: StreamPartition, flag: bool) -> None:
+    async def set_caught_up(
+        self, projection: str, partition: StreamPartition, flag: bool, stopped: str | None = None
+    ) -> None:
         """Set whether effects may run on what the projection made of this partition.
 
         `lease_rows` gives no row of a projection while the flag of one of its partitions is down.
+        stopped: why it needs an operator to read on; None: it reads on.
         """
 
     async def lease_rows(
@@ -195,6 +199,9 @@ class Store(Protocol):
 
         Channels: COMMAND_RESULTS_CHANNEL (command ids), TODOS_CHANNEL (kinds), a projection's name.
         """
+
+    async def run_ddl(self, statements: str) -> None:
+        """Run statements of SQL that make what is no table of a projection: views of reports."""
 
     async def rows(self, table: str, where: Row | None = None) -> Sequence[dict[str, Any]]:
         """Rows of a projection's table, for tests and verification; order is not defined."""

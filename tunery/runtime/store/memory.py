@@ -130,9 +130,12 @@ class MemoryStore:
             body = _JSON.encode(todo.body)
             self._todos[todo.kind, todo.id] = _TodoRow(projection, todo, body, self._count)
 
-    async def set_caught_up(self, projection: str, partition: StreamPartition, flag: bool) -> None:
+    async def set_caught_up(
+        self, projection: str, partition: StreamPartition, flag: bool, stopped: str | None = None
+    ) -> None:
         positions = self._positions[projection]
-        positions[partition] = replace(positions.get(partition, SavedPosition()), caught_up=flag)
+        saved = positions.get(partition, SavedPosition())
+        positions[partition] = replace(saved, caught_up=flag, stopped=stopped)
 
     async def lease_rows(
         self, kind: str, count: int, row_lease_ms: Ms, of_tenant_max: int | None = None
@@ -222,6 +225,9 @@ class MemoryStore:
     def _notify(self, channel: str, notice: str) -> None:
         for on_notice in tuple(self._listeners.get(channel, ())):
             on_notice(notice)
+
+    async def run_ddl(self, statements: str) -> None:
+        """Nothing here is SQL."""
 
     async def rows(self, table: str, where: Row | None = None) -> Sequence[dict[str, Any]]:
         conditions = (where or {}).items()

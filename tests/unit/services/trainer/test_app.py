@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from services.trainer.adapters.warm import WarmProcesses
+from services.trainer.adapters.forks import WorkForks
+from services.trainer.adapters.leased import LeaseProcesses
 from services.trainer.app import LEASES, build
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.replica_answers import ReplicaAnswers
-from services.trainer.effect.training import PROOFS, REFERENCES
-from services.trainer.ports import Access
 from tests.unit.services.trainer.adapters.eight_devices import EightDevices
 from tunery.platform.bus.sender_keys import keys_of
 from tunery.platform.memory_servers import memory_servers
@@ -39,36 +38,21 @@ async def test_security_l4_the_folders_of_a_node_are_its_owners(
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize(("asked", "waits"), [("true", True), ("false", False), ("", False)])
-async def test_processes_wait_for_leases_where_that_is_asked_for(
-    asked: str, waits: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(("asked", "loads"), [("true", True), ("false", False), ("", False)])
+async def test_first_hour2_u15_libraries_are_loaded_before_the_first_lease_where_that_is_asked_for(
+    asked: str, loads: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """The first job on a new stack started Python, and was "queued" for half a minute."""
     if asked:
         monkeypatch.setenv("TUNERY_NODE_WARM", asked)
     monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(tmp_path))
     agent, _ = await build((await memory_servers()).runtime("trainer"))
     assert isinstance(agent, NodeAgent)
-    assert isinstance(agent._sweeper, WarmProcesses)
-    assert (agent._sweeper._first is not None) == waits
-
-
-async def test_review2_u15_the_first_process_that_waits_may_read_the_base_of_the_first_job(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The first job on a new stack started Python, and was "queued" for half a minute."""
-    base, work = tmp_path / "base", tmp_path / "work"
-    base.mkdir()
-    monkeypatch.setenv("TUNERY_NODE_WARM", "true")
-    monkeypatch.setenv("TUNERY_NODE_WARM_BASE", str(base))
-    monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(work))
-    agent, _ = await build((await memory_servers()).runtime("trainer"))
-    assert isinstance(agent, NodeAgent)
-    processes = agent._sweeper
-    assert isinstance(processes, WarmProcesses)
-    needed = Access((base,), (work / REFERENCES, work / PROOFS))  # see `program.access_of`
-    assert needed.fits(processes._known)
-    assert needed.write[0].is_dir()
-    assert not Access((work,)).fits(processes._known)
+    assert isinstance(agent._sweeper, LeaseProcesses)
+    prepared: list[bool] = []
+    monkeypatch.setattr(WorkForks, "prepare", lambda _: prepared.append(True))
+    await agent._sweeper.sweep()
+    assert prepared == [True] * loads
 
 
 async def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,3 +133,27 @@ def test_a_training_is_as_busy_as_the_mean_of_its_devices() -> None:
     meter.begin(2, STARTED, (), 0)
     meter.begin(3, STARTED, (7,), 0)
     assert [meter.busy_percent(lease) for lease in (1, 2, 3, 4)] == [60, None, None, None]
+
+
+def test_a_session_that_waits_for_its_client_stands_not_still_and_one_that_computes_may() -> None:
+    meter = NodeMeter()
+    meter.begin(1, STARTED, (), 10_000)
+    meter.wait(1, 4_000_000)
+    shown = figures(meter)
+    assert shown["training_last_step_timestamp_seconds"] == 4_000
+    assert shown["training_last_checkpoint_timestamp_seconds"] == 4_000
+    before = REGISTRY.get_sample_value(
+        "tunery_session_commands_total", {"kind": "forward", "outcome": "failed"}
+    )
+    meter.answer(1, "forward", 250, 5_000_000, failed=True)
+    shown = figures(meter)
+    assert shown["training_last_step_timestamp_seconds"] == 5_000
+    assert shown["training_last_checkpoint_timestamp_seconds"] == 4_000
+    after = REGISTRY.get_sample_value(
+        "tunery_session_commands_total", {"kind": "forward", "outcome": "failed"}
+    )
+    assert after == (before or 0) + 1
+    meter.end(1)
+    meter.wait(1, 6_000_000)
+    meter.answer(1, "forward", 250, 6_000_000, failed=False)
+    assert figures(meter) == {"trainings_running": 0}

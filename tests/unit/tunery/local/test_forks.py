@@ -14,7 +14,6 @@ from typing import Any, Final
 import pytest
 
 from tests.unit.tunery.runtime.strays import until
-from tunery.local import forks as forking
 from tunery.local import processes
 from tunery.local import supervisor as supervisors
 from tunery.local.child import Child
@@ -22,6 +21,7 @@ from tunery.local.forks import ServiceForks
 from tunery.local.paths import DataDir
 from tunery.local.stack import NICE, ServiceSpec
 from tunery.local.supervisor import Supervisor
+from tunery.platform import lasting_forks as forking
 from tunery.runtime.backoff import Backoff
 
 TOY: Final = "tests.unit.tunery.local.toy_service"

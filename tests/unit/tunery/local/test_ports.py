@@ -62,7 +62,7 @@ def test_two_names_never_share_a_port(tmp_path: Path) -> None:
     assert chosen["s3"] != 45001
 
 
-def test_review2_u1_a_port_that_another_stack_has_chosen_is_not_free(tmp_path: Path) -> None:
+def test_first_hour2_u1_a_port_that_another_stack_has_chosen_is_not_free(tmp_path: Path) -> None:
     first, second, notices = ports.PortClaims(), ports.PortClaims(), list[str]()
     wanted = {"kafka": ports.find_free(set())}
     with contextlib.closing(second):
@@ -76,7 +76,7 @@ def test_review2_u1_a_port_that_another_stack_has_chosen_is_not_free(tmp_path: P
     assert len(notices) == 1
 
 
-def test_review2_u1_rows_of_ports_of_two_stacks_are_apart() -> None:
+def test_first_hour2_u1_rows_of_ports_of_two_stacks_are_apart() -> None:
     with (
         contextlib.closing(ports.PortClaims()) as first,
         contextlib.closing(ports.PortClaims()) as second,

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import Final
 
-from tunery.local.forks import ONE_THREAD
+from tunery.confinement.forking import ONE_THREAD
 from tunery.local.stack import LOADED
 
 LOADS: Final = """

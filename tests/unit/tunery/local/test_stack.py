@@ -224,7 +224,7 @@ def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_servers")
-async def test_review2_u1_a_port_that_is_taken_before_it_is_bound_is_replaced(
+async def test_first_hour2_u1_a_port_that_is_taken_before_it_is_bound_is_replaced(
     tmp_path: Path,
 ) -> None:
     notes: list[str] = []
@@ -271,7 +271,7 @@ async def test_services_start_while_accounts_of_nodes_are_made(
 
 
 @pytest.mark.usefixtures("no_servers")
-async def test_review2_u1_two_stacks_that_start_at_once_both_come_up(tmp_path: Path) -> None:
+async def test_first_hour2_u1_two_stacks_that_start_at_once_both_come_up(tmp_path: Path) -> None:
     async def start(name: str, both: asyncio.Barrier) -> int:
         async with stack(tmp_path / name, [GATEWAY], preferred_ports=ports.PREFERRED) as running:
             await both.wait()
@@ -284,7 +284,7 @@ async def test_review2_u1_two_stacks_that_start_at_once_both_come_up(tmp_path: P
 
 
 @pytest.mark.usefixtures("no_servers")
-async def test_review2_u1_a_port_of_metrics_that_the_user_chose_is_named_and_not_changed(
+async def test_first_hour2_u1_a_port_of_metrics_that_the_user_chose_is_named_and_not_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as other:

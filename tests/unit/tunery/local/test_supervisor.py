@@ -260,7 +260,7 @@ except OSError as error:
 
 
 @pytest.mark.parametrize("name", ["gateway", "metrics of gateway"])
-async def test_review2_u1_a_port_that_another_program_took_is_named_at_once(
+async def test_first_hour2_u1_a_port_that_another_program_took_is_named_at_once(
     folders: DataDir, name: str
 ) -> None:
     with socket.socket() as other:
@@ -277,7 +277,7 @@ async def test_review2_u1_a_port_that_another_program_took_is_named_at_once(
     assert str(error.value).startswith(f"port {port}, chosen for {name}, was taken")
 
 
-async def test_review2_u1_a_child_that_was_ready_waits_for_its_port(
+async def test_first_hour2_u1_a_child_that_was_ready_waits_for_its_port(
     folders: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisors, "BACKOFF", Backoff(300, 300))

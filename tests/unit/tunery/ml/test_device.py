@@ -129,7 +129,7 @@ def test_training_m10_other_instructions_are_another_environment() -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 400])
-def test_review2_u14_the_base_of_a_training_before_takes_no_memory_from_its_evaluation(
+def test_first_hour2_u14_the_base_of_a_training_before_takes_no_memory_from_its_evaluation(
     kept: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A device of 500 bytes, to score with a base of 400, in the process that has it or another."""

@@ -208,8 +208,11 @@ def test_sharded_ranks_train_to_the_losses_of_one_process(
 
 @pytest.mark.parametrize(
     ("engine", "hyper"),
-    [(COPIED, {}), (SHARDED, FULL), (DIVIDED, {})],
-    ids=["copied", "sharded-full", "divided"],
+    [
+        pytest.param(COPIED, {}, id="copied"),
+        pytest.param(SHARDED, FULL, id="sharded-full"),
+        pytest.param(DIVIDED, {}, id="divided", marks=pytest.mark.soak),
+    ],
 )
 def test_a_rank_that_is_killed_ends_the_others_and_the_training_goes_on_to_the_same_bytes(
     engine: Engine, hyper: dict[str, Any], spec: TrainSpec
@@ -314,7 +317,7 @@ def test_review2_d2_deepspeed_takes_the_device_that_was_picked(
         pytest.param("spec", 2, {}, marks=pytest.mark.soak),
         pytest.param("spec", 4, FULL),  # two groups, each with shares of the other's parts
         pytest.param("pairs_spec", 4, {"method": "dpo"}, marks=pytest.mark.soak),
-        pytest.param("prompts_spec", 2, {"method": "reinforcement"}),
+        pytest.param("prompts_spec", 2, {"method": "reinforcement"}, marks=pytest.mark.soak),
     ],
 )
 def test_divided_matrices_train_to_the_losses_of_one_process(
@@ -347,7 +350,9 @@ def test_divided_norms_of_heads_are_added_up_and_one_process_goes_on(
     ("engine", "ranks", "hyper"),
     [
         pytest.param(PARTED, 2, {}, id="copied-lora"),
-        pytest.param(replace(PARTED, weights="sharded"), 4, FULL, id="sharded-full"),
+        pytest.param(
+            replace(PARTED, weights="sharded"), 4, FULL, id="sharded-full", marks=pytest.mark.soak
+        ),
     ],
 )
 def test_divided_rows_train_to_the_losses_of_one_process_and_resume_to_the_byte(
@@ -428,7 +433,7 @@ def test_engines_have_their_checkpoints_in_one_form(spec: TrainSpec) -> None:
         pytest.param(ZERO[0], FULL, id="zero1-full", marks=pytest.mark.soak),
         pytest.param(ZERO[1], {}, id="zero2-lora", marks=pytest.mark.soak),
         pytest.param(ZERO[1], FULL, id="zero2-full"),
-        pytest.param(ZERO[2], {}, id="zero3-lora"),
+        pytest.param(ZERO[2], {}, id="zero3-lora", marks=pytest.mark.soak),
         pytest.param(ZERO[2], FULL, id="zero3-full"),
     ],
 )

@@ -34,8 +34,8 @@ def tmp_path(folder_on_disk: Path) -> Path:
     [
         (alone, {}),
         pytest.param(alone, FULL, marks=pytest.mark.soak),
-        pytest.param(trained, {}, marks=pytest.mark.soak),
-        (trained, FULL),
+        (trained, {}),
+        pytest.param(trained, FULL, marks=pytest.mark.soak),
     ],
     ids=["single-lora", "single-full", "sharded-lora", "sharded-full"],
 )

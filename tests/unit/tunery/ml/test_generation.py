@@ -50,7 +50,7 @@ def test_who_asks_for_answers_can_end_them_after_any_token(loaded: tuple[Any, An
     assert asked == [0, 0, 0]
 
 
-def test_review2_u8_answers_advance_with_their_tokens(loaded: tuple[Any, Any]) -> None:
+def test_first_hour2_u8_answers_advance_with_their_tokens(loaded: tuple[Any, Any]) -> None:
     """The evaluation knew nothing of its answers until all of a batch were written."""
     reports: list[int] = []
     answers(*loaded, [[5, 6]] * 4, new_tokens_max=4, between=reports.append)

@@ -50,7 +50,7 @@ def test_it_works_in_the_folder_that_the_order_names(module: WarmModule, tmp_pat
     assert said(order(module, tmp_path), tmp_path) == f"{expected} True\nNone\n"
 
 
-def test_review2_u14_only_a_training_that_goes_on_reads_a_second_order(tmp_path: Path) -> None:
+def test_first_hour2_u14_only_a_training_that_goes_on_reads_a_second_order(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     lines = order(GOES_ON, tmp_path) + order(SCORE, tmp_path)
     with subprocess.Popen(

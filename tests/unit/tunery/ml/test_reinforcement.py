@@ -139,7 +139,7 @@ def test_method_reinforcement_another_grader_is_another_run(prompts_spec: TrainS
     assert {step["reward"] for step in of(events, "step")} == {0.0}, "rows have no such field"
 
 
-def test_review2_u17_a_training_that_teaches_nothing_ends_if_its_tenant_wants_that(
+def test_first_hour2_u17_a_training_that_teaches_nothing_ends_if_its_tenant_wants_that(
     prompts_spec: TrainSpec,
 ) -> None:
     """Its rewards were all 0, and it "succeeded"."""

@@ -130,7 +130,7 @@ def test_offload_a_base_that_outgrows_the_device_is_scored_to_the_same_file(
     assert go(spec)[1][-1]["sha256"] == whole
 
 
-def test_review2_u7_a_base_that_was_scored_here_is_not_asked_again(
+def test_first_hour2_u7_a_base_that_was_scored_here_is_not_asked_again(
     spec: ScoreSpec, tmp_path: Path
 ) -> None:
     plain = go(spec)[1][-1]["sha256"]
@@ -138,8 +138,24 @@ def test_review2_u7_a_base_that_was_scored_here_is_not_asked_again(
     first, again = go(kept)[1], go(kept)[1]
     assert {first[-1]["sha256"], again[-1]["sha256"]} == {plain}
     stages = [{event["stage"] for event in events if "stage" in event} for events in (first, again)]
-    assert stages[0] - stages[1] == {"items", "answers_base"}
+    assert stages[0] - stages[1] == {"items", "answers_base", "holdout_base"}
     assert stages[1] - stages[0] == {"items_adapter"}
+
+
+def test_first_hour2_u7_a_smaller_gate_asks_always_the_same_items_and_fewer_prompts(
+    spec: ScoreSpec,
+) -> None:
+    from tunery.ml.score import with_bundled_items
+
+    small = msgspec.structs.replace(spec, items_max=4, prompts=None, prompts_max=0)
+    names = []
+    for _ in range(2):
+        go(with_bundled_items(small))
+        scores = decode_scores(Path(spec.out).read_bytes())
+        names.append([item.id for item in scores.items])
+        assert scores.answers == ()
+    assert names[0] == names[1]
+    assert len(names[0]) == 4
 
 
 def test_answers_of_the_base_to_a_tenants_prompts_are_not_kept(
@@ -147,8 +163,10 @@ def test_answers_of_the_base_to_a_tenants_prompts_are_not_kept(
 ) -> None:
     kept = tmp_path / "kept"
     go(msgspec.structs.replace(spec, base_scores_dir=str(kept), own_prompts=True))
-    (choices,) = kept.iterdir()
-    assert json.loads(choices.read_bytes())["scores"]["answers"] == []
+    scores = [json.loads(file.read_bytes())["scores"] for file in kept.iterdir()]
+    assert [each["answers"] for each in scores] == [[], []]
+    holdout = next(each["holdout"] for each in scores if "holdout" in each)
+    assert [type(figure) for figure in holdout] == [float, int]
 
 
 def test_the_base_side_is_the_base(spec: ScoreSpec, tiny: tuple[Path, str]) -> None:

@@ -87,7 +87,10 @@ class Loop:
     every: int = 100
     events: list[AnyWorkEvent] = field(default_factory=list)
 
-    def run(self, *commands: tuple[str, Body], begin: int = 1, weights: str = "") -> list[Answer]:
+    def run(
+        self, *commands: tuple[str, Body], begin: int = 1, weights: str = "", stored: int = 0
+    ) -> list[Answer]:
+        """stored: answers whose files each command says are needed no more"""
         incoming = self.folder / "commands"
         incoming.mkdir(parents=True)
         for number, (kind, body) in enumerate(commands, 1):
@@ -98,6 +101,7 @@ class Loop:
                 body=encode_body(body),
                 tokens=6,
                 weights_dir=weights if kind in ("load_state", "sample") else "",
+                stored=stored,
             )
             hand_over(incoming, number, encode_body(handed))
         hand_over(incoming, len(commands) + 1, END)
@@ -110,7 +114,10 @@ class Loop:
         )
         self.events = [decode_event(line) for line in stream.getvalue().splitlines()]
         done = [event for event in self.events if isinstance(event, CommandDone)]
-        return [decode_answer((Path(d.dir) / d.answer.name).read_bytes()) for d in done]
+        return [decode_answer(self.answer_file(each).read_bytes()) for each in done[stored:]]
+
+    def answer_file(self, done: CommandDone) -> Path:
+        return Path(done.dir) / done.answer.name
 
     @property
     def training(self) -> TrainSpec:
@@ -172,6 +179,20 @@ def test_a_session_that_goes_on_comes_to_the_same_bytes(
     assert started.resumed_from_step == checkpoint.step == 3 * every
     assert again.adapter == whole.adapter
     assert again.of(Finished)[0].tokens == whole.of(Finished)[0].tokens == 8 * 6
+
+
+def test_files_that_are_stored_elsewhere_leave_the_disk(tiny: Base, tmp_path: Path) -> None:
+    loop = Loop(tiny, tmp_path)
+    save = SaveBody(path="tinker://session-1/weights/state")
+    commands: list[tuple[str, Body]] = [*LEARN, ("save_state", save), ("save_sampler", save)]
+    loop.run(*commands, ("forward", a_pass(1)), stored=4)
+    *stored, kept, last = loop.of(CommandDone)
+    assert not any(loop.answer_file(each).exists() for each in stored)
+    assert [bool(each.saved_dir) for each in stored] == [False, False, False, True]
+    assert not Path(stored[-1].saved_dir).exists()
+    assert loop.answer_file(kept).exists()
+    assert Path(kept.saved_dir).exists()
+    assert loop.answer_file(last).exists()
 
 
 def test_a_saved_state_is_gone_on_from(tiny: Base, tmp_path: Path) -> None:

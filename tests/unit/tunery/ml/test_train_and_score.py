@@ -99,7 +99,7 @@ def until_ended(process: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
     return events
 
 
-def test_review2_u14_scores_and_weights_are_those_of_two_processes(
+def test_first_hour2_u14_scores_and_weights_are_those_of_two_processes(
     spec: TrainSpec, evaluation: ScoreSpec, tmp_path: Path
 ) -> None:
     spec = replace(spec, out_dir=str(tmp_path / "out"), threads=1, precision="fp32")
@@ -142,7 +142,7 @@ def run(module: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["no order comes", "its agent is gone"])
-def test_review2_u14_it_leaves_where_no_evaluation_comes(
+def test_first_hour2_u14_it_leaves_where_no_evaluation_comes(
     how: str, spec: TrainSpec, tmp_path: Path
 ) -> None:
     spec = replace(spec, out_dir=str(tmp_path / "out"), threads=1)
@@ -154,7 +154,7 @@ def test_review2_u14_it_leaves_where_no_evaluation_comes(
         assert process.wait(400) == ExitCode.FINISHED
 
 
-def test_review2_u14_a_training_that_fails_waits_for_nothing(
+def test_first_hour2_u14_a_training_that_fails_waits_for_nothing(
     spec: TrainSpec, tmp_path: Path
 ) -> None:
     wrong = replace(spec, base_sha256="0" * 64, threads=1)

@@ -83,7 +83,7 @@ def test_review2_p3_secrets_are_passwords_and_keys_and_no_names(
         ("TUNERY_VALKEY_URL", "redis://:registry@127.0.0.1"),
     ],
 )
-def test_review2_u2_a_secret_that_is_a_plain_word_is_refused(
+def test_first_hour2_u2_a_secret_that_is_a_plain_word_is_refused(
     environment: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     environment.setenv("TUNERY_KAFKA_SECURITY_PROTOCOL", "SASL_PLAINTEXT")

@@ -13,10 +13,9 @@ from typing import Any, Final
 import pytest
 
 from services.trainer.adapters import kept as kept_processes
+from services.trainer.adapters.leased import LeaseProcesses
 from services.trainer.adapters.processes import ProcessGroup, ProcessGroups, Walls, find_marked
-from services.trainer.adapters.warm import WarmProcesses
 from services.trainer.ports import Access, WorkProcess
-from tests.unit.services.trainer.adapters.test_warm import said
 from tunery.confinement.confined import Confinement
 from tunery.ranks.launching import RankLayout
 
@@ -53,7 +52,7 @@ class Node:
         self.folder, self.mark = folder, str(folder)
         self.environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
         self.groups = ProcessGroups(self.mark, walls)
-        self.launcher = WarmProcesses(self.groups, folder / "warm", slots, None)
+        self.launcher = LeaseProcesses(self.groups, folder / "kept", slots)
 
     @property
     def kept(self) -> int:
@@ -91,6 +90,10 @@ class Node:
         assert await ProcessGroups(self.mark).sweep() == 0
 
 
+async def said(process: WorkProcess) -> list[bytes]:
+    return [line async for line in process.lines()]
+
+
 @pytest.fixture(autouse=True)
 def trainings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start `TRAINS` where a training is started that goes on."""
@@ -111,7 +114,7 @@ def be_program(
     patch.setattr(ProcessGroups, "start_one", start_one)
 
 
-async def test_review2_u14_the_training_goes_on_as_the_evaluation_of_its_job(
+async def test_first_hour2_u14_the_training_goes_on_as_the_evaluation_of_its_job(
     tmp_path: Path,
 ) -> None:
     node = Node(tmp_path)
@@ -144,7 +147,7 @@ async def test_review2_u14_the_training_goes_on_as_the_evaluation_of_its_job(
         ("on another device", {"environment": {**os.environ, "CUDA_VISIBLE_DEVICES": "GPU-2"}}),
     ],
 )
-async def test_review2_u14_any_other_work_gets_a_process_of_its_own(
+async def test_first_hour2_u14_any_other_work_gets_a_process_of_its_own(
     what: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:
     """And its slot: the process that is kept ends before."""
@@ -156,7 +159,9 @@ async def test_review2_u14_any_other_work_gets_a_process_of_its_own(
     await node.close()
 
 
-async def test_review2_u14_one_is_kept_beside_others_while_slots_are_free(tmp_path: Path) -> None:
+async def test_first_hour2_u14_one_is_kept_beside_others_while_slots_are_free(
+    tmp_path: Path,
+) -> None:
     node = Node(tmp_path, slots=3)
     names = ("GPU-1", "GPU-2", "GPU-3")
     devices = [{**node.environment, "CUDA_VISIBLE_DEVICES": name} for name in names]
@@ -177,7 +182,7 @@ async def test_review2_u14_one_is_kept_beside_others_while_slots_are_free(tmp_pa
 
 
 @pytest.mark.parametrize("when", ["before the order", "with the order"])
-async def test_review2_u14_a_process_that_dies_is_replaced_in_the_evaluations_lease(
+async def test_first_hour2_u14_a_process_that_dies_is_replaced_in_the_evaluations_lease(
     when: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if when == "with the order":
@@ -194,7 +199,7 @@ async def test_review2_u14_a_process_that_dies_is_replaced_in_the_evaluations_le
     await node.close()
 
 
-async def test_review2_u14_without_an_evaluation_it_ends_within_a_bound(
+async def test_first_hour2_u14_without_an_evaluation_it_ends_within_a_bound(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Also one that does not leave by itself: what it has read is the tenant's."""
@@ -211,7 +216,7 @@ async def test_review2_u14_without_an_evaluation_it_ends_within_a_bound(
     await node.close()
 
 
-async def test_review2_u14_a_training_that_is_told_to_end_just_then_is_not_kept(
+async def test_first_hour2_u14_a_training_that_is_told_to_end_just_then_is_not_kept(
     tmp_path: Path,
 ) -> None:
     """Its job was cancelled or paused, or its node drains."""
@@ -225,7 +230,7 @@ async def test_review2_u14_a_training_that_is_told_to_end_just_then_is_not_kept(
 
 
 @pytest.mark.parametrize("status", [70, 75])
-async def test_review2_u14_a_training_that_does_not_finish_is_not_kept(
+async def test_first_hour2_u14_a_training_that_does_not_finish_is_not_kept(
     status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.undo()
@@ -237,7 +242,9 @@ async def test_review2_u14_a_training_that_does_not_finish_is_not_kept(
     await node.close()
 
 
-async def test_review2_u14_a_new_agent_ends_those_of_one_that_was_killed(tmp_path: Path) -> None:
+async def test_first_hour2_u14_a_new_agent_ends_those_of_one_that_was_killed(
+    tmp_path: Path,
+) -> None:
     node = Node(tmp_path)
     process = await node.trained()
     again = Node(tmp_path)
@@ -264,7 +271,7 @@ print([refused(lambda: (folder / "train" / "out" / "adapter").read_text()),
 """
 
 
-async def test_review2_u14_the_confinement_of_the_training_holds_for_the_evaluation(
+async def test_first_hour2_u14_the_confinement_of_the_training_holds_for_the_evaluation(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It reads the base, and writes the evaluation's folder, but reaches its training's no more."""
@@ -283,10 +290,10 @@ async def test_review2_u14_the_confinement_of_the_training_holds_for_the_evaluat
     await node.close()
 
 
-async def test_a_second_process_of_a_job_ends_the_first_whose_slot_is_counted(
+async def test_a_second_process_of_a_job_ends_the_first(
     tmp_path: Path,
 ) -> None:
-    node, ended = Node(tmp_path), list[int]()
+    node = Node(tmp_path)
     kept = kept_processes.KeptProcesses(tmp_path / "kept")
     processes = []
     for number in (1, 2):
@@ -294,16 +301,12 @@ async def test_a_second_process_of_a_job_ends_the_first_whose_slot_is_counted(
         folder.mkdir()
         argv = (sys.executable, "-c", "import time; time.sleep(600)")
         process = await node.groups.start_one(argv, node.environment, folder, OF_JOB)
-
-        async def count_end(number: int = number) -> None:
-            ended.append(number)
-
-        kept.keep(process, folder, node.environment, OF_JOB, count_end)
+        kept.keep(process, folder, node.environment, OF_JOB)
         processes.append(process)
     async with asyncio.timeout(180):
-        await processes[0].wait()
-        while not ended:  # noqa: ASYNC110  # a task of the kept process adds it
+        assert await processes[0].wait() == -signal.SIGKILL
+        while (tmp_path / "kept" / "1").exists():  # noqa: ASYNC110  # a task deletes it
             await asyncio.sleep(0.01)
-    assert (ended, len(kept), processes[1].has_ended) == ([1], 1, False)
+    assert (len(kept), processes[1].has_ended) == (1, False)
     await kept.close()
     await node.close()

@@ -150,6 +150,22 @@ async def test_benchmarks_are_fetched_and_named_with_their_hash(tmp_path: Path) 
     assert Path(file.path).read_bytes() == CONTENT
 
 
+async def test_first_hour2_u7_the_size_of_the_gate_is_a_setting_of_its_node(tmp_path: Path) -> None:
+    program, _ = await evaluation(tmp_path, 0)
+    sized = program.settings.model_copy(update={"gate_questions": 200, "gate_prompts": 0})
+    short = replace(program._work, prompts_max=2)
+    for settings, work, size in (
+        (program.settings, program._work, (None, None)),
+        (program.settings, short, (None, 2)),
+        (sized, short, (200, 0)),
+    ):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        asked = Evaluation(program.grant, work, program.tools, settings)
+        spec = await asked.write_inputs(folder)
+        assert (spec.items_max, spec.prompts_max) == size
+
+
 async def test_a_further_look_goes_on_from_the_scores_before_and_asks_no_judge_again(
     tmp_path: Path,
 ) -> None:

@@ -4,6 +4,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from schemas.session import (
     AnswerCommand,
     CommandAnswered,
@@ -15,7 +18,8 @@ from schemas.session import (
 )
 from schemas.topics import SESSION
 from schemas.training import BlobFile
-from services.trainer.effect.own_loop import COMMANDS, OwnLoop
+from services.trainer.effect import own_loop as own_loop_module
+from services.trainer.effect.own_loop import COMMANDS, WEIGHTS, OwnLoop
 from tests.unit.services.trainer.effect.test_training import under_lease
 from tunery.platform.memory_servers import MemoryServers
 from tunery.runtime.blobs.memory import MemoryBlobs
@@ -49,7 +53,7 @@ async def own_loop(folder: Path) -> tuple[OwnLoop, MemoryServers]:
 
 async def handed(program: OwnLoop, *events: Any) -> list[str]:
     """Names of the commands that the process finds after these events, in its order."""
-    program._fold(events)
+    program._feed.fold(events)
     await program._hand_over()
     folder = program.folder / COMMANDS
     contents = [(folder / name).read_bytes() for name in sorted(map(_name, folder.iterdir()))]
@@ -97,6 +101,54 @@ async def test_weights_are_fetched_once_for_the_commands_that_begin_with_them(
     assert (Path(folder) / BODY.name).read_bytes() == CONTENT
 
 
+async def test_weights_with_the_same_settings_are_not_mistaken_for_each_other(
+    tmp_path: Path,
+) -> None:
+    program, _ = await own_loop(tmp_path)
+    other = b"other weights"
+    await program.tools.runtime.blobs.put("t/acme/sessions/2", other)
+    newer = BlobFile(
+        name="weights", blob="t/acme/sessions/2", sha256=sha256(other).hexdigest(), bytes=len(other)
+    )
+    config = replace(BODY, name="config")
+    saved = ((config, replace(BODY, name="weights")), (config, newer))
+    await handed(
+        program, *(command_taken(seq, "sample", sampler="s", weights=saved[seq]) for seq in (0, 1))
+    )
+    folders = [decode_handed((tmp_path / COMMANDS / n).read_bytes()).weights_dir for n in "12"]
+    assert [(Path(each) / "weights").read_bytes() for each in folders] == [CONTENT, other]
+
+
+async def test_weights_that_were_sampled_from_long_ago_leave_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that learns by rewards saves weights at each of its steps."""
+    monkeypatch.setattr(own_loop_module, "WEIGHTS_KEPT", 2)
+    program, _ = await own_loop(tmp_path)
+    saved = list[tuple[BlobFile, ...]]()
+    for seq in range(5):
+        content, blob = f"weights {seq}".encode(), f"t/acme/sessions/weights-{seq}"
+        await program.tools.runtime.blobs.put(blob, content)
+        digest = sha256(content).hexdigest()
+        saved.append((BlobFile(name=f"weights-{seq}", blob=blob, sha256=digest, bytes=9),))
+
+    def sample(seq: int) -> CommandTaken:
+        return command_taken(seq, "sample", sampler="s", weights=saved[seq])
+
+    def kept() -> set[str]:
+        return {path.name for path in (tmp_path / WEIGHTS).glob("*/*")}
+
+    await handed(program, *map(sample, range(4)))
+    assert kept() == {f"weights-{seq}" for seq in range(4)}  # all are waited for
+    done = FileDigest(name="answer", sha256=BODY.sha256, bytes=BODY.bytes)
+    program._feed.answered |= {f"s:{seq}" for seq in range(1, 4)}
+    for seq in range(1, 4):
+        await program._report_answer(CommandDone(name=f"s:{seq}", dir="", answer=done))
+    await handed(program, sample(4))
+    # the first is waited for still, the newest two are kept for what may come
+    assert kept() == {f"weights-{seq}" for seq in (0, 2, 3, 4)}
+
+
 async def test_an_answer_is_stored_and_sent_once(tmp_path: Path) -> None:
     program, servers = await own_loop(tmp_path)
     (tmp_path / "answers").mkdir()
@@ -106,7 +158,7 @@ async def test_an_answer_is_stored_and_sent_once(tmp_path: Path) -> None:
         name="1", dir=str(tmp_path / "answers"), answer=file, failed=False, saved_dir="", saved=()
     )
     await program.handle(done)
-    program._fold((LEASED, CommandAnswered(name="1", answer=BODY)))
+    program._feed.fold((LEASED, CommandAnswered(name="1", answer=BODY)))
     await program.handle(done)
     partition = partition_of(program.grant.job_id.encode())
     reader = await servers.log.reader(SESSION.commands.name, {partition: 0})

@@ -237,7 +237,7 @@ async def test_a_process_that_stops_gives_its_rows_back_at_once() -> None:
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("unrecorded", [False, True])
 @on_virtual_time
-async def test_review2_u21_a_row_goes_without_a_command_only_where_the_log_need_not_know(
+async def test_first_hour2_u21_a_row_goes_without_a_command_only_where_the_log_need_not_know(
     fails: bool, unrecorded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replay has the row of every other effect again, so its live row must not be gone."""

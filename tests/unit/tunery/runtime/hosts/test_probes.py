@@ -13,6 +13,8 @@ from tunery.runtime.hosts.probes import LOOPBACK, Probes
 from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import Poison
 
+pytestmark = pytest.mark.usefixtures("nothing_has_stopped")
+
 WAIT_MS: Ms = 60_000
 
 

@@ -2,6 +2,7 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -140,6 +141,8 @@ async def test_a_projection_that_may_not_rebuild_stops_that_partition_only() -> 
             saved = await service.runtime.store.positions("held")
             flags = [saved["seats", p].caught_up for p in range(PARTITIONS)]
             assert flags == [p != broken for p in range(PARTITIONS)]
+            stopped = [saved["seats", p].stopped is not None for p in range(PARTITIONS)]
+            assert stopped == [p == broken for p in range(PARTITIONS)]
 
 
 @on_virtual_time
@@ -157,6 +160,29 @@ async def test_a_divergence_that_a_rebuild_does_not_cure_is_not_cured_twice() ->
             assert not saved["seats", partition].caught_up
             assert saved["seats", (partition + 1) % PARTITIONS].caught_up
         assert await held(again) == {}
+
+
+@on_virtual_time
+async def test_reports_show_rows_once_all_are_there_and_again_after_a_rebuild() -> None:
+    reported = replace(HELD, once_built="CREATE VIEW")
+    async with toy() as service:
+        await service.send("a", HoldSeats(seats=1))
+        store, shown = service.runtime.store, list[dict[str, int]]()
+
+        async def run_ddl(statements: str) -> None:
+            assert statements == "CREATE VIEW"
+            shown.append(await held(service))
+
+        with mock.patch.object(store, "run_ddl", run_ddl):
+            async with running(Projector(service.runtime, reported)):
+                await service.send("a", HoldSeats(seats=2))
+                await settled(service)
+            assert shown == [{"a": 1}]
+            partition = ("seats", partition_of(b"a"))
+            offset = (await store.positions("held"))[partition].position.offset
+            await store.commit(RowBatch("held", 1, partition, offset, Position(1_000)))
+            async with running(Projector(service.runtime, reported)):
+                assert shown[1:] == [await held(service)]
 
 
 @on_virtual_time

@@ -80,7 +80,7 @@ def test_review2_p3_no_spelling_of_a_secret_is_shown(secret: str, out: io.String
             assert secret[: len(secret) // 2] not in value
 
 
-def test_review2_u2_names_of_services_and_loggers_are_never_blackened(out: io.StringIO) -> None:
+def test_first_hour2_u2_names_of_services_and_loggers_are_never_blackened(out: io.StringIO) -> None:
     logger = logging.Logger("tunery.gateway")
     handler = logging.StreamHandler(out)
     handler.setFormatter(JsonFormatter("gateway", ("gateway", "tunery", "event")))
