@@ -1,4 +1,4 @@
-"""Pictures of views that are committed, and what a test compares with them.
+"""Pictures of views that are kept, and what a test compares with them.
 
     python -m pytest tests/e2e/test_console_views.py --update-pictures
 
@@ -33,6 +33,13 @@ FREEZE: Final = """
   const samples = {full: `${date}, ${time}`, short: "1 Dec, 14:05", time, day: date};
   for (const each of document.querySelectorAll("time"))
     each.textContent = samples[each.dataset.form];
+  for (const bars of document.querySelectorAll(".bars")) {  // as on the last of 30 days
+    bars.setAttribute("viewBox", "0 0 300 100");
+    bars.replaceChildren(bars.lastElementChild);
+    bars.firstElementChild.setAttribute("x", 291);
+  }
+  for (const took of document.querySelectorAll("[aria-label=Commands] td:last-child"))
+    took.textContent = "1 s";
   const answers = [...document.querySelectorAll("#answers > section")];  // in an order by chance
   answers.sort((one, other) => (one.innerText < other.innerText ? 1 : -1));
   for (const each of answers) each.parentElement.prepend(each);
@@ -48,9 +55,9 @@ FREEZE: Final = """
 """
 
 
-async def screenshot_of(page: Page, theme: str) -> Image.Image:
+async def screenshot_of(page: Page, screen: str) -> Image.Image:
     """Return a picture of the whole page."""
-    await show_on(page, theme)
+    await show_on(page, screen)
     await page.evaluate(FREEZE)
     await wait_until_drawn(page)
     whole = Image.open(

@@ -30,7 +30,7 @@ async def boxes(page: Page) -> list[tuple[float, float]]:
 
 
 def off_grid(sections: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return those of `boxes` that fill no column of one, two or three."""
+    """Return those of `boxes` that fill no column of one, two or three and are not centred."""
     (_, whole), *others = sections
     columns = [
         (number * (width + GAP), width)
@@ -41,5 +41,6 @@ def off_grid(sections: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return [
         (x, width)
         for x, width in others
-        if not any(abs(x - at) <= PX and abs(width - own) <= PX for at, own in columns)
+        if abs(2 * x + width - whole) > PX
+        and not any(abs(x - at) <= PX and abs(width - own) <= PX for at, own in columns)
     ]

@@ -14,6 +14,7 @@ from playwright.async_api import Page
 
 KEPT: Final = os.environ.get("TUNERY_SCREENSHOTS")
 WIDTHS: Final = {"light": 1280, "dark": 1280, "phone": 390}
+WIDE: Final = 1920
 HEIGHT: Final = 900
 IMAGES: Final = Path(__file__).parents[2] / "docs" / "images"
 #: pictures of the documentation → height that they show
@@ -22,7 +23,7 @@ PUBLISHED: Final = {
     "job-resumed-dark": 1_310,
     "new-job-light": 1_360,
     "model-light": 730,
-    "invoice-light": 760,
+    "invoice-light": 840,
 }
 QUALITY: Final = 75
 

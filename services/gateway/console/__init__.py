@@ -13,10 +13,11 @@ job/      one job, live: curve, why it waits and what would start it sooner, att
           answers before and after, checkpoints, events
 compare/  up to six jobs: curves, settings that differ, gate, cost
 sweeps/   sweeps and their trials
+loops/    sessions, whose loop runs at the client
 models/   versions: lineage, stages, approval, roll-back, files
 money/    usage, budgets, invoices, down to the event of a line
 webhooks/  endpoints, deliveries, sending them again
-keys/     API keys and their scopes
+keys/     API keys and their rights, approvals of promotions
 operators/  a pool's queue and nodes, tenants
 new_job/  a file with its report, settings with their estimate
 playground/  one question to two models, and a blind vote

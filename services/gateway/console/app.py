@@ -18,6 +18,7 @@ from services.gateway.console.compare import page as compare
 from services.gateway.console.job import page as job
 from services.gateway.console.jobs import page as jobs
 from services.gateway.console.keys import page as keys
+from services.gateway.console.loops import page as loops
 from services.gateway.console.models import page as models
 from services.gateway.console.money import page as money
 from services.gateway.console.new_job import page as new_job
@@ -26,7 +27,15 @@ from services.gateway.console.playground import page as playground
 from services.gateway.console.sessions import KeptHere, KeptInValkey, Sessions
 from services.gateway.console.sign_in import page as sign_in
 from services.gateway.console.sweeps import page as sweeps
-from services.gateway.console.visits import NO_PAGE, ROOT, problem, refused, unavailable
+from services.gateway.console.visits import (
+    NO_PAGE,
+    ROOT,
+    Visit,
+    problem,
+    refused,
+    route,
+    unavailable,
+)
 from services.gateway.console.webhooks import page as webhooks
 from services.gateway.settings import GatewaySettings
 
@@ -59,11 +68,13 @@ class Console:
             *playground.ROUTES,
             *compare.ROUTES,
             *keys.ROUTES,
+            *loops.ROUTES,
             *models.ROUTES,
             *money.ROUTES,
             *operators.ROUTES,
             *sweeps.ROUTES,
             *webhooks.ROUTES,
+            _nowhere,
         ]
         pages = Starlette(
             routes=self.routes,
@@ -100,6 +111,12 @@ class Console:
             await PlainTextResponse(text, 403)(scope, receive, answer)
             return
         await self._pages(scope, receive, answer)
+
+
+@route("/{path:path}")
+async def _nowhere(visit: Visit) -> Response:
+    """Refuse any other address, below the menu of the pages that there are."""
+    raise NO_PAGE
 
 
 def is_own(scope: Scope) -> bool:

@@ -30,6 +30,7 @@ TEMPLATES: Final = templates()
 #: pages of the menu besides the jobs: address, name, and the scope that opens it
 SECTIONS: Final = (
     (f"{ROOT}/sweeps", "Sweeps", "jobs", "read"),
+    (f"{ROOT}/sessions", "Sessions", "jobs", "read"),
     (f"{ROOT}/models", "Models", "models", "read"),
     (f"{ROOT}/playground", "Playground", "chat", "write"),
     (f"{ROOT}/money", "Usage", "billing", "read"),
@@ -185,7 +186,7 @@ async def unavailable(request: Request, error: Any) -> Response:
 def problem(request: Request, refusal: CallRefused, **values: Any) -> Response:
     """Render the API's error as a page, or above the page that the browser has."""
     if request.headers.get("hx-request") != "true":
-        values |= {"problem": refusal, "again": _shown(request)}
+        values |= {"problem": refusal, "again": _shown(request), "is_form": request.method != "GET"}
         return page(request, "problem.html", refusal.status, **values)
     shown = page(request, "problem_part.html", refusal.status, problem=refusal, **values)
     shown.headers.update({"hx-retarget": "#problem", "hx-reswap": "innerHTML"})

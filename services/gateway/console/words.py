@@ -24,6 +24,7 @@ TONES: Final[Mapping[str, str]] = {
     "dev": "still",
     "quarantined": "bad",
     "delivered": "good",
+    "answered": "good",
     "gave_up": "bad",
     "gone": "bad",
     "refused": "bad",
@@ -120,9 +121,9 @@ def number(text: str, kind: type[int] | type[float]) -> int | float | str:
     """Return the number in a field of a form, or its text, so that the API says what is wrong."""
     try:
         value = kind(text)
-    except ValueError:
+        return value if math.isfinite(value) else text  # JSON has no other numbers
+    except (ValueError, OverflowError):
         return text
-    return value if math.isfinite(value) else text  # JSON has no other numbers
 
 
 def prose(text: str) -> str:

@@ -1,4 +1,4 @@
 """API keys of the tenant.
 
-page: the list with its scopes; revoke one; an operator makes new ones.
+page: the list with its rights; revoke one; whose approvals count; an operator makes new ones.
 """

@@ -6,6 +6,7 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final
 
+from msgspec.structs import asdict
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -13,6 +14,7 @@ from schemas.units import AMOUNT_MICRO_MAX
 from services.gateway.console.calls import JOBS, CallRefused, refusal_of
 from services.gateway.console.visits import ROOT, Visit, route
 from services.gateway.console.words import MICRO, number
+from tunery.billing.sessions import session_words, tokens_in
 
 INVOICES: Final = "/v1/invoices"
 BUDGETS: Final = "/v1/budgets"
@@ -75,6 +77,7 @@ async def invoice(visit: Visit) -> Response:
     lines = await visit.api.get(f"{path}/lines", limit=LINES, after=query.get("after"))
     keys = await visit.api.get_all(keys="/v1/keys?limit=1000")
     values = {"sums": sums["data"], "lines": lines["data"], "has_more": lines["has_more"]}
+    values |= {"tokens": tokens_of_sessions(bill)}
     values |= {"group": group, "groups": GROUPS, "field": FIELDS[group]}
     return visit.page("money/invoice.html", invoice=bill, key_names=names(keys["keys"]), **values)
 
@@ -138,6 +141,12 @@ def summed(buckets: Sequence[Mapping[str, Any]], by: str = "output_tokens") -> l
         for who, sums in counts.items()
     ]
     return sorted(rows, key=lambda row: -row[by])
+
+
+def tokens_of_sessions(bill: Mapping[str, Any]) -> str:
+    """Return the words of an invoice's tokens of sessions; empty: there are none."""
+    tokens = tokens_in(bill)
+    return session_words(tokens) if any(asdict(tokens).values()) else ""
 
 
 def names(keys: Sequence[Mapping[str, Any]] | None) -> dict[str, str]:

@@ -14,19 +14,21 @@ from starlette.routing import Route
 from services.gateway.console.calls import FILES, JOBS, CallRefused, path_to, refusal_of
 from services.gateway.console.visits import ROOT, Visit, form_of, route
 from services.gateway.console.words import number
+from tunery.plan.methods import methods_of_rows, rows_of_dialect
 
 #: fields that the `openai` package has arguments for
 OPENAI: Final = frozenset({"model", "training_file", "suffix", "method"})
-#: option of the command line by the field's path
+#: option of the command line by the field's path, of a hyperparameter by its name
 OPTIONS: Final = {
     "model": "--model",
     "training_file": "--file",
     "suffix": "--suffix",
-    "method.supervised.hyperparameters.n_epochs": "--epochs",
-    "method.supervised.hyperparameters.batch_size": "--batch-size",
-    "method.supervised.hyperparameters.learning_rate_multiplier": "--learning-rate-multiplier",
+    "method.type": "--method",
+    "n_epochs": "--epochs",
+    "batch_size": "--batch-size",
+    "learning_rate_multiplier": "--learning-rate-multiplier",
 }
-UNSAID: Final = frozenset({"method.type"})  # it is the default
+UNSAID: Final = ("method.type", "supervised")  # it is the default
 
 UPLOADS: Final = "/v1/uploads"
 PART_BYTES: Final = 8 * 1024 * 1024  # what a broken connection loses at most
@@ -72,8 +74,10 @@ async def _file(visit: Visit, file_id: str) -> dict[str, Any]:
     findings = errors + report.get("warnings", [])
     before = number(visit.request.query_params.get("before", "0"), int)
     before = max(0, before) if isinstance(before, int) else 0
+    kind = rows_of_dialect(checked.get("dialect", "chat"))
     return {
         "file": file,
+        "methods": methods_of_rows(kind),
         "checked": checked,
         "findings": findings[before : before + FINDINGS_MAX],
         "before": before,
@@ -178,10 +182,11 @@ def body_of(form: FormData) -> dict[str, Any]:
     hyper = {
         name: number(texts[name], kind) for name, kind in HYPERPARAMETERS.items() if name in texts
     }
+    method = texts.get("method", "supervised")
     body: dict[str, Any] = {
         "model": texts.get("model", ""),
         "training_file": texts.get("training_file", ""),
-        "method": {"type": "supervised", "supervised": {"hyperparameters": hyper}},
+        "method": {"type": method, method: {"hyperparameters": hyper}},
     }
     if "suffix" in texts:
         body["suffix"] = texts["suffix"]
@@ -228,9 +233,9 @@ def _python(body: Mapping[str, Any]) -> str:
 def _command(body: Mapping[str, Any]) -> str:
     words = ["tunery", "job", "submit"]
     for name, value in _flat(body):
-        if name in UNSAID:
+        if (name, value) == UNSAID:
             continue
-        option = OPTIONS.get(name)
+        option = OPTIONS.get(name.rpartition(".hyperparameters.")[2])
         words += [option, str(value)] if option else ["--set", f"{name}={json.dumps(value)}"]
     return shlex.join(words)
 

@@ -62,7 +62,7 @@ async def keep(visit: Visit) -> Response:
     form = await visit.form()
     try:
         messages = json.loads(form.get("messages", ""))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CallRefused(400, "invalid_request", "The messages are no JSON.") from error
     answer = {"role": "assistant", "content": form.get("answer", "")}
     if not isinstance(messages, list) or not answer["content"]:

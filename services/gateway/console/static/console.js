@@ -34,7 +34,6 @@ let curve = null;
 let plots = [];
 let isDue = false;
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
 const short = (value) =>
   value == null ? "–" : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString()
     : value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(1) : String(+value.toPrecision(4));
@@ -45,6 +44,15 @@ function resolved(name) {  // light-dark() is resolved by a property that takes 
   const found = getComputedStyle(probe).color;
   probe.remove();
   return found;
+}
+
+const DISTANCES = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6];
+
+function axes(show) {  // of whole steps, and of values
+  const axis = {
+    stroke: resolved("--quiet"), grid: { stroke: resolved("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui",
+  };
+  return [{ ...axis, size: 28, incrs: DISTANCES }, { ...axis, size: 64, values: (_, ticks) => ticks.map(show) }];
 }
 
 function draw() {
@@ -61,15 +69,13 @@ function draw() {
     plots.forEach((plot, at) => plot.setData(data(PANELS[at])));
     return plots.forEach(newest);
   }
-  const [text, line] = [resolved("--quiet"), resolved("--line")];
-  const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   plots = PANELS.map((panel) => new uPlot({
     width: place.clientWidth,
     height: panel.height,
     cursor: { sync: { key: "steps" } },
     hooks: { setCursor: [newest] },
     scales: { x: { time: false } },
-    axes: [{ ...axis, size: 28 }, { ...axis, size: 64, values: (_, ticks) => ticks.map(panel.show ?? short) }],
+    axes: axes(panel.show ?? short),
     series: [{ label: "Step" }, ...panel.series.map(([, label, name]) => ({
       label, stroke: resolved(name), width: 2, spanGaps: label.startsWith("Validation"),
       value: (_, value) => (panel.show ?? short)(value), points: { show: label.startsWith("Validation"), size: 5 },
@@ -91,13 +97,11 @@ function compare() {
   if (!place || !window.uPlot) return;
   compared?.destroy();
   const jobs = JSON.parse(place.dataset.curves);
-  const [text, line] = [resolved("--quiet"), resolved("--line")];
-  const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   compared = new uPlot({
     width: place.clientWidth,
     height: 280,
     scales: { x: { time: false } },
-    axes: [{ ...axis, size: 28 }, { ...axis, size: 64, values: (_, ticks) => ticks.map(short) }],
+    axes: axes(short),
     series: [{ label: "Step" }, ...jobs.map((job, at) => ({
       label: job.name, stroke: resolved(COLOURS[at]), width: 2, spanGaps: false,
       value: (_, value) => short(value), points: { show: false },
@@ -130,6 +134,37 @@ document.addEventListener("click", (event) => {
   sessionStorage.setItem(key, JSON.stringify(votes));
   const said = Object.entries(votes).map(([model, count]) => `${model}: ${count}`).join(" · ");
   document.getElementById("votes").textContent = `Votes in this tab: ${said}`;
+});
+
+// Downloaded files are compared with the hashes of a version; they stay in the browser.
+const HASHED_MAX = 1e9;
+
+async function hashOf(file) {
+  const digest = await crypto.subtle.digest("SHA-256", await file.arrayBuffer());
+  return Array.from(new Uint8Array(digest), (each) => each.toString(16).padStart(2, "0")).join("");
+}
+
+document.addEventListener("change", async (event) => {
+  if (!event.target.matches("[data-verify]")) return;
+  const section = event.target.closest("section");
+  const said = section.querySelector("[data-verified]");
+  const strangers = [];
+  if (!window.crypto?.subtle) {
+    said.textContent = "A browser hashes files only over TLS or on localhost: use tunery model verify.";
+    return;
+  }
+  for (const file of event.target.files) {
+    said.textContent = `Hashing ${file.name}`;
+    const row = [...section.querySelectorAll("tr[data-sha256]")].find((each) => each.querySelector("a").textContent === file.name);
+    if (!row || file.size > HASHED_MAX) {
+      strangers.push(file.name);
+      continue;
+    }
+    const isSame = await hashOf(file) === row.dataset.sha256;
+    const state = Object.assign(document.createElement("span"), { className: `state ${isSame ? "good" : "bad"}`, textContent: isSame ? "the same" : "differs: download it again" });
+    row.querySelector("[data-copy]").replaceChildren(state);
+  }
+  said.textContent = strangers.length ? `Not checked, as they are no files of this version or larger than 1 GB: ${strangers.join(", ")}` : "";
 });
 
 function later() {  // not more than once a frame
