@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from schemas.topics import DATASET, MODEL, STREAMS
+from schemas.topics import DATASET, MODEL, SESSION, STREAMS
 from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.adapters.tasks import ScreeningTask
 from services.ingest.domain.decide import decide
@@ -41,7 +41,7 @@ DATASETS = Aggregate(
 TODOS = Projection(
     name="ingest",
     version=1,
-    streams=(DATASET, MODEL),
+    streams=(DATASET, MODEL, SESSION),
     project=project,
     ddl=DDL,
     tables=(BASES,),

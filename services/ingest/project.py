@@ -18,6 +18,7 @@ from schemas.dataset import (
 from schemas.envelope import Header, Message
 from schemas.erasure import FilesErased
 from schemas.model import BaseAdded
+from schemas.session import SessionErased, session_folder
 from tunery.runtime.verbs import Change, Done, Todo, Upsert
 
 VALIDATE: Final = "validate"
@@ -67,6 +68,8 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
             return (Done(PREPARE, event.prepare_id), _erase(header, folder))
         case WorkDiscarded():
             return tuple(_erase(header, key) for key in event.erase)
+        case SessionErased():
+            return (_erase(header, session_folder(header.tenant, header.key)),)
         case FilesErased(more=False):
             body = EraseTenantBlobs()
             # one row for each event: a later one must not be taken for done with an earlier one

@@ -8,8 +8,8 @@ kept        evals and stored completions as rows
 plan        a base model, settings and rows for each job, as recipes
 questions   what the old model and the new one are asked
 teacher     answers of the old models, within a budget
-comparison  both models' answers beside each other
-judging     what a judge says of them
+judging     what a judge says of both models' answers
 rows        rows that can be trained on, apart from those that cannot
+program     reading and planning as a program, for a server
 stand_in    an account to try this with, on this machine
 """

@@ -12,9 +12,8 @@ from schemas.gate import GatePolicy
 from services.eval.domain.judged import judge_result, judged_reason
 from services.gateway.wording import verdict_words
 from services.trainer.effect.judging import PairJudge
-from tunery.exit_kit.comparison import JudgedMove
+from tunery.comparison.models import HeldOutQuestion, JudgedMove
 from tunery.exit_kit.folder import ExportFolder, append_line, read_lines
-from tunery.exit_kit.questions import HeldOutQuestion, text_of
 from tunery.graders.pair_questions import PairsRefused, read_pairs
 from tunery.local.errors import LocalError
 from tunery.platform.chat_endpoint import ChatEndpoint
@@ -59,7 +58,7 @@ class Judge:
             MeasuredRow(
                 row=number,
                 group=question.id,
-                prompt=text_of(question),
+                prompt=question.text,
                 reference=question.reference,
                 base=old,
                 adapter=new,

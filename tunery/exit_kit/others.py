@@ -28,13 +28,16 @@ class AzureAccount(OpenAIAccount):
 
     url: of the resource, like https://NAME.openai.azure.com
     deployments: by tuned model, the name of its deployment, by which it answers
+    version: of the API
     """
 
     key_name: ClassVar[str] = "AZURE_EXPORT_KEY"
 
-    def __init__(self, key: str, url: str, deployments: Mapping[str, str]) -> None:
+    def __init__(
+        self, key: str, url: str, deployments: Mapping[str, str], version: str = AZURE_VERSION
+    ) -> None:
+        self._deployments, self._version = deployments, version
         super().__init__(key, url)
-        self._deployments = deployments
 
     def _connect(self, key: str) -> "openai.OpenAI":
         import openai
@@ -42,14 +45,15 @@ class AzureAccount(OpenAIAccount):
         return openai.AzureOpenAI(
             api_key=key,
             base_url=f"{self.url}/openai",
-            api_version=AZURE_VERSION,
+            api_version=self._version,
             max_retries=RETRIES_MAX,
         )
 
     def asked_as(self, model: str) -> str:
         """Return the deployment of a model. Raises NotToBeHad where none is named."""
         if (name := self._deployments.get(model)) is None:
-            raise NotToBeHad(f"it answers by its deployment: --deployment {model}=NAME")
+            option = f"--deployment {model}=NAME, or `deployments` over HTTP"
+            raise NotToBeHad(f"it answers by its deployment: {option}")
         return name
 
     def evals(self) -> Iterator[dict[str, Any]]:

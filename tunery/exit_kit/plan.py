@@ -20,6 +20,7 @@ TABLE: Final = Path(__file__).with_name("bases.toml")
 PLAN: Final = "plan.json"
 EPOCHS_MAX: Final = 50
 METADATA_MAX: Final = 16
+TOKEN_BYTES: Final = 4  # of a file of rows, where nothing says how many tokens it has
 OWN_NAMES: Final = re.compile(r"-(Reference|Turbo|Lite|Free)$")  # what Together adds to a name
 BATCH: Final = "batch_size {}: there it counts rows, here packed rows of a step; chosen by the data"
 RATE: Final = (
@@ -191,7 +192,7 @@ def plan_job(
     if data.left_out:
         reasons.append(f"{data.left_out:,} rows are left out: {_counts(data.reasons)}")
     training, held_out, origin = _divided(job, data.path, available, reasons)
-    recipe = _recipe(job, base, reasons) | {"training_file": available.named(training)}
+    recipe = recipe_without_rows(job, base, reasons) | {"training_file": available.named(training)}
     if held_out is not None:
         recipe["validation_file"] = available.named(held_out)
     if (judged := available.eval_of(planned.tuned_model)) is not None and judged.measures:
@@ -222,8 +223,27 @@ def _divided(
     return training, None, "trained on by both models: there are too few rows to hold some out"
 
 
-def _recipe(job: Mapping[str, Any], base: ReplacingBase, reasons: list[str]) -> dict[str, Any]:
-    """The recipe of a job without its rows; `reasons` gets what is otherwise than there."""
+def tokens_of_epoch(job: Mapping[str, Any], file_bytes: int | None) -> int | None:
+    """Tokens of a job's rows: those that were billed there, else by the size of its file."""
+    hyper = (job.get("hyperparameters") or {}) | _details(job)
+    epochs = hyper.get("n_epochs")
+    trained = job.get("trained_tokens")
+    if trained and isinstance(epochs, int) and epochs > 0:
+        return max(1, int(trained) // epochs)
+    return None if not file_bytes else max(1, file_bytes // TOKEN_BYTES)
+
+
+def _details(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyper-parameters of a job's method."""
+    method = job.get("method") or {}
+    details = method.get(method.get("type") or "supervised") or {}
+    return dict(details.get("hyperparameters") or {})
+
+
+def recipe_without_rows(
+    job: Mapping[str, Any], base: ReplacingBase, reasons: list[str]
+) -> dict[str, Any]:
+    """Return the recipe of a job without its rows; `reasons` gets what is otherwise than there."""
     recipe: dict[str, Any] = {"version": 1, "model": base.id}
     method = job.get("method") or {}
     kind = method.get("type") or "supervised"
@@ -232,7 +252,7 @@ def _recipe(job: Mapping[str, Any], base: ReplacingBase, reasons: list[str]) -> 
         recipe["method"] = {"type": kind}
     if kind == "reinforcement" and details.get("grader") is not None:
         recipe["method"]["reinforcement"] = {"grader": details["grader"]}
-    hyper = {**(job.get("hyperparameters") or {}), **(details.get("hyperparameters") or {})}
+    hyper = {**(job.get("hyperparameters") or {}), **_details(job)}
     recipe |= {"training": training} if (training := translated(hyper, reasons)) else {}
     recipe |= {"lora": job["lora"]} if job.get("lora") else {}
     if isinstance(job.get("seed"), int):

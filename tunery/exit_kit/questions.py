@@ -3,24 +3,13 @@
 import json
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
+from tunery.comparison.models import HeldOutQuestion
 from tunery.data.checking import Checker
 from tunery.data.containers.reading import open_rows
 
 QUESTIONS_MAX: Final = 64  # of a job
-ANSWER_TOKENS_MAX: Final = 512
-
-
-class HeldOutQuestion(msgspec.Struct, frozen=True):
-    """A row without its answer. reference: that answer"""
-
-    id: str
-    messages: list[dict[str, Any]]
-    tools: list[Any] | None
-    reference: str
 
 
 def questions_of(path: Path) -> list[HeldOutQuestion]:
@@ -41,8 +30,3 @@ def questions_of(path: Path) -> list[HeldOutQuestion]:
             name = blake2b(text.encode(), digest_size=12).hexdigest()
             questions.setdefault(name, HeldOutQuestion(name, asked, conversation.tools, reference))
     return [questions[name] for name in sorted(questions)[:QUESTIONS_MAX]]
-
-
-def text_of(question: HeldOutQuestion) -> str:
-    """Return the text of the last message of a question."""
-    return str(question.messages[-1].get("content") or "")

@@ -37,6 +37,7 @@ class Contents:
 def list_account(account: OpenAIAccount, say: Say) -> Contents:
     """List files and jobs; also files that only jobs name. Raises LocalError."""
     contents = Contents()
+    say(f"{account.url}: files and jobs are listed; what fails is tried for up to a minute")
     for file in account.files():
         _named(contents, "file", file, lambda file: contents.files.update({file["id"]: file}))
     for job in account.jobs():
@@ -69,14 +70,20 @@ def _files_of(jobs: Iterable[Mapping[str, Any]]) -> Iterable[str]:
         yield from (job[name] for name in ("training_file", "validation_file") if job.get(name))
 
 
-def read_account(account: OpenAIAccount, folder: ExportFolder, say: Say) -> dict[str, Any]:
+def read_account(
+    account: OpenAIAccount, folder: ExportFolder, say: Say, bytes_max: int | None = None
+) -> dict[str, Any]:
     """Read everything that is not in the folder yet, and return the manifest.
 
+    bytes_max: of all files of the account; None: what the disk has room for
     Raises LocalError, OSError: the same call again goes on where this one ended.
     """
     folder.of(account.url)
     contents = list_account(account, say)
     wanted = [file for name, file in contents.files.items() if folder.file(name) is None]
+    if bytes_max is not None and contents.bytes > bytes_max:
+        text = f"the files have {contents.bytes / 1e6:,.0f} MB; at most {bytes_max / 1e6:,.0f}"
+        raise LocalError(f"{text} are read", "read it with `tunery import` where there is room")
     _check_space(folder, wanted)
     _read_jobs(account, folder, contents, say)
     for number, file in enumerate(wanted, 1):

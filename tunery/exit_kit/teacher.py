@@ -16,10 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
+from tunery.comparison.models import ANSWER_TOKENS_MAX, HeldOutQuestion
+from tunery.comparison.page import dollars
 from tunery.exit_kit.account import AGAIN, Limited, NotToBeHad, OpenAIAccount, Unsure
 from tunery.exit_kit.folder import ExportFolder, append_line, read_lines
 from tunery.exit_kit.plan import PlannedJob
-from tunery.exit_kit.questions import ANSWER_TOKENS_MAX, HeldOutQuestion, questions_of
+from tunery.exit_kit.questions import QUESTIONS_MAX, questions_of
 from tunery.local.errors import LocalError
 
 TABLE: Final = Path(__file__).with_name("prices.toml")
@@ -41,6 +43,23 @@ class AnswerPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the price of a request in millionths of a dollar, rounded up."""
         exact = self.input * input_tokens + self.output * output_tokens
         return int(exact.to_integral_value(ROUND_CEILING))
+
+
+class AskedJob(msgspec.Struct, frozen=True):
+    """The old model of a planned job, and its held-out questions."""
+
+    job_id: str
+    model: str
+    questions: list[HeldOutQuestion]
+
+
+def asked_jobs(planned: Sequence[PlannedJob]) -> list[AskedJob]:
+    """Return the questions of planned jobs, from rows that are parsed. Raises OSError."""
+    return [
+        AskedJob(job.job_id, job.tuned_model, questions_of(job.questions))
+        for job in planned
+        if job.questions is not None and job.tuned_model
+    ]
 
 
 class _Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -120,15 +139,11 @@ class Teacher:
     """
 
     def __init__(
-        self, folder: ExportFolder, planned: Sequence[PlannedJob], table: Sequence[AnswerPrice]
+        self, folder: ExportFolder, asked: Sequence[AskedJob], table: Sequence[AnswerPrice]
     ) -> None:
         self.ledger = TeacherLedger(folder)
         self._table = table
-        self._questions = [
-            (job, questions_of(job.questions))
-            for job in planned
-            if job.questions is not None and job.tuned_model
-        ]
+        self._questions = asked
         self._reasons: dict[str, str] = {}
 
     def ask(self, account: OpenAIAccount, budget_micro: int, say: Say) -> None:
@@ -151,10 +166,10 @@ class Teacher:
 
     def outcome(self) -> list[TeacherAnswers]:
         """Return what became of the questions of each job."""
-        return [self._outcome(job, questions) for job, questions in self._questions]
+        return [self._outcome(job) for job in self._questions]
 
-    def _outcome(self, job: PlannedJob, questions: Sequence[HeldOutQuestion]) -> TeacherAnswers:
-        model = str(job.tuned_model)
+    def _outcome(self, job: AskedJob) -> TeacherAnswers:
+        model, questions = job.model, job.questions
         ledger, price = self.ledger, price_of(model, self._table)
         answered = sum((model, question.id) in ledger.answers for question in questions)
         refused = [
@@ -183,10 +198,7 @@ class Teacher:
 
     def _open(self) -> Iterator[tuple[str, HeldOutQuestion]]:
         """Yield the first open question of each model, then the second ones."""
-        turns = [
-            [(str(job.tuned_model), question) for question in questions]
-            for job, questions in self._questions
-        ]
+        turns = [[(job.model, question) for question in job.questions] for job in self._questions]
         for turn in zip_longest(*turns):
             for asked in turn:
                 if asked is None:
@@ -244,5 +256,9 @@ def most_micro(question: HeldOutQuestion, price: AnswerPrice) -> int:
     return price.micro(count, ANSWER_TOKENS_MAX)
 
 
-def dollars(micro: int) -> str:
-    return f"{Decimal(micro) / 1_000_000:.4f} USD"
+def most_of_file_micro(size: int, price: AnswerPrice) -> int:
+    """Return the most that the questions of a file of so many bytes can cost.
+
+    A token has at least a byte, and the JSON around a message more than it adds in tokens.
+    """
+    return price.micro(size, QUESTIONS_MAX * ANSWER_TOKENS_MAX)

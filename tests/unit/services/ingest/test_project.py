@@ -1,5 +1,7 @@
 """Rows to do and reactions, event by event."""
 
+from msgspec.structs import replace
+
 from schemas.dataset import (
     DatasetPrepared,
     FileContent,
@@ -16,6 +18,7 @@ from schemas.dataset import (
 from schemas.model import Base, BaseAdded
 from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
+from schemas.session import SessionErased
 from schemas.storage import FileTerms
 from services.ingest.project import BASES, ERASE, PREPARE, VALIDATE, EraseFileBlob, project
 from tests.unit.services.headers import header
@@ -125,3 +128,10 @@ def test_bases_are_kept_for_their_tokenizers() -> None:
     )
     (change,) = project(AT, BaseAdded(base=base))
     assert change == Upsert(BASES, {"base_id": "small"}, {"sha256": SHA, "path": "/m"})
+
+
+def test_what_an_erased_session_stored_is_erased_as_one_folder() -> None:
+    (todo,) = project(replace(header("session"), key="session-1"), SessionErased())
+    assert isinstance(todo, Todo)
+    folder = "t/acme/sessions/session-1/"
+    assert (todo.kind, todo.id, todo.body) == (ERASE, folder, EraseFileBlob(blob=folder))

@@ -1,6 +1,7 @@
 """Accounts of Azure OpenAI and Together AI, against stand-ins written from their references."""
 
 import json
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,18 @@ TUNED = "gpt-4o-mini-2024-07-18.ft-0e208cf33a6a466994aff31a08aba678-faq"
 OPEN = "meta-llama/Meta-Llama-3.1-8B-Instruct-Reference"
 
 
+@dataclass
 class AzureStub(AccountStub):
-    """A resource: its key is in `api-key`, and a model answers behind its deployment."""
+    """A resource: its key is in `api-key`, and a model answers behind its deployment.
+
+    versions: of the API, that it was asked by
+    """
+
+    versions: set[str] = field(default_factory=set)
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         url = urlsplit(handler.path)
-        assert parse_qs(url.query)["api-version"] == [AZURE_VERSION]
+        self.versions |= {*parse_qs(url.query)["api-version"]}
         path = url.path.removeprefix("/openai")
         handler.headers["authorization"] = f"Bearer {handler.headers['api-key']}"
         if path.startswith("/deployments/"):
@@ -70,6 +77,7 @@ def run(tmp_path: Path, key_name: str, *words: str, key: str = KEY) -> Result:
 
 def test_exit_kit_a_resource_of_azure_is_read_and_asked_by_deployment(tmp_path: Path) -> None:
     with account_stub(AzureStub) as stub:
+        assert isinstance(stub, AzureStub)
         stub.add_file("file-a", rows(60))
         hyper = {"n_epochs": -1, "batch_size": -1}
         method = {"type": "supervised", "supervised": {"hyperparameters": hyper}}
@@ -84,9 +92,15 @@ def test_exit_kit_a_resource_of_azure_is_read_and_asked_by_deployment(tmp_path: 
         named = (*words, "--prices", str(prices))
         unnamed = json.loads(run(tmp_path, AzureAccount.key_name, *named).stdout)
         done = run(tmp_path, AzureAccount.key_name, *named, "--deployment", f"{TUNED}=faq")
-        wrong = run(tmp_path, AzureAccount.key_name, *words, key="sk-other")
+        assert stub.versions == {AZURE_VERSION}
+        wrong = run(
+            *(tmp_path, AzureAccount.key_name, *words, "--api-version", "2025-04-01-preview"),
+            key="sk-other",
+        )
+        assert stub.versions == {AZURE_VERSION, "2025-04-01-preview"}
     [asked] = unnamed["teacher"]
-    assert asked["reason"] == f"it answers by its deployment: --deployment {TUNED}=NAME"
+    option = f"--deployment {TUNED}=NAME, or `deployments` over HTTP"
+    assert asked["reason"] == f"it answers by its deployment: {option}"
     assert asked["spent_micro"] == 0
     result = json.loads(done.stdout)
     [planned] = result["plan"]

@@ -1,19 +1,33 @@
 """Compares a model that moved with the old one, by the answers of both to the same questions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from tunery.exit_kit.plan import PlannedJob
-from tunery.exit_kit.questions import HeldOutQuestion, text_of
+from schemas.records import build_from
 from tunery.gate.resampling import paired_interval
 from tunery.measures.declaration import JUDGE, parse_measures
-from tunery.measures.scoring import BY_NAME, score_answer
+from tunery.measures.scoring import score_answer, token_f1
 
+ANSWER_TOKENS_MAX: Final = 512  # of an answer of either model
 SHARE: Final = 0.95  # of the old model's score that a moved model has to reach
 MEASURE: Final = "token_f1"  # where the recipe names none
 SHOWN: Final = {True: "shown (95 %)", False: "ruled out (95 %)", None: "not decided by so few"}
+
+
+class HeldOutQuestion(msgspec.Struct, frozen=True):
+    """A row without its answer. reference: that answer"""
+
+    id: str
+    messages: list[dict[str, Any]]
+    tools: list[Any] | None
+    reference: str
+
+    @property
+    def text(self) -> str:
+        """Text of its last message."""
+        return str(self.messages[-1].get("content") or "")
 
 
 class PairedScores(msgspec.Struct, frozen=True):
@@ -57,11 +71,10 @@ class JudgedMove(msgspec.Struct, frozen=True):
     ties: int = 0
 
 
-class MovedModel(msgspec.Struct, frozen=True):
-    """What became of a model.
+class Move(msgspec.Struct, frozen=True):
+    """The job of an old model, and the one here that replaces it.
 
-    scores: by each measure of the recipe; the first one decides
-    judge: what a judge says of both; None: none was named
+    questions_are: where the questions come from
     gate: the verdict about the new model and its base, with its reasons
     reason: why nothing can be compared; None: it was
     """
@@ -71,11 +84,20 @@ class MovedModel(msgspec.Struct, frozen=True):
     new_job: str | None
     new_model: str | None
     questions_are: str | None
-    scores: list[PairedScores]
-    pairs: list[AnswerPair]
     gate: str | None
     gate_reasons: list[str]
     reason: str | None
+
+
+class MovedModel(Move, frozen=True):
+    """A move, and how both models answered.
+
+    scores: by each measure of the recipe; the first one decides
+    judge: what a judge says of both; None: none was named
+    """
+
+    scores: list[PairedScores]
+    pairs: list[AnswerPair]
     judge: JudgedMove | None = None
 
     @property
@@ -93,36 +115,26 @@ class MovedModel(msgspec.Struct, frozen=True):
 
 
 def compared(
-    planned: PlannedJob,
+    move: Move,
     declared: Sequence[Any],
     answered: Sequence[tuple[HeldOutQuestion, str, str]],
-    job: Mapping[str, Any] | None,
-    reason: str | None,
     judge: JudgedMove | None = None,
 ) -> MovedModel:
     """Compare two models.
 
     declared: `eval.measures` of the recipe; answered: questions with the old and the new answer
-    job: the job here; reason: why answers are missing; judge: what a judge says of the answers
+    judge: what a judge says of the answers
     """
     names = [name for name in declared if name != JUDGE] or [MEASURE]
-    gate = (job or {}).get("gate") or {}
-    return MovedModel(
-        job_id=planned.job_id,
-        old_model=str(planned.tuned_model),
-        new_job=None if job is None else job["id"],
-        new_model=None if job is None else job["fine_tuned_model"],
-        questions_are=planned.questions_are,
+    return build_from(
+        MovedModel,
+        move,
+        reason=None if answered else move.reason,
         scores=[_scores(name, answered) for name in names] if answered else [],
         pairs=[
-            AnswerPair(
-                text_of(question), question.reference, old, new, BY_NAME["token_f1"](new, old)
-            )
+            AnswerPair(question.text, question.reference, old, new, token_f1(new, old))
             for question, old, new in answered
         ],
-        gate=gate.get("verdict"),
-        gate_reasons=list(gate.get("reasons", ())),
-        reason=reason if not answered else None,
         judge=judge,
     )
 
@@ -131,7 +143,7 @@ def _scores(name: Any, answered: Sequence[tuple[HeldOutQuestion, str, str]]) -> 
     [measure] = parse_measures([name])
     both = []
     for question, *answers in answered:
-        item = {"prompt": text_of(question), "reference": question.reference}
+        item = {"prompt": question.text, "reference": question.reference}
         both.append([score_answer(measure, item, answer) for answer in answers])
     interval = paired_interval(
         [new - SHARE * old for old, new in both], [question.id for question, *_ in answered]

@@ -1,0 +1,1 @@
+"""Imports of accounts of other services."""

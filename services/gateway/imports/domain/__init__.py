@@ -1,0 +1,1 @@
+"""Pure code of `imports`: no I/O, no HTTP, no clock."""
