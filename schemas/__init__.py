@@ -14,6 +14,7 @@ integrations of `account` and `job`: tracking servers, tools that figures are wr
 keys        nouns of `account`: API keys
 billing     nouns of `account`: terms of bills, adjustments, closed months, credit notes
 answers     of `account`: tokens of answers
+imports     of `account`: accounts of other services that are read
 batch       of `account`: files of questions that are answered at low priority
 erasure     of `account`, `job`, `dataset`, `model`: the end of a tenant and of what it wrote
 prepaid     of `account`: credits that were bought in advance

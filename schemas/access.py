@@ -18,6 +18,13 @@ class ServiceAccess(NamedTuple):
     makes_keys: bool = False  # whether it makes the data key of a tenant that has none
     # whether people may read views of its rows, with a role that may do nothing else
     reports: bool = False
+    # version of its rows, where each has a schema of its own (`tunery.platform.store.generations`);
+    # None: a new version replaces the tables in the one schema
+    version: int | None = None
+
+
+#: Raise it with every change of the read models' tables, or of what fills them.
+VIEWS_VERSION: Final = 71  # 71: tokens of sessions, kept; 70: erased sessions
 
 
 ACCESS: Final = {
@@ -25,7 +32,9 @@ ACCESS: Final = {
     "engine": ServiceAccess(rows=False, keys=False),
     "eval": ServiceAccess(rows=True, keys=True),
     "exporter": ServiceAccess(rows=False, keys=False),
-    "gateway": ServiceAccess(rows=True, keys=True, makes_keys=True, reports=True),
+    "gateway": ServiceAccess(
+        rows=True, keys=True, makes_keys=True, reports=True, version=VIEWS_VERSION
+    ),
     "ingest": ServiceAccess(rows=True, keys=True),
     "notifier": ServiceAccess(rows=True, keys=True),
     "registry": ServiceAccess(rows=True, keys=True),
@@ -33,6 +42,8 @@ ACCESS: Final = {
     "trainer": ServiceAccess(rows=False, keys=False),
     "watcher": ServiceAccess(rows=False, keys=False),
 }
+#: Processes that use the accounts and the schema of a service, and open no texts.
+BESIDE: Final = {"views": "gateway"}
 KEEPS_ROWS: Final = tuple(service for service in SERVICES if ACCESS[service].rows)
 REPORTS: Final = tuple(service for service in KEEPS_ROWS if ACCESS[service].reports)
 READER: Final = "reports"  # who reads these views: a dashboard, an accountant
@@ -43,9 +54,16 @@ def keeps_rows(service: str) -> bool:
     return service not in ACCESS or ACCESS[service].rows
 
 
+def schema_of(service: str) -> str:
+    """Return the schema with the rows of a service, as this release has them."""
+    owner = BESIDE.get(service, service)
+    version = ACCESS[owner].version if owner in ACCESS else None
+    return owner if version is None else f"{owner}_v{version}"
+
+
 def opens_keys(service: str) -> bool:
     """Return whether a service gets the key store (True for names that are no service)."""
-    return service not in ACCESS or ACCESS[service].keys
+    return service not in BESIDE and (service not in ACCESS or ACCESS[service].keys)
 
 
 def makes_keys(service: str) -> bool:

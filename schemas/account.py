@@ -23,6 +23,7 @@ from schemas.billing import Lane as Lane
 from schemas.endpoints import ConfirmEndpoint, EndpointChange, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.erasure import ErasureCommand, ErasureEvent
+from schemas.imports import ImportCommand, ImportEvent
 from schemas.integrations import (
     RemoveTrackingServer,
     SetTrackingServer,
@@ -405,6 +406,7 @@ Command: TypeAlias = (
     | ErasureCommand
     | CountAnswers
     | BatchCommand
+    | ImportCommand
     | WithdrawNodeKeys
     | CloseInvoice
     | Tick
@@ -437,6 +439,7 @@ Event: TypeAlias = (
     | ErasureEvent
     | AnswersCounted
     | BatchEvent
+    | ImportEvent
     | NodeKeysWithdrawn
     | Rejected
     | Repeated

@@ -14,7 +14,9 @@ from schemas.envelope import Message, Part
 from schemas.sealed import Sealed
 from schemas.units import Ms
 
-BatchEndpoint: TypeAlias = Literal["/v1/chat/completions", "/v1/completions", "/v1/responses"]
+BatchEndpoint: TypeAlias = Literal[
+    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"
+]
 # Why no more rows are answered: all are, the tenant says so, or the completion window is over.
 BatchClosingReason: TypeAlias = Literal["completed", "cancelled", "expired"]
 BatchProblemCode: TypeAlias = Literal[

@@ -4,6 +4,7 @@ from typing import Literal, TypeAlias
 
 from schemas.envelope import Part
 from schemas.sealed import Sealed
+from schemas.session import SessionTokens
 from schemas.units import GpuMs, Micro, Ms, Tokens
 
 Lane: TypeAlias = Literal["premium", "standard", "free"]
@@ -228,6 +229,8 @@ class HourlyUse(Part):
     kind: Literal["usage", "credit"]  # use, or what is given back of it
     gpu_ms: GpuMs  # billable GPU time; below zero where it is given back
     tokens: Tokens = 0  # billable trained tokens; below zero where they are given back
+    # tokens of a session that were counted in the hour; they cost nothing. None: it is of time
+    session: SessionTokens | None = None
 
 
 class PriceBook(Part):

@@ -24,6 +24,7 @@ NAMESPACE: Final = UUID("6f1f0c6e-5a0e-4b6e-9a3c-7d6d2f0f7a11")
     MODEL,
     SESSION,
     BATCH,
+    IMPORT,
 ) = (
     "file-",
     "upload_",
@@ -40,6 +41,7 @@ NAMESPACE: Final = UUID("6f1f0c6e-5a0e-4b6e-9a3c-7d6d2f0f7a11")
     "ft:",
     "session-",
     "batch_",
+    "import_",
 )
 
 

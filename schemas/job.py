@@ -20,6 +20,7 @@ from schemas.model import Base, ScoreSummary, VersionTerms
 from schemas.pool import AttemptEnd, CreditCause, EndRequest, Placement, Role
 from schemas.reasons import Failure
 from schemas.serving import ServingCommand, ServingEvent
+from schemas.session import SessionTerms
 from schemas.submission import Estimate, JobSpec, KeyCap, UsageSource
 from schemas.sweep import SweepCommand, SweepEvent
 from schemas.training import AttemptStart, BlobFile, Checkpoint, WorkDescription
@@ -73,6 +74,21 @@ class PauseJob(Message):
 
 class ResumeJob(Message):
     """Resume a job."""
+
+    job_id: str
+
+
+class RaiseSession(Message):
+    """Let a session use more. One that waits at its cap goes on."""
+
+    job_id: str
+    # max_tokens, max_ms: see `SessionTerms`; not less than before
+    max_tokens: Tokens
+    max_ms: Ms
+
+
+class RecordSessionEnding(Message):
+    """Reaction of session: it takes no more commands."""
 
     job_id: str
 
@@ -209,6 +225,7 @@ class HoldTaken(Message):
     tokens: BaseTokens  # tokens of its training file
     estimate: Estimate  # what it is expected to need, and the hold
     overage: bool  # whether the hold passes the tenant's soft limit
+    session: SessionTerms | None = None  # terms that a session was raised to, None: it is the first
 
 
 class FileNoted(Message):
@@ -389,6 +406,8 @@ Command: TypeAlias = (
     | CancelJob
     | PauseJob
     | ResumeJob
+    | RaiseSession
+    | RecordSessionEnding
     | RecordFile
     | RecordDataset
     | RecordBase

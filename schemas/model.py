@@ -39,6 +39,7 @@ from schemas.lifetime import (
     VersionReleased,
 )
 from schemas.reasons import Failure
+from schemas.session import SavedIn
 from schemas.training import Adaptation, BlobFile, MethodName
 from schemas.units import Ms
 
@@ -132,6 +133,9 @@ class Lineage(Part):
     # it was trained elsewhere. Then `job_id` is the job that evaluated it, and what it was trained
     # on is not known: its `dataset_version` is empty, unless rows of the tenant judged it.
     imported: bool = False
+    # a session has saved it, whose journal says what it was trained on; None: a job trained it.
+    # Then `job_id` and `dataset_version` are as with `imported`.
+    saved_in: SavedIn | None = None
 
 
 class Share(Part):

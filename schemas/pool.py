@@ -93,6 +93,8 @@ class Placement(Part):
     # cap of the trained tokens that its job is billed; 0: they have no price
     max_tokens: Tokens = 0
     constraints: NodeConstraints | None = None  # constraints on nodes; None: any node
+    # most of the lease's use that is billed, while it may use its cap; None: all of that
+    billed_gpu_ms_max: GpuMs | None = None
 
     @property
     def estimated_time(self) -> ExpectedTime:

@@ -46,11 +46,13 @@ WaitCode: TypeAlias = Literal[
     "price_class",  # only slots of another price class are free
     "quota",  # limit: its tenant has so many jobs, which are all that it may have at a time
     "budget",  # its budget is used up until the next period
+    "session_cap",  # it is a session whose time is used up, until that is raised
 ]
 # Why an attempt was ended, besides who ended it (`EndAuthor`).
 EndCode: TypeAlias = Literal[
     "cancelled",  # the tenant cancelled the job
     "paused",  # the tenant paused the job
+    "cap_raised",  # the session may use more, and goes on in an attempt with its new cap
     "preempted",  # another job needs the slots
     "cap_reached",  # the use that its hold allows is up
     "exited",  # its process ended by itself
@@ -122,8 +124,11 @@ RefusalCode: TypeAlias = Literal[
     "key_exists",  # key_id
     "batch_missing",  # batch_id
     "batch_closing",  # batch_id
+    "batch_exists",  # batch_id
     "batch_rows_answered",  # batch_id, row
     "batches_at_most",  # limit
+    "import_missing",  # import_id
+    "imports_at_most",  # limit
     "key_missing",  # key_id
     "key_revoked",  # key_id
     "key_rotated_by_another",
@@ -266,6 +271,8 @@ RefusalCode: TypeAlias = Literal[
     "session_hole",  # seq, missing: the first number that has not come, limit: how far ahead
     "session_tokens",  # tokens: of the command, left, limit: of the session
     "session_seq_below_one",
+    # max_tokens, max_ms: of the session now, which cannot be lowered
+    "session_lowered",
     "session_commands_at_most",  # limit: that are not answered
     "command_missing",  # name
     # models

@@ -13,6 +13,7 @@ from schemas.endpoints import ConfirmEndpoint
 from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys, RevokeInvitation
 from schemas.envelope import Message, Tick
 from schemas.erasure import CloseJobs, EraseFiles, EraseModels, EraseTenant, RecordErasedPart
+from schemas.imports import EndImport, RecordImport, StartImport
 from schemas.integrations import RecordMirror, RemoveTrackingServer, SetTrackingServer
 from schemas.lease_keys import RecordLeaseKeys, RequestLeaseKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
@@ -23,6 +24,7 @@ from schemas.session import (
     EndSession,
     LeaseSession,
     OpenSession,
+    SetSessionTerms,
     TakeCommand,
     TouchSession,
 )
@@ -48,6 +50,7 @@ ACCOUNT: Final = (
         *(account.ImportPrices, account.SetBillingTerms, account.AdjustInvoice),
         *(GrantPrepaid, RevokePrepaid, EraseTenant, SetTrackingServer, RemoveTrackingServer),
         *(CreateBatch, BeginBatch, AnswerBatchRows, CancelBatch, EndBatch),
+        *(StartImport, RecordImport, EndImport),
     ),
     _permit("ingest", RecordErasedPart),
     _permit("notifier", account.EndDelivery),
@@ -71,7 +74,7 @@ JOB: Final = (
     _permit("eval", job.RecordVerdict, gate.RecordLook),
     _permit(
         "gateway",
-        *(job.SubmitJob, job.CancelJob, job.PauseJob, job.ResumeJob),
+        *(job.SubmitJob, job.CancelJob, job.PauseJob, job.ResumeJob, job.RaiseSession),
         *(admission.SetBudget, admission.RemoveBudget, SubmitSweep, CancelSweep),
         *(SetServingPool, RemoveServingPool),
     ),
@@ -82,6 +85,7 @@ JOB: Final = (
         "scheduler",
         *(job.RecordWait, job.RecordGranted, job.RecordStarted, job.RecordCheckpoint),
         *(job.RecordDraining, job.RecordUsage, job.RecordClosed, CloseJobs, Tick),
+        job.RecordSessionEnding,
     ),
     _permit("watcher", RecordAnomaly),
 )
@@ -132,6 +136,6 @@ MODEL: Final = (
 )
 SESSION: Final = (
     _permit("gateway", TakeCommand, TouchSession, EndSession),
-    _permit("scheduler", OpenSession, LeaseSession, CloseSession, Tick),
+    _permit("scheduler", OpenSession, LeaseSession, SetSessionTerms, CloseSession, Tick),
     _permit("trainer", AnswerCommand),
 )

@@ -13,7 +13,7 @@ from schemas.integrations import Integration
 from schemas.model import Base
 from schemas.pool import Role
 from schemas.sealed import Sealed
-from schemas.session import SessionTerms
+from schemas.session import SavedIn, SessionTerms
 from schemas.training import AdapterStart, Device, HyperParameters, LeaseHardware, NodeConstraints
 from schemas.units import GpuMs, Micro, Tokens
 
@@ -70,10 +70,12 @@ class MixtureFile(Part):
 class EvaluationTerms(Part):
     """A job that trains nothing: the gate judges what is in its `start`."""
 
-    # it came from elsewhere, and becomes a version. Otherwise it is a version already.
+    # it came from elsewhere, or a session has saved it, and becomes a version. Otherwise it is a
+    # version already.
     imported: bool
     # rows that its training had held back; None: the job's file, or no rows
     prepared: Prepared | None = None
+    saved_in: SavedIn | None = None  # the session that has saved it, None: none has
 
 
 class Variant(Part):

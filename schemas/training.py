@@ -281,6 +281,7 @@ class EvalWork(Part, tag="eval"):
     share_ppm: int = 1_000_000
     # scores of the look before, which hold all but the items that are new; None: there was none
     scored: BlobFile | None = None
+    prompts_max: int | None = None  # how many of the bundled prompts are answered; None: all
 
 
 class ServeWork(Part, tag="serve"):

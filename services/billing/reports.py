@@ -9,6 +9,7 @@ from typing import Final
 from tunery.platform.store.reports import views_ddl
 
 LEDGER_VIEWS: Final = views_ddl(
+    "billing",
     {
         "usage_by_hour": """
             SELECT tenant, to_timestamp(hour_utc * 3600.0) AS hour, lane, role, device,
@@ -19,16 +20,18 @@ LEDGER_VIEWS: Final = views_ddl(
                 sum(gpu_ms) / 3600000.0 AS net_gpu_hours, sum(tokens) AS tokens
             FROM ledger
             GROUP BY tenant, hour_utc, lane, role, device, accelerator, spot, price_version""",
-    }
+    },
 )
 STORAGE_VIEWS: Final = views_ddl(
+    "billing",
     {
         "storage": """
             SELECT tenant, count(*) AS objects, sum(bytes) AS bytes
             FROM storage WHERE until = 4611686018427387904 GROUP BY tenant""",
-    }
+    },
 )
 TENANTS_VIEWS: Final = views_ddl(
+    "billing",
     {
         "tenants": """
             SELECT tenant, plan, price_version, soft_gpu_ms / 3600000.0 AS soft_gpu_hours,
@@ -50,5 +53,5 @@ TENANTS_VIEWS: Final = views_ddl(
                 sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
                 sum(completion_tokens) AS completion_tokens
             FROM answers GROUP BY tenant, hour_utc""",
-    }
+    },
 )

@@ -51,7 +51,10 @@ async def build(runtime: Runtime) -> Sequence[Host]:
             data_dir / "run" / SOCKET,
             meter,
             QuestionLimits(
-                settings.questions_max, settings.tenant_questions_max, settings.wait_ms_max
+                settings.questions_max,
+                settings.tenant_questions_max,
+                settings.wait_ms_max,
+                settings.answer_ms_max,
             ),
             handed,
         ),

@@ -29,10 +29,12 @@ from tunery.work.engine import (
     LINE_BYTES_MAX,
     MALFORMED,
     TENANT_BUSY,
+    AnswerEnded,
     AnswerWaits,
     Question,
     QuestionRefused,
     Reply,
+    Spent,
     TextAdded,
     decode_question,
     encode_line,
@@ -48,11 +50,12 @@ RETRY_S_MAX: Final = 120
 
 
 class QuestionLimits(NamedTuple):
-    """How many questions are answered or wait, and for how long."""
+    """How many questions are answered or wait, and for how long each may."""
 
     all_max: int = 1_024
     tenant_max: int = 512  # of one tenant
     wait_ms_max: Ms = 300_000
+    answer_ms_max: Ms = 600_000  # then an answer ends as one that is too long
 
 
 DEFAULT_LIMITS: Final = QuestionLimits()
@@ -226,11 +229,16 @@ class EngineHost:
         asker = None if question.in_batch else question.asker
         tally = None if asker is None else self._meter.begin(asker)
 
+        ends_s = loop.time() + self._limits.answer_ms_max / 1_000
+
         def say(reply: Reply) -> bool:
             if tally is not None and not isinstance(reply, QuestionRefused):
                 tally.note(reply.spent)  # first of all: sent tokens count, even if the rest fails
             if not isinstance(reply, TextAdded) or reply.text or reply.logprobs:
                 loop.call_soon_threadsafe(said.put_nowait, reply)
+            if isinstance(reply, TextAdded) and loop.time() >= ends_s:
+                loop.call_soon_threadsafe(said.put_nowait, cut_short(reply.spent))
+                return False
             return not gone.done()
 
         answering = loop.run_in_executor(self._threads, model.answer, question, say)
@@ -248,3 +256,8 @@ class EngineHost:
         if (error := answering.exception()) is not None:
             log_event(LOG, logging.ERROR, "answer.failed", why=error)
             writer.write(encode_line(QuestionRefused(FAILED, "The engine failed. Try again.")))
+
+
+def cut_short(spent: Spent) -> AnswerEnded:
+    """The end of an answer that was stopped after so many tokens."""
+    return AnswerEnded("length", spent.prompt_tokens, spent.completion_tokens, spent.cached_tokens)

@@ -99,7 +99,9 @@ async def answer_until(
         weights, engine, models_max=settings.models_max, answers_max=settings.answers_max
     )
     meter = AnswerMeter(Path(spec.answers_dir))
-    limits = QuestionLimits(all_max=QUESTIONS_MAX, tenant_max=QUESTIONS_MAX)
+    limits = QuestionLimits(
+        all_max=QUESTIONS_MAX, tenant_max=QUESTIONS_MAX, answer_ms_max=settings.answer_ms_max
+    )
     host = EngineHost(models, Path(spec.socket), meter, limits)
     answering = asyncio.create_task(host.run(), name="replica")
     try:

@@ -28,6 +28,8 @@ class EngineSettings(BaseSettings):
     tenant_questions_max: int = Field(default=512, ge=1, le=65_536)
     # how long a question waits for its turn before it is refused
     wait_ms_max: Ms = Field(default=300_000, ge=1_000, le=3_600_000)
+    # how long an answer may be written; it then ends with the finish reason `length`
+    answer_ms_max: Ms = Field(default=600_000, ge=1_000, le=86_400_000)
     # largest size of a question and its answer, even if the base model allows more
     context_tokens: int = Field(default=4_096, ge=128, le=131_072)
     # threads of each model; half of the machine's, because trainings share the machine

@@ -1,19 +1,25 @@
-"""Exports the journals of `pool` and `account`; the latter also has prices and closed months."""
+"""Exports the journals of `pool`, `session` and `account`; the latter also has prices and closed
+months.
+"""
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from schemas.account import Announce
 from schemas.pool import UsageCredited, UsageSliced
-from schemas.topics import ACCOUNT, POOL
+from schemas.session import CommandAnswered
+from schemas.streams import Stream
+from schemas.topics import ACCOUNT, POOL, SESSION
 from schemas.units import Ms
 from services.exporter.domain.accounts import AccountFacts
 from services.exporter.domain.feed import usage_events
 from services.exporter.domain.focus import ExportedCharge, charges_of_use
 from services.exporter.domain.invoices import charges_of_account
 from services.exporter.domain.ranges import ExportRange
+from services.exporter.domain.sessions import charges_of_session
 from services.exporter.journal_export import LOG, AnotherWriter, JournalExport
 from services.exporter.settings import ExporterSettings
 from tunery.platform.ports import Runtime
@@ -55,19 +61,28 @@ class ExportHost:
     async def _follow(self) -> None:
         self._accounts = await self._read_accounts()
         account = JournalExport(self._runtime, self._settings, ACCOUNT, self._charges_of_account)
-        pool = JournalExport(
-            self._runtime, self._settings, POOL, self._charges_of_pool, self._announce
+        exports = (
+            account,
+            self._announced(POOL, self._charges_of_pool),
+            self._announced(SESSION, self._charges_of_session),
         )
         try:
-            await account.open()
-            await pool.open()
+            for export in exports:
+                await export.open()
             self._ready.set()
             while True:
-                await account.step(POLL_MS)
-                await pool.step(POLL_MS)
+                for export in exports:  # a quiet journal must not keep the others waiting
+                    await export.step(POLL_MS if export is exports[-1] else 0)
         finally:
-            await account.close()
-            await pool.close()
+            for export in exports:
+                await export.close()
+
+    def _announced(
+        self, stream: Stream, charges_of: Callable[[Accepted], list[ExportedCharge]]
+    ) -> JournalExport:
+        """Export of a journal of use, which subscribers hear of."""
+        announce = partial(self._announce, stream.name)
+        return JournalExport(self._runtime, self._settings, stream, charges_of, announce)
 
     async def _read_accounts(self) -> AccountFacts:
         accounts = AccountFacts()
@@ -95,14 +110,24 @@ class ExportHost:
             )
         ]
 
+    def _charges_of_session(self, entry: Accepted) -> list[ExportedCharge]:
+        return [
+            charge
+            for event in entry.events
+            if isinstance(event, CommandAnswered)
+            for charge in charges_of_session(
+                entry.header, event, self._accounts, self._settings.provider
+            )
+        ]
+
     async def _announce(
-        self, partition: int, written: ExportRange, charges: Sequence[ExportedCharge]
+        self, stream: str, partition: int, written: ExportRange, charges: Sequence[ExportedCharge]
     ) -> None:
         """Send the use of a range to the endpoints of tenants that subscribe to it.
 
         A command that is sent again is dropped by its number. Raises Unavailable, AppendUnknown.
         """
-        for tenant, source, event in usage_events(partition, written, charges):
+        for tenant, source, event in usage_events(stream, partition, written, charges):
             beat("working")
             if self._accounts.wants_usage(tenant):
                 body, sender = Announce(event=event), self._runtime.sender

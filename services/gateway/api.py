@@ -23,9 +23,11 @@ from services.gateway.billing import contract_routes as contracts
 from services.gateway.billing import invoice_routes as invoices
 from services.gateway.billing import metric_routes as tenant_metrics
 from services.gateway.billing import prepaid_routes as prepaid
+from services.gateway.billing import session_use_routes as session_uses
 from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
 from services.gateway.chat import completion_routes as completions
+from services.gateway.chat import embedding_routes as embeddings
 from services.gateway.chat import response_routes as responses
 from services.gateway.chat import routes as chat
 from services.gateway.deployments import routes as deployments
@@ -34,6 +36,8 @@ from services.gateway.files import dataset_routes as datasets
 from services.gateway.files import routes as files
 from services.gateway.files import storage_routes as storage
 from services.gateway.files import upload_routes as uploads
+from services.gateway.imports import report_routes as import_reports
+from services.gateway.imports import routes as imports
 from services.gateway.jobs import checkpoint_routes as checkpoints
 from services.gateway.jobs import enrolment_routes as enrolments
 from services.gateway.jobs import evaluation_routes as evaluations
@@ -72,6 +76,63 @@ ABOUT: Final = (
     "OpenAI's fine-tuning API with additional fields and routes. Lists are paged by the id of the "
     "last item. All errors have the same envelope."
 )
+#: `submit` before `jobs`, whose {job_id} would match `estimate`
+MODULES: Final = (
+    files,
+    datasets,
+    uploads,
+    storage,
+    submit,
+    plans,
+    sooner,
+    sweeps,
+    preview,
+    graders,
+    evaluations,
+    gate_reports,
+    recipes,
+    jobs,
+    events,
+    checkpoints,
+    queues,
+    plain,
+    base_folders,
+    base_files,
+    benchmarks,
+    gate,
+    releases,
+    deployments,
+    serving_pools,
+    models,
+    chat,
+    completions,
+    embeddings,
+    responses,
+    batches,
+    imports,
+    import_reports,
+    webhooks,
+    integrations,
+    keys,
+    budgets,
+    tenants,
+    erasures,
+    contracts,
+    prepaid,
+    prices,
+    sessions,
+    sdk,
+    nodes,
+    enrolments,
+    usage,
+    answer_uses,
+    session_uses,
+    statements,
+    invoices,
+    tenant_metrics,
+    audit,
+    health,
+)
 
 
 def create_app(deps: JobDeps) -> ASGIApp:
@@ -95,61 +156,8 @@ def routes() -> FastAPI:
         redirect_slashes=False,  # `Edge` takes both forms
     )
     problems.install(app, ALTERNATIVES, submit.MORE_PROBLEMS)
-    # `submit` before `jobs`, whose {job_id} would match `estimate`
-    for module in (
-        files,
-        datasets,
-        uploads,
-        storage,
-        submit,
-        plans,
-        sooner,
-        sweeps,
-        preview,
-        graders,
-        evaluations,
-        gate_reports,
-        recipes,
-        jobs,
-        events,
-        checkpoints,
-        queues,
-        plain,
-        base_folders,
-        base_files,
-        benchmarks,
-        gate,
-        releases,
-        deployments,
-        serving_pools,
-        models,
-        chat,
-        completions,
-        responses,
-        batches,
-        webhooks,
-        integrations,
-        keys,
-        budgets,
-        tenants,
-        erasures,
-        contracts,
-        prepaid,
-        prices,
-        sessions,
-        sdk,
-        nodes,
-        enrolments,
-        usage,
-        answer_uses,
-        statements,
-        invoices,
-        tenant_metrics,
-        audit,
-        health,
-    ):
+    for module in MODULES:
         app.router.routes.extend(module.router.routes)
-    app.router.routes.extend(enrolments.open_router.routes)
-    app.router.routes.extend(downloads.router.routes)
-    app.router.routes.extend(health.operators.routes)
+    for router in (enrolments.open_router, downloads.router, health.operators):
+        app.router.routes.extend(router.routes)
     return app

@@ -13,6 +13,7 @@ from services.gateway.chat.engine_socket import SocketEngine
 from services.gateway.console.app import Console
 from services.gateway.deployments.traffic import TrafficCounts
 from services.gateway.files.previews import CONFINED, PreviewProcesses
+from services.gateway.imports.running import destroy_keys, run_imports
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.past_jobs import PastJobs
@@ -40,7 +41,9 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     """The hosts of the service, in the order in which they are stopped: the HTTP server first."""
     settings = load(GatewaySettings)
     command_results = CommandResults(runtime.store)
-    deps = deps_of(runtime, settings, command_results, await confinement_of(runtime))
+    confinement = await confinement_of(runtime)
+    deps = deps_of(runtime, settings, command_results, confinement)
+    imported = runtime.settings.data_dir / "imports"
     app = Console(create_app(deps), settings, runtime.settings.valkey_url)
     return (
         HttpServer(app, settings.host, settings.port, list(map(str, settings.trusted_proxies))),
@@ -48,7 +51,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         deps.feeds,
         deps.traffic,
         deps.audit,
-        *view_hosts(runtime, deps.views, settings.days_kept),
+        *(view_hosts(runtime, deps.views, settings.days_kept) if settings.fills_views else ()),
         EffectHost(
             runtime,
             (
@@ -57,6 +60,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
                 refused_senders(deps.audit, runtime.clock),
                 answer_batches(deps),
                 batch_files(deps),
+                run_imports(deps, imported, confinement),
+                destroy_keys(deps, imported),
             ),
         ),
     )

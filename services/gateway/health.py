@@ -32,9 +32,13 @@ class Readiness:
         self._lock = asyncio.Lock()
         self._checked_ms: Ms = -CHECKED_MS
         self._reachable: Mapping[str, bool] = {}
+        self._built = False
+        self._behind: Mapping[str, str | None] = {}
 
     async def reachable(self) -> Mapping[str, bool]:
-        """Return the reachability of `database`, `log` and `storage`."""
+        """Return whether `database`, `log` and `storage` can be used, and whether the rows of
+        `views` were made of the whole log, at least once since this process started.
+        """
         async with self._lock:
             clock = self._deps.clock
             if clock.monotonic_ms() - self._checked_ms >= CHECKED_MS:
@@ -45,9 +49,19 @@ class Readiness:
                     _within(deps.log.bounds(JOB.commands.name, 0)),
                     _within(deps.blobs.exists("t/-/ready")),
                 )
-                self._reachable = dict(zip(names, await asyncio.gather(*checks), strict=True))
+                answering = dict(zip(names, await asyncio.gather(*checks), strict=True))
+                if answering["database"] and await _within(self._look()):
+                    self._built |= all(self._behind.values())
+                self._reachable = {**answering, "views": self._built}
                 self._checked_ms = clock.monotonic_ms()
             return self._reachable
+
+    async def _look(self) -> None:
+        self._behind = await self._deps.views.behind()
+
+    def stopped(self) -> list[str]:
+        """Return the partitions whose rows need an operator, as `stream/partition`."""
+        return [partition for partition, why in self._behind.items() if why is not None]
 
 
 @router.get("/healthz")
@@ -58,7 +72,8 @@ async def health() -> dict[str, str]:
 
 @router.get("/readyz")
 async def readiness(request: Request, deps: WithDeps) -> JSONResponse:
-    """Report whether requests can be served: 200, or a 503 that names the server which is away.
+    """Report whether requests can be served: 200, or a 503 that names what is `away`: a server, or
+    the rows of `views`, which are still made from the log.
 
     `hosts` names the parts of this process that have ended or hung and are being restarted.
     `partitions` names those that need an operator: their tenants are not served, all others are,
@@ -70,8 +85,11 @@ async def readiness(request: Request, deps: WithDeps) -> JSONResponse:
     body: dict[str, Any] = {name: "ok" if ok else "away" for name, ok in reachable.items()}
     if deps.health.failing:
         body["hosts"] = dict(deps.health.failing)
-    if stopped := alarm.stopped_partitions():
-        body["partitions"] = dict(stopped)
+    stopped = dict(alarm.stopped_partitions())
+    if viewed := readiness.stopped():
+        stopped["projector views"] = viewed
+    if stopped:
+        body["partitions"] = stopped
     if deps.health.unconfined:
         body["unconfined"] = dict(deps.health.unconfined)
     if all(reachable.values()) and not deps.health.failing:

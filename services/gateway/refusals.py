@@ -69,8 +69,11 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     ),
     "batch_missing": "No such Batch object: {batch_id}",
     "batch_closing": "The batch {batch_id} takes no more answers.",
+    "batch_exists": "The batch {batch_id} exists already.",
     "batch_rows_answered": "Row {row} of the batch {batch_id} has its answer.",
     "batches_at_most": "A tenant has at most {limit} open batches. Wait until one has ended.",
+    "import_missing": "No such Import object, or it has ended: {import_id}",
+    "imports_at_most": "A tenant has at most {limit} open imports. Wait until one has ended.",
     "keys_at_most": "A tenant has at most {limit} keys. Revoke one first.",
     "scopes_missing": "A key needs at least one scope.",
     "endpoint_exists": "Webhook endpoint {endpoint_id!r} exists already.",
@@ -362,10 +365,14 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "sent before it."
     ),
     "session_tokens": (
-        "This needs {tokens} tokens, and the session has {left} of its {limit} left. Save its "
-        "state, and go on in another one with a larger tunery_max_tokens."
+        "This needs {tokens} tokens, and the session has {left} of its {limit} left. "
+        "`tunery session raise` gives it more."
     ),
     "session_seq_below_one": "The numbers of requests begin with 1.",
+    "session_lowered": (
+        "The session may use {max_tokens} tokens and {max_ms} milliseconds. Both can be raised, "
+        "not lowered."
+    ),
     "session_commands_at_most": (
         "A session has at most {limit} requests that are not answered. Wait for some answers."
     ),
@@ -430,8 +437,8 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "when they are."
     ),
     "approvals_missing": (
-        "Model {model_id!r} needs {missing} more approvals for {stage}, by keys other than its "
-        "author's: POST /v1/models/{{id}}/approve."
+        "Model {model_id!r} needs approvals for {stage}, by keys other than its author's: "
+        "{missing} more. POST /v1/models/{{id}}/approve."
     ),
     "approvals_at_most": "A version has at most {limit} approvals.",
     "approval_own": (

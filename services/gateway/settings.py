@@ -18,6 +18,7 @@ ROWS_MAX: Final[dict[Lane, int]] = {
     "standard": 1_000_000,
     "free": 100_000,
 }
+IMPORT_BYTES_MAX: Final = 10 * 1024 * 1024 * 1024
 UPLOAD_BYTES_MAX: Final = 10 * 1024 * 1024 * 1024  # in parts; OpenAI takes 8
 
 
@@ -47,6 +48,8 @@ class GatewaySettings(BaseSettings):
     requests_per_minute: int = Field(default=3_000, ge=1, le=PER_MINUTE_MAX)
     file_bytes_max: int = Field(default=FILE_BYTES_MAX, ge=1)
     upload_bytes_max: int = Field(default=UPLOAD_BYTES_MAX, ge=1)
+    # whether it fills the read models itself; False: `python -m services.gateway.fill_views` does
+    fills_views: bool = True
     answer_tokens: int = Field(default=2_048, ge=1)
     answer_tokens_max: int = Field(default=16_384, ge=1)
     # a TrueType font for letters that invoices as PDF could not show otherwise
@@ -58,6 +61,9 @@ class GatewaySettings(BaseSettings):
     # packages of the console's scripts, as `python -m tunery.local.console` installs them; None:
     # pages of the console do not update by themselves
     console_dir: Path | None = None
+    # further addresses of accounts that tenants may import, as a JSON list; the gateway asks them
+    import_urls: tuple[str, ...] = ()
+    import_bytes_max: int = Field(default=IMPORT_BYTES_MAX, ge=1)  # files of one account
     # an endpoint of OpenAI's form, up to `/v1`, whose models give scores for graders; None: there
     # is none
     score_url: str | None = Field(default=None, pattern="^https?://")

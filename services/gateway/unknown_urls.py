@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 SERVING: Final = (
-    "Models answer POST /v1/chat/completions, /v1/completions and /v1/responses. "
+    "Models answer POST /v1/chat/completions, /v1/completions, /v1/responses and /v1/embeddings. "
     "GET /v1/models/{id}/adapter returns the adapter of a model, for another inference server, "
     "such as vLLM."
 )
@@ -17,7 +17,6 @@ OTHERS: Final = (
 ALTERNATIVES: Final[Mapping[str, str]] = {
     "/v1/chat/": SERVING,
     "/v1/responses/": ("Answers are not stored. Keep the answer of POST /v1/responses."),
-    "/v1/embeddings": SERVING,
     "/v1/fine-tunes": "OpenAI replaced that API in 2023. Use /v1/fine_tuning/jobs.",
     "/v1/evals": (
         "Custom evaluations are not supported. Every job is compared with its base model: see "

@@ -63,6 +63,7 @@ WAITS: Final[Mapping[WaitCode, str]] = {
         "time ({limit})."
     ),
     "budget": "The budget is used up until the next period.",
+    "session_cap": "The session has used the time that it may have. Its state is saved.",
 }
 # what lets a job go on
 UNBLOCKS: Final[Mapping[WaitCode, str]] = {
@@ -99,6 +100,7 @@ UNBLOCKS: Final[Mapping[WaitCode, str]] = {
     "price_class": "A node of its price class becomes free.",
     "quota": "A job of the tenant ends, or its limit is raised. Then resume the job.",
     "budget": "The next period, or a higher budget.",
+    "session_cap": "You: `tunery session raise`. It ends without a sign of its client.",
 }
 SKIPS: Final[Mapping[SkipCode, str]] = {
     "blob_missing": "a file of it is not in object storage",
@@ -592,8 +594,7 @@ def _show(name: str, value: str | int) -> str:
         return form(value)
     if isinstance(value, str):
         return value
-    # needed and allowed never look equal where they are not
-    down = name.startswith(ALLOWED)
+    down = name.startswith(ALLOWED)  # so that needed and allowed never look equal
     if name.endswith("_gpu_ms"):
         return hours(value, down=down)
     return money(value, down=down) if name.endswith("_micro") else str(value)

@@ -16,13 +16,19 @@ from services.scheduler.domain.pool.evolve import evolve as evolve_pool
 from services.scheduler.domain.pool.state import INITIAL as NO_POOLS
 from services.scheduler.domain.pool.state import Pools
 from services.scheduler.domain.session.decide import decide as decide_session
+from services.scheduler.domain.session.evolve import due_at, tenant_of
 from services.scheduler.domain.session.evolve import evolve as evolve_session
-from services.scheduler.domain.session.evolve import quiet_at
 from services.scheduler.domain.session.state import INITIAL as NO_SESSIONS
 from services.scheduler.domain.session.state import Sessions
 from services.scheduler.enrolling import reacting_with
-from services.scheduler.figures import PoolMeter, count_jobs, job_figures, pool_figures
-from services.scheduler.react import react_job
+from services.scheduler.figures import (
+    PoolMeter,
+    count_jobs,
+    job_figures,
+    pool_figures,
+    session_figures,
+)
+from services.scheduler.react import react_job, react_session
 from services.scheduler.settings import SchedulerSettings
 from services.scheduler.watch import Watcher
 from tunery.platform.ports import Runtime
@@ -40,7 +46,7 @@ def _review_at(state: Tenants, tenant: str) -> Ms | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=38,  # 38: sessions, router_aux_loss; 37: context_parallel; 36: precision fp8
+    fold_version=40,  # 40: cost of trainings; 39: sessions that are raised
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,
@@ -49,7 +55,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=40,  # 40: sessions; 39: how long a cluster may take
+    fold_version=41,  # 41: bounds of bills; 40: sessions
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,
@@ -58,12 +64,13 @@ POOLS: Final = Aggregate(
 )
 SESSIONS: Final = Aggregate(
     stream=SESSION,
-    fold_version=1,
+    fold_version=4,  # 4: tokens by kind; 3: sessions that have ended
     initial=NO_SESSIONS,
     state_type=Sessions,
     decide=decide_session,
     evolve=evolve_session,
-    deadlines=deadlines_by_key(lambda state: state, quiet_at),
+    deadlines=deadlines_by_key(lambda state: state, due_at),
+    tenant_of=tenant_of,
 )
 
 
@@ -75,11 +82,13 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     runtime.figures.add(partial(job_figures, jobs))
     runtime.figures.add(partial(pool_figures, pools))
     sessions = AggregateHost(runtime, SESSIONS)
+    runtime.figures.add(partial(session_figures, sessions))
     owners = (jobs, pools, sessions)
     return (
         *owners,
         Digests(runtime, owners),
         Reactor(runtime, JOB, react_job, streams=STREAMS),
         Reactor(runtime, POOL, reacting_with(runtime.keys), streams=STREAMS),
+        Reactor(runtime, SESSION, react_session, streams=STREAMS),
         Watcher(runtime, settings.node_ttl_ms, settings.poll_ms, settings.idle_ms_max),
     )

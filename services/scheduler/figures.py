@@ -22,6 +22,7 @@ from schemas.units import Ms
 from services.scheduler.domain.job.budgets import THRESHOLDS
 from services.scheduler.domain.job.state import Tenants
 from services.scheduler.domain.pool.state import Lease, Node, Pool, Pools
+from services.scheduler.domain.session.state import Sessions
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.owner import Settled
 from tunery.runtime.telemetry.catalogue import Metric, computed, counter, histogram
@@ -66,6 +67,13 @@ HELD: Final = computed(
     "tunery_held_gpu_seconds",
     "Holds of open jobs, less what they have used of them",
     unit="gpu-seconds",
+)
+SESSIONS: Final = computed(
+    "tunery_sessions_open", "Sessions that have not ended: open, ending", ("state",)
+)
+COMMANDS_WAITING: Final = computed(
+    "tunery_session_commands_waiting",
+    "Commands of sessions that are not answered, also where the session waits for its slot",
 )
 TENANTS: Final = computed("tunery_tenants", "Tenants: active, suspended", ("state",))
 
@@ -157,6 +165,20 @@ def pool_figures(host: AggregateHost[Pools]) -> Iterator[StateValue]:
     """Yield the figures of the partitions of `pool` that this process owns."""
     for state in host.settled_states():
         yield from figures_of_pools(state)
+
+
+def session_figures(host: AggregateHost[Sessions]) -> Iterator[StateValue]:
+    """Yield the figures of the partitions of `session` that this process owns."""
+    for state in host.settled_states():
+        yield from figures_of_sessions(state)
+
+
+def figures_of_sessions(sessions: Sessions) -> Iterator[StateValue]:
+    """Sessions of one partition that have not ended."""
+    still_open = [each for each in sessions.values() if each.closed_at is None]
+    states = Counter("ending" if each.ending else "open" for each in still_open)
+    yield from _counted(SESSIONS, states)
+    yield StateValue(COMMANDS_WAITING, (), sum(each.waiting for each in still_open))
 
 
 def figures_of_pools(pools: Pools) -> Iterator[StateValue]:

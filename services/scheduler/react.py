@@ -17,6 +17,7 @@ from schemas.ids import SESSION as SESSION_PREFIX
 from schemas.job import (
     AttemptStarted,
     GateRunEnded,
+    HoldTaken,
     JobEnded,
     JobSubmitted,
     PinsWanted,
@@ -26,6 +27,7 @@ from schemas.job import (
     RecordClosed,
     RecordDraining,
     RecordGranted,
+    RecordSessionEnding,
     RecordStarted,
     RecordUsage,
     RegistrationWanted,
@@ -57,7 +59,15 @@ from schemas.serving import (
     ServingTermEnded,
     ServingTermUnwanted,
 )
-from schemas.session import CloseSession, LeaseSession, OpenSession, SessionTerms
+from schemas.session import (
+    CloseSession,
+    LeaseSession,
+    OpenSession,
+    SessionEnding,
+    SessionTerms,
+    SetSessionTerms,
+)
+from schemas.session import Event as SessionEvent
 from schemas.streams import GLOBAL, PARTITIONS, agent_of
 from schemas.submission import JobSpec, UsageSource
 from schemas.sweep import SweepEnded, SweepWaiting
@@ -74,7 +84,10 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
             keep = KeepVersion(job_id=event.job_id, model_id=model_id)
             return (Send("model", header.key, header.tenant, keep),)
         case JobSubmitted(spec=JobSpec(session=SessionTerms() as terms)):
-            return (_to_session(event.job_id, header.tenant, OpenSession(terms=terms)),)
+            opening = OpenSession(terms=terms, price_version=event.price_version)
+            return (_to_session(event.job_id, header.tenant, opening),)
+        case HoldTaken(session=SessionTerms() as terms):
+            return (_to_session(event.job_id, header.tenant, SetSessionTerms(terms=terms)),)
         case PinsWanted():
             return _pins(header, event)
         case WorkDescribed():
@@ -158,6 +171,13 @@ def react_pool(header: Header, event: PoolEvent) -> tuple[Send, ...]:
             return (_to_job(event.lease.tenant, _record_of_usage(event)),)
         case _:
             return ()
+
+
+def react_session(header: Header, event: SessionEvent) -> tuple[Send, ...]:
+    """Tell its job that a session is ending."""
+    if not isinstance(event, SessionEnding):
+        return ()
+    return (_to_job(header.tenant, RecordSessionEnding(job_id=header.key)),)
 
 
 def _withdraw_everywhere(header: Header, event: NodeKeysWithdrawn) -> Iterator[Send]:

@@ -156,6 +156,11 @@ def _quarantined_too(tenant: TenantModels, series: str, stage: Any) -> str | Non
     return former_of(_all_with(tenant, quarantined=False), series, stage)
 
 
+def _from_other_stages(tenant: TenantModels, series: str, stage: Any) -> str | None:
+    """Roll back to versions that hold a stage."""
+    return former_of(_all_with(tenant, stage="dev"), series, stage)
+
+
 def _ids_again(datasets: TenantDatasets, *command: Any) -> Any:
     """Files take the ids of others."""
     return _register_file(replace(datasets, files=Map()), *command)
@@ -251,6 +256,7 @@ MUTANTS: Final = (
         "approvals of any stage", trust, "missing_approvals", _of_any_stage, "approval", seed=37
     ),
     Mutant("quarantined take over", models, "former_of", _quarantined_too, "rollback", seed=111),
+    Mutant("holders change stages", models, "former_of", _from_other_stages, "rollback", seed=39),
     Mutant("ids of files are taken", files, "_register", _ids_again, "refusal", seed=8),
     Mutant("authors approve", trust, "_approve", _by_author, "refusal", seed=24),
     Mutant("stale versions hold stages", trust, "refuse_stale", _no_events, "stale", seed=13),
@@ -258,7 +264,7 @@ MUTANTS: Final = (
     Mutant("callers count again", deployments, "_is_seen", _never, "traffic", seed=20),
     Mutant("former shares count", models, "count_traffic", _of_any_phase, "traffic", seed=28),
     Mutant(
-        "shares of versions that go", lifetime, "refuse_deployed", _no_events, "in use", seed=489
+        "shares of versions that go", lifetime, "refuse_deployed", _no_events, "in use", seed=303
     ),
     Mutant("no days of grace", lifetime, "GRACE_MS", 0, "lifetime", seed=6),
     Mutant("blocked versions are free", models, "_record_publication", _free, "quarantine", seed=6),

@@ -47,13 +47,15 @@ def cannot_roll_back(bases: Bases, book: VersionsOfTenant, c: RollBack) -> bool:
 
 
 def _before(book: VersionsOfTenant, series_stage: tuple[str, str]) -> str | None:
-    """Return the last former holder of a stage that exists and is not quarantined, or None."""
+    """Return the last former holder of a stage that exists, is not quarantined and holds no stage,
+    or None.
+    """
     names = [
         name
         for name in book.former[series_stage]
         if name in book.versions
         and not book.versions[name].quarantined
-        and name != book.holders.get(series_stage)
+        and book.versions[name].stage not in HELD
     ]
     return names[-1] if names else None
 

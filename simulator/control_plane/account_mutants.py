@@ -108,7 +108,7 @@ ACCOUNT_MUTANTS: Final = (
         "credit notes without end", evolve, "_credit_invoice", _not_counted, "credit note", seed=2
     ),
     Mutant("a month is closed at its end", evolve, "CLOSE_AFTER_MS", 0, "month", seed=4),
-    Mutant("late use is on no bill", Cut, "is_before", _always_before, "month", seed=1524),
+    Mutant("late use is on no bill", Cut, "is_before", _always_before, "month", seed=1823),
     Mutant(
         "files go while jobs run",
         erasure,

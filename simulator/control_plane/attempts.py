@@ -5,12 +5,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from schemas.ids import SESSION
 from schemas.pool import ReportRendezvous
 from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import Ms
 from services.trainer.domain.state import TargetState
 from simulator.control_plane.agent import STEPS, STEPS_PER_CHECKPOINT, SimAttempt
+from simulator.control_plane.sessions import CommandLoop
 
 if TYPE_CHECKING:
     from simulator.control_plane.nodes import AgentTasks
@@ -143,6 +145,8 @@ class AttemptTask:
         if self.context.plan.stuck and self.context.happens(self.context.plan.stuck):
             await self._stand_still()
             return "preempted", None
+        if attempt.grant.job_id.startswith(SESSION):
+            return await CommandLoop(self, started.start.loaded, listens=listens).run()
         if attempt.grant.role == "serve":
             return await self._serve(fails=fails_at < STEPS, listens=listens)
         while attempt.step < min(STEPS, max(fails_at, attempt.step)):
@@ -150,7 +154,7 @@ class AttemptTask:
             if self._target == "kill":
                 await asyncio.sleep(self.rng.uniform(0, 3))  # a process takes its time to die
                 return "preempted", None
-            failure = self._failure()
+            failure = self.failure()
             if failure is not None:
                 return "failed", failure
             drained = self._drains and listens
@@ -162,7 +166,7 @@ class AttemptTask:
             return "failed", self.rng.choice(CAUSES)
         return "succeeded", None
 
-    def _failure(self) -> FailureCause | None:
+    def failure(self) -> FailureCause | None:
         """Return why the attempt fails now, in any phase of its work; None: it does not."""
         if not self.machine.is_broken:
             return None
@@ -291,9 +295,10 @@ class GangTask(AttemptTask):
         self._faulty_node = missing
         return None if missing is None else "bad_node"
 
-    def _failure(self) -> FailureCause | None:
+    def failure(self) -> FailureCause | None:
+        """Return why the lease fails now, for all its members; None: it does not."""
         self._faulty_node = self._node_id
-        own = super()._failure()
+        own = super().failure()
         if own is not None:
             return own
         if self.context.plan.cuts and self.context.happens(self.context.plan.cuts):

@@ -13,7 +13,7 @@ from schemas.answers import AnswerCost, AnswersCounted
 from schemas.erasure import TenantErasureBegun
 from schemas.job import JobEnded
 from schemas.telemetry import Heartbeat
-from schemas.topics import HEARTBEATS, STREAMS
+from schemas.topics import HEARTBEATS, SESSION, STREAMS
 from schemas.units import HOUR_MS, PPM, month_of
 from simulator.control_plane.account_books import AccountBooks
 from simulator.control_plane.admission_books import AdmissionBooks
@@ -25,6 +25,7 @@ from simulator.control_plane.node_books import NodeBooks
 from simulator.control_plane.placement_books import PlacementBooks
 from simulator.control_plane.quota_books import Quota
 from simulator.control_plane.serving_books import ServingBooks
+from simulator.control_plane.sessions import SessionBooks
 from simulator.control_plane.sweep_books import SweepBooks
 from simulator.control_plane.tenants import ENDPOINT
 from simulator.control_plane.usage_books import Agent, Beat, LedgerLine, Meter
@@ -47,7 +48,7 @@ def audit_run(run: ControlPlaneRun) -> Audit:
     """All invariants of a run. None is computed by the code that it checks."""
     books = SecondBooks(_beats(run), _diaries(run))
     accounts, kinds = AccountBooks(), Counter[str]()
-    for stream in ("account", "job", "pool"):
+    for stream in run.context.decisions:
         for decision, _, command in run.context.commands(stream):
             kinds[kind_of(stream, "command", command)] += 1
             kinds.update(kind_of(stream, "event", event) for event in decision.events)
@@ -65,11 +66,15 @@ def audit_run(run: ControlPlaneRun) -> Audit:
         nodes.enter(envelope.sender, command, decision.events, decision.header.at)
         placements.enter(command, decision.events, decision.header.at)
         admissions.enter(command, decision.events, decision.header.at)
+    sessions = SessionBooks()
+    for decision in run.context.decisions.get(SESSION.name, ()):
+        sessions.enter(decision.header.key, decision.events)
     violations = [f"false stop: {stop}" for stop in run.cluster.named]
     violations += [f"died: {death}" for death in run.cluster.died]
     violations += [*run.context.violations, *accounts.violations, *books.violations]
     violations += [
         *sweeps.violations,
+        *sessions.violations,
         *served.violations,
         *nodes.violations,
         *placements.violations,
@@ -80,7 +85,7 @@ def audit_run(run: ControlPlaneRun) -> Audit:
         violations += books.violations_at_the_end() + _suspensions(run, books.quota)
         violations += _answers(run) + accounts.violations_at_the_end()
         violations += _bills_of_closed_months(run, accounts, books)
-        violations += run.exporter.violations()
+        violations += run.exporter.violations() + sessions.violations_at_the_end()
     else:
         violations.append("progress: not everything ended after faults had stopped")
     return Audit(books.meter, books.quota, violations, kinds)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from schemas.account import InvoiceClosed
 from schemas.sealed import Sealed
 from schemas.streams import PARTITIONS
-from schemas.topics import ACCOUNT, JOB, POOL, STREAMS, TOPICS
+from schemas.topics import STREAMS, TOPICS
 from schemas.units import HOUR_MS
 from simulator.control_plane.bills import SimBill, books_on_log, make_bills
 from simulator.control_plane.closing_stub import SimBooks
@@ -20,7 +20,7 @@ from simulator.control_plane.errands import ERRANDS, SimWorld, adjust, correct_b
 from simulator.control_plane.exports import SimExporter
 from simulator.control_plane.hosts import hosts
 from simulator.control_plane.nodes import SimMachine
-from simulator.control_plane.plan import ControlPlanePlan, Size
+from simulator.control_plane.plan import SESSIONS, ControlPlanePlan, Size
 from simulator.control_plane.sim_context import SimContext, active, tenants
 from simulator.control_plane.tenants import (
     CURRENCY,
@@ -65,9 +65,12 @@ class ControlPlaneRun:
 class ControlPlaneSim:
     def __init__(self, context: SimContext, urls: Mapping[str, Sealed]) -> None:
         self.context, self.rng = context, context.chance("town")
-        build = partial(hosts, context.size)
+        build = partial(hosts, sessions=SESSIONS in context.plan.errands)
         self.cluster = Cluster(
-            context.broker, context.plan.seed, STREAMS, lambda process: build(self.cluster, process)
+            context.broker,
+            context.plan.seed,
+            STREAMS,
+            lambda process: build(context.size, self.cluster, process),
         )
         self.cluster.actions |= {
             "power cut": self._machines(SimMachine.lose_power),
@@ -105,7 +108,7 @@ class ControlPlaneSim:
         """Play the plan. True when all jobs have ended and the ledger is complete."""
         context = self.context
         living = [
-            *(asyncio.create_task(context.follow(stream)) for stream in (ACCOUNT, JOB, POOL)),
+            *(asyncio.create_task(context.follow(stream)) for stream in context.streams),
             *(asyncio.create_task(self.answering_services.listen(stream)) for stream in PLAYED),
         ]
         self.cluster.start()
@@ -284,7 +287,9 @@ def play(
     rng = Random(f"{plan.seed}/broker")
 
     async def main() -> ControlPlaneRun:
-        broker = Broker(rng, plan.faults, FaultTally(), active(size))
+        broker = Broker(
+            rng, plan.faults, FaultTally(), active(size, sessions=SESSIONS in plan.errands)
+        )
         lines: list[str] = []
         if trace:
             broker.trace_into(lines)

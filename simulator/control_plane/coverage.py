@@ -7,7 +7,7 @@ that no run had.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, get_args
 
-from schemas.topics import SESSION, STREAMS
+from schemas.topics import STREAMS
 
 OLDER: Final = "written by older releases alone"
 #: Kinds that no run meets, by stream and name, each with the reason.
@@ -15,15 +15,12 @@ UNPLAYED: Final[Mapping[str, str]] = {
     "job command RecordWait": OLDER,
     "job event WaitNoted": OLDER,
     "pool event WaitExplained": OLDER,
+    "session event Repeated": "a command of a session is known by its number, and its sender sends "
+    "no key of repetition",
     **dict.fromkeys(
         ("pool event ObservationsDeferred", "pool event PlanningDeferred"),
         "only pools of hundreds of nodes or placements fill a record",
     ),
-    **{
-        f"{SESSION.name} {what} {message.__name__}": "no scenario has sessions yet"
-        for what, union in (("command", SESSION.command), ("event", SESSION.event))
-        for message in get_args(union)
-    },
 }
 
 

@@ -52,6 +52,15 @@ from schemas.dataset import FileContent
 from schemas.endpoints import Confirmation, ConfirmEndpoint, EndpointChange, EndpointTerms
 from schemas.envelope import Message
 from schemas.erasure import EraseTenant
+from schemas.imports import (
+    IMPORTS_OPEN_MAX,
+    EndImport,
+    ImportOutcome,
+    ImportResult,
+    ImportTerms,
+    RecordImport,
+    StartImport,
+)
 from schemas.integrations import RemoveTrackingServer, SetTrackingServer, TrackingServer
 from schemas.keys import KeyRotation, KeyTerms
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
@@ -65,6 +74,7 @@ from simulator.control_plane.plan import ERRANDS as NAMES
 from simulator.control_plane.plan import LATER_ERRANDS, LONG_ERRANDS
 from simulator.control_plane.samples import BASE
 from simulator.control_plane.samples import POOL as POOL_NAME
+from simulator.control_plane.sessions import loop_at_clients
 from simulator.control_plane.sim_context import SimContext
 from simulator.control_plane.tenants import CURRENCY, SimTenant
 from simulator.engine.faulty_port import FaultyPort
@@ -381,6 +391,25 @@ async def erase(world: SimWorld, rng: Random) -> None:
     await tenant.submit(900 + rng.randrange(99))
 
 
+async def import_accounts(world: SimWorld, rng: Random) -> None:
+    """Import more accounts at a time than a tenant may, and end each twice, as a retry does."""
+    tenant = rng.choice(world.tenants)
+    sealed = _sealed("of an account")
+    names = [f"import-{number}-{tenant.name}" for number in range(IMPORTS_OPEN_MAX + 1)]
+    for name in names:
+        terms = ImportTerms(
+            import_id=name, source="openai", url=sealed, key=sealed, key_id=f"{tenant.name}'s key"
+        )
+        await tenant.ask("account", StartImport(terms=terms))
+    for name in rng.sample(names, len(names)):
+        await tenant.ask("account", RecordImport(import_id=name, progress=sealed))
+        await world.wait(rng)
+        outcomes: tuple[ImportOutcome, ...] = ("completed", "failed", "cancelled")
+        result = ImportResult(import_id=name, outcome=rng.choice(outcomes))
+        for _ in range(2):
+            await tenant.ask("account", EndImport(result=result))
+
+
 ERRANDS: Final[Mapping[str, Errand]] = dict(
     zip(
         (*NAMES, *LONG_ERRANDS, *LATER_ERRANDS),
@@ -390,7 +419,7 @@ ERRANDS: Final[Mapping[str, Errand]] = dict(
             *(work.sweep, work.take_looks, work.judge_again, work.report_on_jobs),
             *(work.demand_nodes, work.order_nodes, work.break_devices, work.withdraw_keys),
             *(nodes.forget_nodes, nodes.give_up_spot, nodes.lose_spot, nodes.serve_across_months),
-            ask_in_batches,
+            *(ask_in_batches, import_accounts, loop_at_clients),
         ),
         strict=True,
     )

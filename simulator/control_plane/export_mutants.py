@@ -97,13 +97,13 @@ EXPORT_MUTANTS: Final = (
         "billed_month",
         _own_month,
         "export",
-        seed=1524,
+        seed=1675,
     ),
     Mutant("credits are not exported", host, "charges_of_use", _without_credits, "export", seed=5),
     Mutant(
         "credits are exported as use", host, "charges_of_use", _billed_credits, "export", seed=5
     ),
-    Mutant("a range that was begun is complete", _Export, "_recover", _complete, "export", seed=52),
+    Mutant("a range that was begun is complete", _Export, "_recover", _complete, "export", seed=71),
     Mutant("exports begin at zero", _Export, "_recover", _from_the_start, "export"),
     Mutant("two write one range", journal_export, "range_key", _by_process, "export"),
     Mutant(

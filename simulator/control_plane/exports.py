@@ -9,6 +9,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
+from msgspec.structs import asdict
+
 from schemas.account import (
     PRICES_PARTITION,
     USAGE_RECORDED,
@@ -21,9 +23,11 @@ from schemas.account import (
 )
 from schemas.envelope import Header, Repeated
 from schemas.pool import UsageCredited, UsageSliced
+from schemas.session import CommandAnswered
 from schemas.streams import GLOBAL
-from schemas.topics import ACCOUNT, STREAMS
-from schemas.units import MICRO, Micro
+from schemas.topics import ACCOUNT, SESSION, STREAMS
+from schemas.units import MICRO, Micro, hour_of
+from services.exporter.domain.focus import KIND_COLUMNS
 from services.exporter.host import ExportHost
 from services.exporter.settings import ExporterSettings
 from simulator.control_plane.bills import books_on_log, import_of, own_books
@@ -42,6 +46,8 @@ STEP_S: Final = 2
 STEPS_MAX: Final = 60
 SETTINGS: Final = ExporterSettings(every_ms=4_000, rows_max=25)
 FOLDER: Final = "/exports/focus-csv/"
+#: what is counted → its column
+METERS: Final = {"time": "x_GpuMilliseconds", "tokens": "x_Tokens", **KIND_COLUMNS}
 #: partition and offset of its record, job, and how many GPU milliseconds or tokens
 Use: TypeAlias = tuple[int, int, str, str, int]
 
@@ -171,17 +177,32 @@ def _metered(context: SimContext) -> Iterator[tuple[Header, Any, str, int]]:
                 yield decision.header, event, "tokens", tokens
 
 
+def _tokens_of_sessions(context: SimContext) -> Iterator[tuple[Header, str, int]]:
+    """Tokens of each answered command on the log: its record, their kind, how many they are."""
+    for decision in context.decisions.get(SESSION.name, ()):
+        for event in decision.events:
+            if isinstance(event, CommandAnswered):
+                for kind, count in asdict(event.tokens).items():
+                    if count:
+                        yield decision.header, kind, count
+
+
 def _used(context: SimContext) -> Counter[Use]:
-    return Counter(
+    used = Counter(
         (header.partition, header.offset, event.lease.job_id, meter, count)
         for header, event, meter, count in _metered(context)
     )
+    used.update(
+        (header.partition, header.offset, header.key, kind, count)
+        for header, kind, count in _tokens_of_sessions(context)
+    )
+    return used
 
 
 def _exported(bodies: Mapping[str, bytes]) -> Counter[Use]:
     exported = Counter[Use]()
     for row in _rows(bodies):
-        for meter, column in (("time", "x_GpuMilliseconds"), ("tokens", "x_Tokens")):
+        for meter, column in METERS.items():
             if row[column] and int(row[column]):
                 partition, offset = int(row["x_JournalPartition"]), int(row["x_JournalOffset"])
                 exported[partition, offset, row["ResourceId"], meter, int(row[column])] += 1
@@ -271,10 +292,15 @@ def _wrongly_announced(context: SimContext) -> Iterator[str]:
             use, key = command.event.usage, (decision.header.key, command.event.object_id)
             announced[*key, use.hour_utc, "time"] += use.gpu_ms
             announced[*key, use.hour_utc, "tokens"] += use.tokens
+            for kind, count in ({} if use.session is None else asdict(use.session)).items():
+                announced[*key, use.hour_utc, kind] += count
     subscribed = _subscribers(context)
     for _, event, meter, count in _metered(context):
         if event.lease.tenant in subscribed:
             used[event.lease.tenant, event.lease.job_id, event.hour_utc, meter] += count
+    for header, kind, count in _tokens_of_sessions(context):
+        if header.tenant in subscribed:
+            used[header.tenant, header.key, hour_of(header.at), kind] += count
     for key in sorted({*announced, *used}):
         if announced[key] != used[key]:
             yield f"announced use: {key} is {used[key]}, and {announced[key]} was announced"

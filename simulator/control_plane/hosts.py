@@ -2,11 +2,12 @@
 
 from typing import Any, Final
 
-from schemas.topics import ACCOUNT, JOB, POOL, STREAMS
+from schemas.topics import ACCOUNT, JOB, POOL, SESSION, STREAMS
 from services.billing.app import ACCOUNTS, LEDGER
 from services.billing.react import react_account
 from services.scheduler.app import JOBS, POOLS
-from services.scheduler.react import react_job, react_pool
+from services.scheduler.app import SESSIONS as SESSION_OWNER
+from services.scheduler.react import react_job, react_pool, react_session
 from services.scheduler.watch import Watcher
 from simulator.control_plane.plan import Size
 from simulator.engine.cluster import Cluster, Process
@@ -33,7 +34,7 @@ def limits(size: Size) -> HostLimits:
     )
 
 
-def hosts(size: Size, cluster: Cluster, process: Process) -> tuple[Host, ...]:
+def hosts(size: Size, cluster: Cluster, process: Process, *, sessions: bool) -> tuple[Host, ...]:
     """Owners and reactors in every process; one watcher and one projector among them all.
 
     Several of these would do the same, and their polling would be most of a run.
@@ -55,6 +56,9 @@ def hosts(size: Size, cluster: Cluster, process: Process) -> tuple[Host, ...]:
         Reactor(scheduler, POOL, react_pool, streams=STREAMS, limits=bounds),
         Reactor(billing, ACCOUNT, react_account, streams=STREAMS, limits=bounds),
     )
+    if sessions:
+        react = Reactor(scheduler, SESSION, react_session, streams=STREAMS, limits=bounds)
+        every = (*every, owner(scheduler, SESSION_OWNER), react)
     if any(isinstance(host, Watcher) for other in cluster.processes for host in other.hosts):
         return every
     watcher = Watcher(scheduler, NODE_TTL_MS, LOOK_MS, IDLE_MS_MAX)

@@ -323,9 +323,21 @@ def _although_it_ended(lease: Lease, incarnation: str) -> LeaseMember | None:
     return next((member for member in lease.members if member.incarnation == incarnation), None)
 
 
+def _without_a_bound(_job: OpenJob, _role: Role) -> GpuMs | None:
+    return None
+
+
 _with_answers = quota.with_answers
 _REPORT = reports, "decide_report"
 OF_JOBS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "an evaluation costs more than its training",
+        steps,
+        "billed_gpu_ms_max",
+        _without_a_bound,
+        "ledger",
+        seed=13,
+    ),
     Mutant(
         "slots freed before the kill is confirmed",
         planned_pool,

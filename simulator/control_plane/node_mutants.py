@@ -102,7 +102,7 @@ def _never_spot(pool: Pool, grant: PlannedGrant) -> LeaseHardware | None:
 NODE_MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("domains are ignored", planned_pool, "demands", _of_any_domain, "domain", seed=7),
     Mutant("domains are given up at once", pools, "domain_until_of", _at_once, "domain", seed=7),
-    Mutant("spot nodes for all", capacity, "suits", _spot_or_not, "spot", seed=300),
+    Mutant("spot nodes for all", capacity, "suits", _spot_or_not, "spot", seed=381),
     Mutant("late on spot nodes", evolve, "with_spot_given_up", _still_spot, "spot", seed=128),
     Mutant(
         "losses keep nobody off", price_classes, "kept_off_until", _never_kept_off, "spot", seed=65

@@ -211,6 +211,10 @@ class AgentTasks:
     async def fact(self, body: Message) -> None:
         await insist(self.port, self._sender, POOL.name, POOL_NAME, body)
 
+    async def say(self, stream: str, key: str, tenant: str, body: Message) -> None:
+        """Send what is of another stream than the pool's."""
+        await insist(self.port, self._sender, stream, key, body, tenant=tenant)
+
     def tell(self, body: Message) -> asyncio.Task[None]:
         """Send a fact, concurrently with its other work."""
         telling = asyncio.create_task(self.fact(body))

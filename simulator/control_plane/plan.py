@@ -60,7 +60,8 @@ NOT_ELASTIC: Final = (7, 24, 25, 118, 190)  # seeds that show broken rules of ot
 #: Errands that take much of a run, some of which are alone in it.
 LONG_ERRANDS: Final = ("forgotten nodes", "late on spot nodes", "lost spot nodes", "serving months")
 #: Errands that only seeds from LATER_FROM on have, so that others mean what they did.
-LATER_ERRANDS: Final = ("batches",)
+SESSIONS: Final = "sessions"
+LATER_ERRANDS: Final = ("batches", "imports", SESSIONS)
 LATER_FROM: Final = 700_001
 LATER_SHARE: Final = 0.2  # of runs
 

@@ -310,11 +310,16 @@ class Quota:
     def _hold(self, book: TenantBook, event: HoldTaken, at: Ms) -> None:
         hold, currency = event.estimate.hold_gpu_ms, event.estimate.currency
         self._admitted(book, event.job_id)
-        book.holds[event.job_id] = self.held[event.job_id] = hold
+        # what is raised adds to the rest
+        book.holds[event.job_id] = hold + book.holds.get(event.job_id, 0)
+        book.holds[event.job_id] -= self.held.get(event.job_id, 0)
+        self.held[event.job_id] = hold
         self.tokens[event.job_id] = event.estimate.tokens
         expected = event.estimate.train_gpu_ms + event.estimate.eval_gpu_ms
         self.estimated[event.job_id] = expected
-        book.promised[event.job_id] = event.estimate.price_max_micro
+        charge = book.charges.get(event.job_id)
+        cost = 0 if charge is None else charge.cost()
+        book.promised[event.job_id] = event.estimate.price_max_micro - cost
         self._check_limits(book, event.job_id, currency, at)
 
     def _check_limits(self, book: TenantBook, job_id: str, currency: str, at: Ms) -> None:

@@ -5,14 +5,16 @@ from random import Random
 from typing import Final
 
 from schemas.account import PRICES_PARTITION
-from schemas.topics import ACCOUNT, JOB, POOL
+from schemas.ids import SESSION as SESSION_PREFIX
+from schemas.topics import ACCOUNT, JOB, POOL, SESSION
 from simulator.control_plane.gangs import SimGang
-from simulator.control_plane.plan import ControlPlanePlan, Size
+from simulator.control_plane.plan import SESSIONS, ControlPlanePlan, Size
 from simulator.control_plane.samples import POOL as POOL_NAME
 from simulator.engine.broker import Broker
 from simulator.engine.sim_log import SimLog
 from tunery.runtime.bus.partitioner import partition_of
 
+SESSIONS_FIRST: Final = 2_000
 POOL_PARTITION: Final = partition_of(POOL_NAME.encode())
 
 
@@ -20,11 +22,19 @@ def tenants(count: int) -> tuple[str, ...]:
     return tuple(f"tenant-{number}" for number in range(count))
 
 
-def active(size: Size) -> dict[str, frozenset[int]]:
+def session_of(tenant: str) -> str:
+    """Return the id of the one session of a tenant; its number is that of no job."""
+    return f"{SESSION_PREFIX}{SESSIONS_FIRST + int(tenant.rpartition('-')[2])}"
+
+
+def active(size: Size, *, sessions: bool = False) -> dict[str, frozenset[int]]:
     """Partitions in use, by topic."""
     by_tenant = frozenset(partition_of(name.encode()) for name in tenants(size.tenants))
     of_accounts = by_tenant | {PRICES_PARTITION}
     partitions_in_use = {ACCOUNT: of_accounts, JOB: by_tenant, POOL: frozenset((POOL_PARTITION,))}
+    if sessions:
+        ids = map(session_of, tenants(size.tenants))
+        partitions_in_use[SESSION] = frozenset(partition_of(name.encode()) for name in ids)
     return {
         topic.name: partitions
         for stream, partitions in partitions_in_use.items()
@@ -36,8 +46,11 @@ class SimContext(SimLog):
     """Everything of a run of the control plane that its parts share."""
 
     def __init__(self, plan: ControlPlanePlan, size: Size, broker: Broker, rng: Random) -> None:
-        super().__init__(plan.seed, broker, (ACCOUNT, JOB, POOL))
+        # sessions only where they are played: other seeds mean what they did
+        played = (SESSION,) if SESSIONS in plan.errands else ()
+        super().__init__(plan.seed, broker, (ACCOUNT, JOB, POOL, *played))
         self.plan, self.size, self.rng = plan, size, rng
+        self.session_weights: dict[str, str] = {}  # by the manifest of their checkpoint
         self.gangs: dict[int, SimGang] = defaultdict(SimGang)  # by lease
 
     def happens(self, per_cent: int) -> bool:

@@ -142,11 +142,13 @@ class SimTenant:
                 case _:
                     pass
 
-    async def ask(self, stream: str, body: Message) -> Rejected | None:
+    async def ask(self, stream: str, body: Message, key: str | None = None) -> Rejected | None:
         """Send a request until it is decided; why it is refused."""
         self._asked += 1
         mark = f"{self.name}/{self._asked}"
-        came = await self.context.ask(self.port, self._sender, stream, self.name, mark, body)
+        came = await self.context.ask(
+            self.port, self._sender, stream, self.name, mark, body, key=key
+        )
         return next((event for event in came if isinstance(event, Rejected)), None)
 
     async def move_in(self) -> None:

@@ -86,6 +86,7 @@ class Granted:
     members: tuple[LeaseMember, ...]
     slots: int
     max_gpu_ms: GpuMs
+    billed_gpu_ms_max: GpuMs
     checkpoints: tuple[Checkpoint, ...]
 
     @property
@@ -148,6 +149,8 @@ class Meter:
     totals: dict[str, tuple[GpuMs, GpuMs]] = field(
         default_factory=lambda: defaultdict(lambda: (0, 0))
     )
+    # by job and role, credits taken off
+    of_role: dict[tuple[str, str], GpuMs] = field(default_factory=lambda: defaultdict(int))
     refunded: Counter[tuple[str, str]] = field(default_factory=Counter)  # by job and cause
     lines: Counter[LedgerLine] = field(default_factory=Counter)
     _registered: dict[Agent, set[Ms]] = field(default_factory=dict)
@@ -278,6 +281,9 @@ class Meter:
         is_whole = sum(parts) == placement.slots == len(slots)
         if not is_whole or len({member.node_id for member in members}) != len(members):
             self._say("slots", f"{lease.token} has {members}, asked were {placement.slots} slots")
+        bounds = [placement.max_gpu_ms]
+        if placement.billed_gpu_ms_max is not None:
+            bounds.append(placement.billed_gpu_ms_max)
         return Granted(
             token=lease.token,
             job_id=lease.job_id,
@@ -285,6 +291,7 @@ class Meter:
             members=members,
             slots=placement.slots,
             max_gpu_ms=placement.max_gpu_ms,
+            billed_gpu_ms_max=min(bounds),
             checkpoints=placement.checkpoints,
         )
 
@@ -336,6 +343,7 @@ class Meter:
             self._say("ledger", f"hour {hour} of {ref.token} is billed twice, or too late")
         lease.slices[hour] = (used + event.used_gpu_ms, billable + event.billable_gpu_ms)
         self.net[ref.tenant, ref.job_id, hour] += event.billable_gpu_ms
+        self.of_role[ref.job_id, ref.role] += event.billable_gpu_ms
         self._line(event, "usage", "", event.used_gpu_ms, event.billable_gpu_ms)
 
     def _credit(self, event: UsageCredited) -> None:
@@ -348,6 +356,7 @@ class Meter:
         kept = lease.corrected if event.cause == "correction" else lease.credited
         kept[event.hour_utc] += event.lost_gpu_ms
         self.net[ref.tenant, ref.job_id, event.hour_utc] -= event.lost_gpu_ms
+        self.of_role[ref.job_id, ref.role] -= event.lost_gpu_ms
         is_empty = event.lost_gpu_ms < 0 or event.lost_gpu_ms == event.lost_tokens == 0
         if is_empty or self.net[ref.tenant, ref.job_id, event.hour_utc] < 0:
             self._say("ledger", f"{event} leaves less than nothing in its hour")
@@ -397,6 +406,11 @@ class Meter:
             lease.closed = True
             self._settle(lease, event, command, at)
             self._let_go(lease.grant.token.lease)
+        trained, evaluated = ((event.job_id, role) for role in ("train", "eval"))
+        if trained in self.of_role and self.of_role[evaluated] > self.of_role[trained]:
+            # no job of the world asks for prompts or measures of its own
+            text = f"{self.of_role[evaluated]}, and its training {self.of_role[trained]}"
+            self._say("ledger", f"the evaluation of {event.job_id} is billed {text}")
         if not leases and (event.end.billable_gpu_ms, event.end.lost_gpu_ms) != (0, 0):
             self._say("ledger", f"{placement} had no lease and costs {event}")
 
@@ -405,7 +419,7 @@ class Meter:
         end, grant = event.end, lease.grant
         name = f"lease {grant.token.lease} ({end.outcome}, by {end.ended_by})"
         elapsed_ms = self._elapsed_ms(lease, command, at)
-        truth = hours(lease.started_at or 0, elapsed_ms, grant.slots, grant.max_gpu_ms)
+        truth = hours(lease.started_at or 0, elapsed_ms, grant.slots, grant.billed_gpu_ms_max)
         billed = {h: (n, b - lease.corrected[h]) for h, (n, b) in lease.slices.items()}
         if grant.slots * elapsed_ms < sum(used for used, _ in lease.slices.values()):
             billed = {h: (truth.get(h, (0, 0))[0], net) for h, (_, net) in billed.items()}

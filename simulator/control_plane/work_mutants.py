@@ -144,6 +144,6 @@ WORK_MUTANTS: Final = (
     ),
     Mutant("any token enrols", enrolment, "_is_same", _any_token, "enrolment", seed=13),
     Mutant(
-        "withdrawn keys sign", pools, "refuse_withdrawn", _nothing_refused, "withdrawn", seed=220
+        "withdrawn keys sign", pools, "refuse_withdrawn", _nothing_refused, "withdrawn", seed=375
     ),
 )

@@ -113,11 +113,13 @@ class SimLog:
         mark: str,
         body: Message,
         *,
+        key: str | None = None,
         copies: bool = False,
     ) -> tuple[Any, ...]:
         """Send a command until it is decided; returns its outcome.
 
-        copies: all tries have one id, so none is granted after another was refused.
+        key: of the stream; None: the tenant. copies: all tries have one id, so none is granted
+        after another was refused.
         """
         decided, retry = self._decided[mark], False
         command_id = fresh_id(port.rng) if copies else None
@@ -126,7 +128,12 @@ class SimLog:
             try:
                 owner = "" if stream == POOL.name else tenant
                 await sender.send(
-                    stream, tenant, owner, body, idempotency=idempotency, command_id=command_id
+                    stream,
+                    key or tenant,
+                    owner,
+                    body,
+                    idempotency=idempotency,
+                    command_id=command_id,
                 )
                 async with asyncio.timeout(PATIENCE_S):
                     await decided.wait()
@@ -174,9 +181,11 @@ async def insist(
     key: str,
     body: Message,
     partition: int | None = None,
+    tenant: str | None = None,
 ) -> None:
     """Send until the command is in the log, perhaps several times; repeats change nothing."""
-    tenant = "" if stream == "pool" else key
+    if tenant is None:
+        tenant = "" if stream == "pool" else key
     while True:
         try:
             await sender.send(stream, key, tenant, body, partition=partition)

@@ -93,8 +93,15 @@ class FaultyStore:
     async def commit(self, batch: RowBatch) -> CommitResult:
         return await self._write(lambda: self._database.commit(batch))
 
-    async def set_caught_up(self, projection: str, partition: StreamPartition, flag: bool) -> None:
-        await self._write(lambda: self._database.set_caught_up(projection, partition, flag))
+    async def set_caught_up(
+        self, projection: str, partition: StreamPartition, flag: bool, stopped: str | None = None
+    ) -> None:
+        await self._write(
+            lambda: self._database.set_caught_up(projection, partition, flag, stopped)
+        )
+
+    async def run_ddl(self, statements: str) -> None:
+        await self._write(lambda: self._database.run_ddl(statements))
 
     async def lease_rows(
         self, kind: str, count: int, row_lease_ms: Ms, of_tenant_max: int | None = None

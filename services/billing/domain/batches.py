@@ -53,6 +53,9 @@ def decide(
         if len(tenant.batches) >= BATCHES_OPEN_MAX:
             most = refusing("batches_at_most", limit=BATCHES_OPEN_MAX)
             return reject(errors.CONCURRENCY_LIMIT, most)
+        if command.terms.batch_id in tenant.batches:
+            exists = refusing("batch_exists", batch_id=command.terms.batch_id)
+            return reject(errors.ALREADY_EXISTS, exists)
         return (BatchCreated(terms=command.terms),)
     batch_id = command.result.batch_id if isinstance(command, EndBatch) else command.batch_id
     batch = tenant.batches.get(batch_id)

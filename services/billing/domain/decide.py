@@ -37,6 +37,7 @@ from schemas.batch import AnswerBatchRows, BeginBatch, CancelBatch, CreateBatch,
 from schemas.endpoints import ConfirmEndpoint
 from schemas.envelope import Context, Rejected, Sha256, Tick, reject
 from schemas.erasure import EraseTenant, RecordErasedPart
+from schemas.imports import EndImport, RecordImport, StartImport
 from schemas.integrations import (
     RemoveTrackingServer,
     SetTrackingServer,
@@ -47,7 +48,7 @@ from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.reasons import refusing
 from schemas.streams import GLOBAL
-from services.billing.domain import batches, endpoints, plans, prepaid, statements, terms
+from services.billing.domain import batches, endpoints, imports, plans, prepaid, statements, terms
 from services.billing.domain.erasure import decide_erasure, refuse_erased
 from services.billing.domain.state import KEYS_MAX, Accounts, AccountState, ApiKey
 from tunery.billing.books import refuse_book
@@ -92,6 +93,8 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
             return (plans.count_answers(tenant, command.uses, ctx.at, state.books),)
         case CreateBatch() | BeginBatch() | AnswerBatchRows() | CancelBatch() | EndBatch():
             return batches.decide(tenant, command, ctx, state.books)
+        case StartImport() | RecordImport() | EndImport():
+            return imports.decide(tenant, command)
         case RevokePrepaid():
             currency = plans.currency_at(tenant, ctx.at, state.books)
             return prepaid.revoke(tenant.prepaid, command, currency)

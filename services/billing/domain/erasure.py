@@ -37,6 +37,7 @@ from schemas.erasure import (
     TenantErased,
     TenantErasureBegun,
 )
+from schemas.imports import ImportEnded, ImportResult, StartImport
 from schemas.integrations import SetTrackingServer
 from schemas.reasons import refusing
 from services.billing.domain.state import AccountState, Erasure
@@ -45,7 +46,7 @@ from services.billing.domain.state import AccountState, Erasure
 REFUSED = (
     *(SetPlan, SuspendTenant, ResumeTenant, CreateKey, RotateKey),
     *(CreateEndpoint, ChangeEndpoint, RotateEndpoint, Deliver, SetTrackingServer),
-    CreateBatch,
+    *(CreateBatch, StartImport),
 )
 
 
@@ -71,6 +72,10 @@ def decide_erasure(
     return (
         *(KeyRevoked(key_id=name, sha256=key.sha256) for name, key in keys if not key.revoked),
         *(EndpointDeleted(endpoint_id=name) for name in sorted(tenant.endpoints)),
+        *(
+            ImportEnded(result=ImportResult(import_id=name, outcome="cancelled"))
+            for name in tenant.imports
+        ),
         TenantErasureBegun(begins=ERASURE_PARTS[0]),
     )
 

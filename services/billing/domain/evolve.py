@@ -41,12 +41,14 @@ from schemas.billing import Statement
 from schemas.endpoints import CONFIRMATION_REQUESTED, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.erasure import ErasureEvent, ErasurePartDone, TenantErased, TenantErasureBegun
+from schemas.imports import ImportAdvanced, ImportEnded, ImportEvent, ImportStarted
 from schemas.integrations import TrackingServerRemoved, TrackingServerSet
 from schemas.node import NodeKeysWithdrawn
 from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
 from schemas.units import DAY_MS, Ms
 from services.billing.domain.batches import evolve_batches
 from services.billing.domain.erasure import evolve_erasure
+from services.billing.domain.imports import evolve_imports
 from services.billing.domain.prepaid import use_up
 from services.billing.domain.state import (
     Accounts,
@@ -111,6 +113,7 @@ Changed: TypeAlias = (
     | PrepaidExpired
     | PrepaidRevoked
     | BatchEvent
+    | ImportEvent
     | ErasureEvent
 )
 
@@ -157,6 +160,8 @@ def _evolved(tenant: AccountState, event: Changed, ctx: Context) -> AccountState
             return replace(tenant, prepaid=_prepaid(tenant.prepaid, event))
         case BatchCreated() | BatchBegun() | BatchRowsAnswered() | BatchClosing() | BatchEnded():
             return replace(tenant, batches=evolve_batches(tenant.batches, event, ctx.at))
+        case ImportStarted() | ImportAdvanced() | ImportEnded():
+            return replace(tenant, imports=evolve_imports(tenant.imports, event))
         case TenantErasureBegun() | ErasurePartDone() | TenantErased():
             return evolve_erasure(tenant, event, ctx)
         case DeliveryDue():

@@ -109,6 +109,7 @@ class AccountState(Struct, frozen=True, kw_only=True):
     credit_notes: int = 0
     prepaid: Map[str, PrepaidBalance] = Map()  # prepaid credits by reference
     batches: Map[str, OpenBatch] = Map()  # open batches by id
+    imports: tuple[str, ...] = ()  # ids of open imports
     erasure: Erasure | None = None  # None: the tenant is not erased
 
 

@@ -7,8 +7,10 @@ file of the base model is mapped into memory, and versions of one base share its
 import os
 import secrets
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 import xllamacpp
@@ -24,6 +26,7 @@ from tunery.work.engine import (
     AnswerEnded,
     Question,
     QuestionRefused,
+    Reply,
     Sampling,
     Spent,
     TextAdded,
@@ -39,6 +42,8 @@ BAD_SCHEMA: Final = (
     "themselves alone, or it is too large."
 )
 SEEDS: Final = 2**32 - 1  # the last value means a random seed
+EMBEDDED_TOKENS_MAX: Final = 2_048  # of one text, which is read in one batch
+POOLING: Final = "1_Pooling/config.json"  # of bases for embeddings, as sentence-transformers has it
 
 
 class LlamaEngine:
@@ -53,28 +58,51 @@ class LlamaEngine:
         """Raises Refusal for files that llama.cpp cannot read."""
         prompts = Prompts(files.folder)
         context = min(self._context_tokens, files.context_length)
-        # The server of xllamacpp always listens. Here it does so where nobody else can reach it.
         folder = tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-")
+        params = self._params(files)
+        params.n_parallel, params.n_ctx = self._answers_max, context * self._answers_max
+        try:
+            server = start(params, Path(folder.name) / "llama.sock")
+        except Refusal:
+            folder.cleanup()
+            raise
+        return LlamaModel(server, folder, context, prompts, partial(self._embedder, files, context))
+
+    def _params(self, files: WeightFiles) -> Any:
         params = xllamacpp.CommonParams()
         params.api_keys = [secrets.token_hex(16)]
         params.model.path = str(files.base)
         if files.adapter is not None:
             params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(files.adapter), 1.0)]
-        params.n_parallel, params.n_ctx = self._answers_max, context * self._answers_max
         params.cpuparams.n_threads = self._threads
         params.warmup = params.fit_params = params.prefill_assistant = False
         none = xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_NONE
         params.reasoning_format = none
         params.verbosity = ERRORS_ONLY
-        try:
-            with short_name(Path(folder.name) / "llama.sock") as socket:
-                params.hostnames = [socket]
-                server = xllamacpp.Server(params)
-        except Exception as error:  # the package has no exceptions of its own
-            folder.cleanup()
-            message = "llama.cpp cannot load this model; the engine's log says why."
-            raise Refusal(UNSUPPORTED, message) from error
-        return LlamaModel(server, folder, context, prompts)
+        return params
+
+    def _embedder(self, files: WeightFiles, context_tokens: int, folder: Path) -> Any:
+        """A server of the same weights that writes no text: llama.cpp's do one or the other."""
+        params, tokens = self._params(files), min(context_tokens, EMBEDDED_TOKENS_MAX)
+        params.embedding, params.n_parallel = True, 1
+        params.n_ctx = params.n_batch = params.n_ubatch = tokens
+        if not (files.folder / POOLING).exists():  # else the converted file says how
+            params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+        return start(params, folder / "embed.sock")
+
+
+def start(params: Any, socket: Path) -> Any:
+    """Start a server of llama.cpp. Raises Refusal.
+
+    It always listens: here where nobody else can reach it.
+    """
+    try:
+        with short_name(socket) as name:
+            params.hostnames = [name]
+            return xllamacpp.Server(params)
+    except Exception as error:  # the package has no exceptions of its own
+        message = "llama.cpp cannot load this model; the engine's log says why."
+        raise Refusal(UNSUPPORTED, message) from error
 
 
 class LlamaModel:
@@ -86,13 +114,19 @@ class LlamaModel:
         folder: "tempfile.TemporaryDirectory[str]",
         context_tokens: int,
         prompts: Prompts,
+        embedder_in: Callable[[Path], Any],
     ) -> None:
         self._server, self._folder, self._context_tokens = server, folder, context_tokens
         self.prompts = prompts
         self._compiled = set[str]()  # grammars that llama.cpp understands
+        self._embedder_in, self._starting = embedder_in, Lock()
+        self._embedder: Any = None
 
     def answer(self, question: Question, say: Say) -> None:
         """Say the answer in parts; see `LoadedModel`."""
+        if question.embed:
+            say(self._embed(question))
+            return
         finish_reason = "stop"
         say = self.prompts.with_calls(question, say)
 
@@ -130,6 +164,22 @@ class LlamaModel:
         except Refusal as refused:
             say(QuestionRefused(refused.code, refused.message))
 
+    def _embed(self, question: Question) -> Reply:
+        """The embedding of a text. The server for it starts with the first one."""
+        ids = list(self.prompts.encode_text(question.prompt or ""))
+        tokens_max = min(self._context_tokens, EMBEDDED_TOKENS_MAX)
+        if len(ids) > tokens_max:
+            return too_long(tokens_max, len(ids))
+        try:
+            with self._starting:
+                self._embedder = self._embedder or self._embedder_in(Path(self._folder.name))
+        except Refusal as refused:
+            return QuestionRefused(refused.code, refused.message)
+        reply = self._embedder.handle_embeddings({"input": ids})
+        if "error" in reply:
+            return self._refusal(reply["error"])
+        return AnswerEnded("stop", len(ids), 0, embedding=tuple(reply["data"][0]["embedding"]))
+
     def _check(self, grammar: str) -> None:
         """Raises Refusal for a grammar with a schema that cannot be compiled.
 
@@ -156,7 +206,7 @@ class LlamaModel:
 
     def close(self) -> None:
         """Free the memory."""
-        self._server = None
+        self._server = self._embedder = None
         self._folder.cleanup()
 
     def _refusal(self, error: Mapping[str, Any]) -> QuestionRefused:

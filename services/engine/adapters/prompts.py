@@ -21,6 +21,10 @@ from tunery.work.engine import MALFORMED, TOO_LONG, UNSUPPORTED, Question, Quest
 
 #: how calls are written where the chat template does not say it
 DESCRIBED: Final = CallForm("", "name", "arguments")
+NO_EMBEDDINGS: Final = (
+    "The engine that serves this model makes no embeddings. Those of base models and versions come "
+    "from llama.cpp on the machine of the API."
+)
 DESCRIPTION: Final = (
     "You may call a function. To do so, answer with nothing but JSON of the form "
     '{"name": its name, "arguments": an object of its parameters}. The functions:'
@@ -39,9 +43,13 @@ class Prompts:
         self.form = self._learn_form()  # None: the template says nothing of calls
 
     def encode(self, question: Question) -> Sequence[int]:
-        """The tokens that the model reads. Raises Refusal when its template cannot write them."""
+        """The tokens that the model reads. Raises Refusal when its template cannot write them, and
+        where an embedding is wanted.
+        """
+        if question.embed:
+            raise Refusal(UNSUPPORTED, NO_EMBEDDINGS)
         if question.prompt is not None:
-            return self._tokenizer.encode_text(question.prompt)
+            return self.encode_text(question.prompt)
         tools = list(question.tools) or None
         try:
             messages = [decode_arguments(message) for message in question.messages]
@@ -58,6 +66,10 @@ class Prompts:
         if question.forced and (begun := self._call_form.begin + self._call_form.gap):
             ids = [*ids, *self._tokenizer.encode_text(begun)]
         return ids
+
+    def encode_text(self, text: str) -> Sequence[int]:
+        """The tokens of a text as it is."""
+        return self._tokenizer.encode_text(text)
 
     def constraint(self, question: Question) -> Constraint | None:
         """The grammar that constrains the answer; None: any text is allowed."""

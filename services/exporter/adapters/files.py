@@ -8,7 +8,12 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from services.exporter.domain.focus import COLUMNS, COLUMNS_1_4, ExportedCharge
+from services.exporter.domain.focus import (
+    COLUMNS,
+    COLUMNS_1_4,
+    KIND_COLUMNS,
+    ExportedCharge,
+)
 from tunery.billing.cells import safe_cell
 
 DIGITS: Final = (38, 12)  # of decimals in Parquet
@@ -26,6 +31,7 @@ PLAIN: Final[Mapping[str, str]] = {
     "used_gpu_ms": "x_UsedGpuMilliseconds",
     "gpu_ms": "x_GpuMilliseconds",
     "tokens": "x_Tokens",
+    **KIND_COLUMNS,
     "amount": "BilledCost",
     "currency": "BillingCurrency",
     "description": "ChargeDescription",

@@ -6,17 +6,16 @@ the same ids and numbers, and `account` drops what it has decided.
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from schemas.account import NUMBERED_EXPORTS, USAGE_RECORDED, WebhookEvent
 from schemas.billing import HourlyUse
 from schemas.envelope import Source
 from schemas.ids import EVENT, derived_id
+from schemas.session import SessionTokens
 from schemas.units import HOUR_MS
-from services.exporter.domain.focus import ExportedCharge
+from services.exporter.domain.focus import KIND_COLUMNS, ExportedCharge
 from services.exporter.domain.ranges import ExportRange
-
-SOURCE: Final = f"{NUMBERED_EXPORTS}pool"
 
 
 class UsageAnnouncement(NamedTuple):
@@ -37,9 +36,10 @@ class _Batch(NamedTuple):
 
 
 def usage_events(
-    partition: int, written: ExportRange, charges: Iterable[ExportedCharge]
+    stream: str, partition: int, written: ExportRange, charges: Iterable[ExportedCharge]
 ) -> Iterator[UsageAnnouncement]:
-    """The events of a range of the pool's journal."""
+    """The events of a range of a stream's journal."""
+    origin = f"{NUMBERED_EXPORTS}{stream}"
     range_id = (partition, written.end.acceptance.incarnation, written.first.offset)
     ordered = sorted(charges, key=_batch)
     for number, (batch, together) in enumerate(groupby(ordered, _batch)):
@@ -49,16 +49,28 @@ def usage_events(
             kind="credit" if batch.kind == "credit" else "usage",
             gpu_ms=sum(row.columns["x_GpuMilliseconds"] or 0 for row in rows),
             tokens=sum(row.columns["x_Tokens"] or 0 for row in rows),
+            session=_tokens_of_session(rows),
         )
         event = WebhookEvent(
-            event_id=EVENT + derived_id(SOURCE, *map(str, range_id), *map(str, batch)),
+            event_id=EVENT + derived_id(origin, *map(str, range_id), *map(str, batch)),
             event_type=USAGE_RECORDED,
             object_id=batch.job_id,
             created_at=max(row.at for row in rows),
             usage=usage,
         )
-        source = Source(SOURCE, *range_id, number)
+        source = Source(origin, *range_id, number)
         yield UsageAnnouncement(batch.tenant, source, event)
+
+
+def _tokens_of_session(rows: list[ExportedCharge]) -> SessionTokens | None:
+    """Tokens by kind; None: the rows are of time."""
+    counts = {
+        kind: [row.columns[column] for row in rows if row.columns[column] is not None]
+        for kind, column in KIND_COLUMNS.items()
+    }
+    if not any(counts.values()):
+        return None
+    return SessionTokens(**{kind: sum(each) for kind, each in counts.items()})
 
 
 def _batch(charge: ExportedCharge) -> _Batch:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from schemas.envelope import Header
 from schemas.pool import LeaseRef, UsageCredited, UsageSliced
+from schemas.session import TOKEN_KINDS
 from schemas.submission import Price
 from schemas.topics import STREAMS
 from schemas.training import LeaseHardware
@@ -27,6 +28,8 @@ HOURS: Final = "GPU-Hours"
 TOKENS: Final = "Tokens"
 SERVICE: Final = "Fine-tuning"
 CORRECTION: Final = "Correction"  # of a month whose invoice was issued before
+#: kind of a session's tokens → its column, such as x_TrainTokens
+KIND_COLUMNS: Final = {kind: f"x_{kind.title().replace('_', '')}" for kind in TOKEN_KINDS}
 #: column → its type: text, time, decimal or whole number; in the order of the files of FOCUS 1.2
 COLUMNS: Final[Mapping[str, type]] = {
     **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), Decimal),
@@ -50,6 +53,7 @@ COLUMNS: Final[Mapping[str, type]] = {
     **dict.fromkeys(("x_Role", "x_Lane", "x_Cause", "x_Topic"), str),
     **dict.fromkeys(("x_Device", "x_Accelerator", "x_Spot"), str),
     "x_Tokens": int,
+    **dict.fromkeys(KIND_COLUMNS.values(), int),
 }
 #: FOCUS 1.4 has columns of its own for who provides and who hosts, instead of the older two.
 REMOVED_IN_1_4: Final = ("ProviderName", "PublisherName")

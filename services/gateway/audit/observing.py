@@ -24,6 +24,7 @@ CONTENT: Final = frozenset(
         "/v1/files/{file_id}/content",
         "/v1/files/{file_id}/validation",
         "/v1/files/{file_id}/diff",
+        "/v1/fine_tuning/imports/{import_id}/report",
         "/v1/fine_tuning/preview",
         "/v1/fine_tuning/jobs/{job_id}/recipe",
         "/v1/fine_tuning/jobs/{job_id}/answers",

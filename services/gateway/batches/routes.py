@@ -1,9 +1,10 @@
 """`/v1/batches`."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from schemas import errors
-from schemas.batch import BatchTerms, CancelBatch, CreateBatch
+from schemas.batch import BatchEndpoint, BatchTerms, CancelBatch, CreateBatch
 from schemas.dataset import FileContent
 from schemas.ids import BATCH
 from schemas.topics import ACCOUNT
@@ -11,10 +12,12 @@ from services.gateway.batches.domain.bodies import WINDOW_MS, BatchRequest
 from services.gateway.batches.domain.responses import BatchResponse, batch_response, status_of
 from services.gateway.chat.spending import refuse_above_budget
 from services.gateway.files.domain.bodies import BATCH as BATCH_PURPOSE
+from services.gateway.files.domain.bodies import ExpiresAfter
 from services.gateway.files.routes import known_file
 from services.gateway.jobs.domain.texts import as_text
 from services.gateway.views.tables.batches import BATCHES, BatchRow
-from services.gateway.web.deps import Caller, Deps, WithDeps
+from services.gateway.views.tables.files import FileRow
+from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.domain.errors import ApiError, invalid
 from services.gateway.web.resources import Resource, each
 from services.gateway.web.routing import new_router
@@ -46,10 +49,27 @@ async def create_batch(body: BatchRequest, deps: WithDeps, caller: Caller) -> Ba
         text = f"{file.id} has the purpose {file.purpose!r}; upload it with {BATCH_PURPOSE!r}"
         raise invalid(text, "input_file_id")
     await refuse_above_budget(deps, caller)
-    expires, metadata = body.output_expires_after, body.metadata
+    return await start_batch(
+        *(deps, caller, file, body.endpoint, deps.fresh(BATCH)),
+        metadata=body.metadata,
+        expires=body.output_expires_after,
+    )
+
+
+async def start_batch(
+    deps: Deps,
+    caller: Principal,
+    file: FileRow,
+    endpoint: BatchEndpoint,
+    batch_id: str,
+    *,
+    metadata: Mapping[str, str] | None = None,
+    expires: ExpiresAfter | None = None,
+) -> BatchResponse:
+    """Begin a batch with the rows of a file. Raises ApiError."""
     terms = BatchTerms(
-        batch_id=deps.fresh(BATCH),
-        endpoint=body.endpoint,
+        batch_id=batch_id,
+        endpoint=endpoint,
         input_file_id=file.id,
         content=FileContent(bytes=file.bytes, sha256=file.sha256, blob=file.blob),
         key_id=caller.key_id,

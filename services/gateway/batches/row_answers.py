@@ -10,11 +10,10 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.requests import Request
 
 from schemas.answers import AnswerUse
@@ -50,7 +49,12 @@ from services.gateway.batches.domain.rows import (
 )
 from services.gateway.chat.completion_routes import create_completion
 from services.gateway.chat.domain.bodies import ChatRequest, SamplingFields
-from services.gateway.chat.domain.completion_bodies import CompletionRequest, ResponseRequest
+from services.gateway.chat.domain.completion_bodies import (
+    CompletionRequest,
+    EmbeddingRequest,
+    ResponseRequest,
+)
+from services.gateway.chat.embedding_routes import create_embeddings
 from services.gateway.chat.response_routes import create_response
 from services.gateway.chat.routes import create_chat_completion
 from services.gateway.models.routes import find_base
@@ -58,7 +62,7 @@ from services.gateway.views.tables.batches import BATCHES, BatchRow
 from services.gateway.views.todos import BATCH_ROWS
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.domain.errors import RATE_LIMIT, ApiError, invalid
-from services.gateway.web.problems import error_of, fault
+from services.gateway.web.problems import error_of, fault, validated
 from tunery.platform.answer_files import sum_of
 from tunery.platform.seal.model_names import with_shown_names
 from tunery.runtime.blobs.abstract import BlobMissing, blob_key
@@ -69,6 +73,7 @@ LOG: Final = logging.getLogger("tunery.gateway")
 BATCHES_AT_ONCE: Final = 4  # in one process
 OF_TENANT_AT_ONCE: Final = 2  # batches of one tenant, in all processes
 ROWS_AT_ONCE: Final = 8  # of one batch
+ROW_TEXTS_MAX: Final = 256  # whose vectors are in memory together, with those of other rows
 ROW_TRIES_MAX: Final = 3  # of a row that the engine fails to answer
 ROW_PAUSE_MS: Final[Ms] = 2_000  # before a row is asked again
 LEASE_MS: Final[Ms] = 9_000  # after a kill, another process goes on when it is over
@@ -88,10 +93,12 @@ def _request() -> Request:
     return Request({"type": "http", "headers": []})
 
 
-ENDPOINTS: Final[Mapping[BatchEndpoint, tuple[type[SamplingFields | ResponseRequest], Ask]]] = {
+RowBody: TypeAlias = SamplingFields | ResponseRequest | EmbeddingRequest
+ENDPOINTS: Final[Mapping[BatchEndpoint, tuple[type[RowBody], Ask]]] = {
     "/v1/chat/completions": (ChatRequest, _chat),
     "/v1/completions": (CompletionRequest, create_completion),
     "/v1/responses": (ResponseRequest, _respond),
+    "/v1/embeddings": (EmbeddingRequest, create_embeddings),
 }
 
 
@@ -228,12 +235,12 @@ async def _check(deps: Deps, row: BatchRow) -> tuple[int, list[BatchProblem]]:
 def _body_of(endpoint: BatchEndpoint, row: RowRequest) -> BaseModel:
     """The body of a row. Raises ApiError 400."""
     kind, _ = ENDPOINTS[endpoint]
-    try:
-        body = kind.model_validate(row.body)
-    except ValidationError as error:
-        refused = error_of(RequestValidationError(error.errors()))
-        raise refused or invalid("is not valid", "body") from error
-    if body.stream:
+    body = validated(kind, row.body)
+    if isinstance(body, EmbeddingRequest):
+        if len(body.input) > ROW_TEXTS_MAX:
+            text = f"has {len(body.input)} texts; a row of a batch may have {ROW_TEXTS_MAX}"
+            raise invalid(text, "input")
+    elif body.stream:
         raise invalid("is not supported in a batch; leave it out", "stream")
     return body
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from schemas.billing import BillingTerms, PriceBook, Statement
 from schemas.records import build_from
+from schemas.session import TOKEN_KINDS
 from schemas.units import HOUR_MS
 from services.gateway.views.ports import Buckets, Cursor, IntRange, Where
 from services.gateway.views.table import R, Table
@@ -22,6 +23,7 @@ from services.gateway.views.tables.billing import (
     CREDIT_NOTES,
     HELD_BOOKS,
     MONTHS,
+    SESSION_USES,
     STORED,
     MonthRow,
 )
@@ -32,12 +34,14 @@ from tunery.billing.answers import AnswersOfMonth
 from tunery.billing.invoice import Altered, BilledMonth, Invoice, make_invoices
 from tunery.billing.lines import WHERE_BOOKS_ARE, LedgerRow, PriceMissing, select_usage
 from tunery.billing.periods import BillShare, Period, in_force, period, period_of, share_of
+from tunery.billing.sessions import SessionUse, tokens_in
 from tunery.billing.storage import FOREVER, BookPeriod, StorageUse, StoredObject, storage_of_month
 from tunery.billing.volume import late_months
 
 PAGE: Final = 10_000
 MONTHS_MAX: Final = 1_200  # a hundred years
 JOBS_MAX: Final = 1_000  # of one query
+SESSIONS_MAX: Final = 50_000  # of a tenant in a month: one begins every minute
 INVOICE_ID: Final = re.compile(r"(\d{4}-\d{2})-([A-Z]{3})")
 OFFSET_MAX: Final = 2**62
 NOT_REPRODUCED: Final = "invoice_not_reproduced"
@@ -130,6 +134,7 @@ async def read_invoices(
     versions = {row.price_version for row in rows}
     versions |= {use.price_version for use in billed.storage}
     versions |= {use.price_version for use in billed.answers}
+    versions |= {use.price_version for use in billed.sessions}
     books = await _books(deps, versions - {""})
     if more := await _late_months(deps, tenant, rows, month, books):
         rows += more
@@ -157,6 +162,7 @@ async def _billed_month(deps: Deps, tenant: BilledTenant, month: Period) -> Bill
         ended=row is not None,
         storage=await _storage(deps, tenant, month),
         answers=await answers_of_month(deps, plan.id, month, price_version),
+        sessions=await _sessions(deps, plan.id, month, price_version),
         closed={name: entry for name, entry in tenant.closed.items() if name < month.name},
         statement=None if row is None else row.statement,
     )
@@ -204,6 +210,35 @@ async def answers_of_month(
         AnswersOfMonth(price_version=version, **of_book)
         for version, of_book in sorted(totals.items())
     )
+
+
+async def _sessions(
+    deps: Deps, tenant: str, month: Period, price_version: str
+) -> tuple[SessionUse, ...]:
+    """Return the tokens of each session in the month so far. Raises ApiError 500.
+
+    price_version: the price book of sessions whose events do not say it
+    """
+    sums = await deps.views.sums(
+        SESSION_USES,
+        {"tenant": tenant},
+        Buckets("hour_utc", month.first_hour, month.end_hour, month.end_hour),
+        by=("session_id", "price_version"),
+        of=TOKEN_KINDS,
+        limit=SESSIONS_MAX + 1,
+    )
+    if len(sums) > SESSIONS_MAX:
+        raise ApiError(500, NOT_REPRODUCED, f"a month has more than {SESSIONS_MAX:,} sessions")
+    uses = (
+        SessionUse(
+            session_id=record["session_id"],
+            price_version=record["price_version"] or price_version,
+            tokens=tokens_in(record),
+        )
+        for record in sums
+        if any(record[kind] for kind in TOKEN_KINDS)
+    )
+    return tuple(sorted(uses, key=lambda use: (use.session_id, use.price_version)))
 
 
 async def _book(deps: Deps, version: str) -> PriceBook:

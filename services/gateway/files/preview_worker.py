@@ -12,9 +12,11 @@ import msgspec
 from schemas.records import build_from
 from services.gateway.files.domain.preview_tasks import (
     MEMORY_BYTES_MAX,
+    PARAMS,
     Answer,
     Comparison,
     ComparisonAnswer,
+    MovedModels,
     Preview,
     PreviewAnswer,
     PreviewProblem,
@@ -23,6 +25,7 @@ from services.gateway.files.domain.preview_tasks import (
     Segment,
     Task,
 )
+from services.gateway.imports.move_page import move_page
 from tunery.data.checking import Checker
 from tunery.data.containers.reading import open_rows
 from tunery.data.containers.row import Row
@@ -49,8 +52,7 @@ def main(asked: bytes) -> bytes:
         return msgspec.json.encode(answer(task))
     except MemoryError:
         text = f"The rows need more than {MEMORY_BYTES_MAX} bytes of memory; ask for fewer."
-        param = "rows" if isinstance(task, Preview) else "before"
-        return msgspec.json.encode(RefusedTask(message=text, param=param))
+        return msgspec.json.encode(RefusedTask(message=text, param=PARAMS[type(task)]))
 
 
 def answer(task: Task) -> Answer:
@@ -60,6 +62,8 @@ def answer(task: Task) -> Answer:
         case Comparison():
             outcome = diff(Path(task.before), Path(task.after))
             return ComparisonAnswer(difference=msgspec.to_builtins(outcome))
+        case MovedModels():
+            return move_page(Path(task.moves), Path(task.old), [*map(Path, task.new)])
         case _:
             assert_never(task)
 

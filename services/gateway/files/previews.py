@@ -21,10 +21,12 @@ from schemas.units import Ms
 from services.gateway.files.domain.preview_tasks import (
     COMPARE_LOCALLY,
     MEMORY_BYTES_MAX,
+    PARAMS,
+    READ_FILES,
+    Answer,
     Comparison,
-    ComparisonAnswer,
+    MovedModels,
     Preview,
-    PreviewAnswer,
     RefusedTask,
     Task,
 )
@@ -45,9 +47,7 @@ WAITING_MAX: Final = 64
 CPU_S_MAX: Final = 120  # of all threads
 CONFINED: Final = Confinement()
 PASSED_ON: Final = ("PATH", "PYTHONPATH", "HOME", "LANG", "VIRTUAL_ENV")
-ANSWERS: Final[msgspec.json.Decoder[PreviewAnswer | ComparisonAnswer | RefusedTask]] = (
-    msgspec.json.Decoder(PreviewAnswer | ComparisonAnswer | RefusedTask)
-)
+ANSWERS: Final[msgspec.json.Decoder[Answer]] = msgspec.json.Decoder(Answer)
 
 
 class PreviewProcesses:
@@ -105,18 +105,20 @@ class PreviewProcesses:
                 return await self._run(task, tenant, niceness)
 
     async def _run(self, task: Task, tenant: str, niceness: int) -> Mapping[str, Any]:
+        # models are compared by thousands of resamples of their questions
+        wait_ms_max = self._wait_ms_max * (3 if isinstance(task, MovedModels) else 1)
         work = Work(
             folders=(task.base_path,) if isinstance(task, Preview) else (),
             policy=_policy(task),
             tenant=tenant,
             niceness=niceness,
-            ms_max=self._wait_ms_max,
+            ms_max=wait_ms_max,
             stdin=msgspec.json.encode(task),
         )
         try:
             finished = await self._workers.run(work)
         except TimeoutError as error:
-            raise _too_slow(task, self._wait_ms_max) from error
+            raise _too_slow(task, wait_ms_max) from error
         if finished.code != 0:
             log_event(LOG, logging.ERROR, "preview.failed", why=finished.describe())
             raise ApiError(500, "internal_error", "The preview ended before its answer.")
@@ -133,14 +135,19 @@ def _policy(task: Task) -> ConfinementPolicy:
             read: tuple[str, ...] = (task.path,)
         case Comparison():
             read = (task.before, task.after)
+        case MovedModels():
+            read = (task.moves, task.old, *task.new)
     return ConfinementPolicy(
         read=read, memory_bytes_max=MEMORY_BYTES_MAX, file_bytes_max=0, cpu_s_max=CPU_S_MAX
     )
 
 
 def _too_slow(task: Task, wait_ms_max: Ms) -> ApiError:
-    if isinstance(task, Preview):
-        text = f"The rows could not be shown within {wait_ms_max} ms; ask for fewer."
-        return invalid(text, "rows")
-    text = f"The files could not be compared within {wait_ms_max} ms. {COMPARE_LOCALLY}"
-    return invalid(text, "before")
+    match task:
+        case Preview():
+            text = f"The rows could not be shown within {wait_ms_max} ms; ask for fewer."
+        case Comparison():
+            text = f"The files could not be compared within {wait_ms_max} ms. {COMPARE_LOCALLY}"
+        case MovedModels():
+            text = f"The models could not be compared within {wait_ms_max} ms. {READ_FILES}"
+    return invalid(text, PARAMS[type(task)])

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,12 +26,11 @@ from services.gateway.jobs.domain.evaluations import (
     gate_run_spec,
     import_spec,
     settings_of,
-    without_rows,
 )
 from services.gateway.jobs.domain.resolve import Resolved, asked_benchmarks, installed_book
 from services.gateway.jobs.domain.responses import JobResponse
 from services.gateway.jobs.routes import current_job
-from services.gateway.jobs.submission import UNDECIDED, Intent, Submissions, intent_of
+from services.gateway.jobs.submission import UNDECIDED, Intent, Submissions, Submitted, intent_of
 from services.gateway.models.base_folders import layers_of
 from services.gateway.models.routes import find_base, find_version, look_at_base, unknown_base
 from services.gateway.views.tables.accounts import TENANTS
@@ -42,6 +41,7 @@ from services.gateway.web.domain.bodies import Body, Id
 from services.gateway.web.domain.errors import INCOMPLETE, ApiError, invalid
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
+from tunery.plan.estimate import without_rows
 from tunery.plan.price import lane_price
 from tunery.runtime.blobs.abstract import PART_BYTES, BlobError, BlobUpload
 from tunery.work.artifact import (
@@ -80,13 +80,18 @@ FORM: Final = multipart_body(
 router = new_router("models")
 
 
-class ImportFields(Body):
-    """The fields of the form."""
+class ImportedAs(Body):
+    """The version that an adapter becomes; `model` is its base."""
 
     model: Id
-    config: str
     suffix: Suffix = None
     validation_file: Id | None = None
+
+
+class ImportFields(ImportedAs):
+    """The fields of the form."""
+
+    config: str
 
 
 class RepeatedRequest(Body):
@@ -140,7 +145,7 @@ async def import_adapter(
     like any other, the job's `fine_tuned_model`.
     """
     job_id = deps.fresh(JOB_PREFIX)
-    folder = f"t/{caller.tenant}/imports/{job_id}"
+    folder = import_folder(caller.tenant, job_id)
     key = f"{folder}/{WEIGHTS}"
     upload = await within(deps.blobs.upload(key))
     try:
@@ -157,9 +162,10 @@ async def import_adapter(
         BlobFile(name=CONFIG, blob=f"{folder}/{CONFIG}", sha256=digest, bytes=len(settings)),
     )
     submissions: Submissions = request.app.state.submissions
-    try:
+
+    async def submit() -> Submitted:
         await within(deps.blobs.put(files[1].blob, settings, sha256=digest), len(settings))
-        resolved = await _resolved(submissions, caller, asked, values, job_id)
+        resolved = await resolve_import(submissions, caller, asked, settings_of(values), job_id)
         resolved = replace(resolved, spec=import_spec(resolved.spec, files))
         repeated = RepeatedRequest(
             model=asked.model,
@@ -167,14 +173,9 @@ async def import_adapter(
             suffix=asked.suffix,
             validation_file=asked.validation_file,
         )
-        submitted = await submissions.decide(caller, job_id, resolved, repeated, intent)
-    except ApiError as refusal:
-        if refusal.status < UNDECIDED:  # nothing refers to these bytes
-            await _erase(deps, files)
-        raise
-    if submitted.replayed:
-        await _erase(deps, files)
-    return await current_job(deps, submitted.row)
+        return await submissions.decide(caller, job_id, resolved, repeated, intent)
+
+    return await job_of_import(deps, files, submit())
 
 
 @router.post("/v1/models/{model_id:path}/gate", status_code=201)
@@ -216,6 +217,11 @@ async def run_gate(
         intent,
     )
     return await current_job(deps, submitted.row)
+
+
+def import_folder(tenant: str, job_id: str) -> str:
+    """Return where the files of an import are, until they are those of a version."""
+    return f"t/{tenant}/imports/{job_id}"
 
 
 async def _receive(
@@ -273,11 +279,11 @@ async def _asked(
     return asked, settings, values
 
 
-async def _resolved(
+async def resolve_import(
     submissions: Submissions,
     caller: Principal,
-    asked: ImportFields,
-    values: dict[str, Any],
+    asked: ImportedAs,
+    lora: dict[str, Any],
     job_id: str,
 ) -> Resolved:
     """A training of such an adapter on its validation rows: its name, price and nodes are those of
@@ -288,12 +294,30 @@ async def _resolved(
         training_file=asked.validation_file,
         validation_file=asked.validation_file,
         suffix=asked.suffix,
-        lora=settings_of(values),
+        lora=lora,
     )
     resolved = await submissions.resolve(caller, body, job_id)
     if asked.validation_file is not None:
         return resolved
     return Resolved(resolved.spec, without_rows(resolved.spec.base))
+
+
+async def job_of_import(
+    deps: JobDeps, files: Iterable[BlobFile], submitting: Awaitable[Submitted]
+) -> JobResponse:
+    """Await the submission of an import; files that no new job refers to are erased.
+
+    Raises ApiError.
+    """
+    try:
+        submitted = await submitting
+    except ApiError as refusal:
+        if refusal.status < UNDECIDED:
+            await _erase(deps, files)
+        raise
+    if submitted.replayed:
+        await _erase(deps, files)
+    return await current_job(deps, submitted.row)
 
 
 async def _erase(deps: JobDeps, files: Iterable[BlobFile]) -> None:

@@ -48,19 +48,18 @@ def past_jobs_of(rows: Iterable[JobRow]) -> tuple[PastJob, ...]:
 
 
 def _past_job(row: JobRow) -> PastJob | None:
-    if row.hold is None or row.train_gpu_ms is None or row.billable_gpu_ms is None:
+    if row.hold is None or row.train_gpu_ms is None or row.eval_gpu_ms is None:
         return None
     if row.attempt != 2 or row.lost_gpu_ms:  # one training and one evaluation
         return None
     needs = estimate(row.spec, row.hold.tokens)
-    eval_gpu_ms = row.billable_gpu_ms - row.train_gpu_ms
     return PastJob(
         base_id=row.spec.base.base_id,
         device=row.spec.device,
         train_expected_ms=needs.train_gpu_ms,
         eval_expected_ms=needs.eval_gpu_ms,
         train_ppm=PPM * row.train_gpu_ms // max(1, needs.train_gpu_ms),
-        eval_ppm=PPM * eval_gpu_ms // max(1, needs.eval_gpu_ms),
+        eval_ppm=PPM * row.eval_gpu_ms // max(1, needs.eval_gpu_ms),
     )
 
 

@@ -36,13 +36,28 @@ async def starts_of_job(
 ) -> StartsResponse:
     """What would start a job sooner: fewer slots, half the epochs, any model of device, any domain,
     spot machines too, a plan with a higher lane; and when it would start if it were submitted
-    tonight. Nothing is recorded. Empty if it does not wait.
+    tonight; of a session or an evaluation alone how it is. Nothing is recorded. Empty if it does
+    not wait.
     """
     row = await find(deps, submission.caller, job_id)
     status, now = job_status(row.wanted, row.phase, row.outcome), deps.clock.now_ms()
     queue = queue_response(row, status, await deps.queues.outlook_of(row))
     if queue is None:
         return StartsResponse(job_id=row.id, at=seconds(now), data=[])
+    cost = cost_summary(row)
+    as_it_is = ChangedStartResponse(
+        change="none",
+        text="As it is",
+        body=None,
+        queue=queue,
+        refusals=[],
+        currency=cost.currency,
+        amount_micro=cost.estimated_amount_micro,
+        amount_max_micro=cost.amount_max_micro,
+    )
+    if row.spec.session is not None or row.spec.evaluation is not None:
+        # no request for a training has its shape
+        return StartsResponse(job_id=row.id, at=seconds(now), data=[as_it_is])
     recipe = recipe_of(
         row.settled, texts_of(row.spec, deps.unseal), shown_integrations(row.spec, deps.unseal)
     )
@@ -76,17 +91,6 @@ async def starts_of_job(
             **known, queue=plan.queue, refusals=plan.refusals, currency=currency, **forecast
         )
 
-    cost = cost_summary(row)
-    as_it_is = ChangedStartResponse(
-        change="none",
-        text="As it is",
-        body=None,
-        queue=queue,
-        refusals=[],
-        currency=cost.currency,
-        amount_micro=cost.estimated_amount_micro,
-        amount_max_micro=cost.amount_max_micro,
-    )
     # one after the other: each plays the whole queue through
     rows = [as_it_is, *[await start(*each) for each in changed_bodies(body)]]
     text = "Submitted 8 hours from now, such as tonight"

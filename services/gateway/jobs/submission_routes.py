@@ -91,12 +91,13 @@ async def estimate_job(
 
     Without `training_file` all else is checked: so a file is not uploaded for a wrong request.
     """
-    return await _estimate(body, deps, submission)
+    return await estimated(body, deps, submission)
 
 
-async def _estimate(
+async def estimated(
     body: JobRequest, deps: JobDeps, submission: Submission
 ) -> EstimateResponse | NoEstimateResponse:
+    """Estimate a request without recording anything. Raises ApiError."""
     resolved = await submission.resolve(body)
     spec, tokens = resolved.spec, resolved.tokens
     if tokens is None:
@@ -115,5 +116,5 @@ async def create_job(
 ) -> JobResponse | EstimateResponse | NoEstimateResponse:
     """Submit a job. The response comes when it is recorded; a repeated request is one job."""
     if body.dry_run:
-        return await _estimate(body, deps, submission)
+        return await estimated(body, deps, submission)
     return await current_job(deps, await submission.job_of(body, response))

@@ -14,7 +14,13 @@ from services.gateway.models.domain.responses import (
     model_response,
     rule_response,
 )
-from services.gateway.models.routes import decide_for_base, find_version, hash_now, unknown_base
+from services.gateway.models.routes import (
+    CHANGES_MAX,
+    decide_for_base,
+    find_version,
+    hash_now,
+    unknown_base,
+)
 from services.gateway.views.tables.models import APPROVAL_RULES, BASES, MODEL_CHANGES
 from services.gateway.web.deps import Admin, Caller, WithDeps
 from services.gateway.web.domain.errors import invalid
@@ -22,7 +28,6 @@ from services.gateway.web.domain.responses import Page, listing
 from services.gateway.web.resources import Resource, each
 from services.gateway.web.routing import new_router
 
-CHANGES_MAX: Final = 1_000
 RULES_MAX: Final = 2
 router = new_router("models")
 

@@ -27,7 +27,7 @@ from services.gateway.models.domain.bodies import (
     PromoteRequest,
     RollbackRequest,
 )
-from services.gateway.models.domain.names import is_of_line, named_stage
+from services.gateway.models.domain.names import HELD_STAGES, is_of_line, named_stage
 from services.gateway.models.domain.responses import (
     AdapterResponse,
     AliasModelResponse,
@@ -38,8 +38,9 @@ from services.gateway.models.domain.responses import (
     base_response,
     model_response,
 )
+from services.gateway.models.domain.stages import former_holder
 from services.gateway.models.download_routes import URL_MS, download_url
-from services.gateway.views.tables.models import BASES, MODELS, BaseRow, ModelRow
+from services.gateway.views.tables.models import BASES, MODEL_CHANGES, MODELS, BaseRow, ModelRow
 from services.gateway.web.deps import Admin, Caller, Deps, Principal, WithDeps
 from services.gateway.web.domain.errors import ApiError, invalid
 from services.gateway.web.domain.responses import Deleted, Page, listing
@@ -50,6 +51,7 @@ from tunery.platform.seal.model_names import logged_name
 
 MODELS_MAX: Final = 10_000
 BASES_MAX: Final = 1_000
+CHANGES_MAX: Final = 1_000
 ANY: Final = (False, True)  # of what may be deleted
 AnyModelResponse: TypeAlias = BaseModelResponse | FineTunedModelResponse | AliasModelResponse
 Kind = Annotated[Literal["base", "fine-tuned", "alias"] | None, Query(alias="type")]
@@ -129,7 +131,8 @@ async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> AnyMo
     base = await _find_row(deps, model_id)
     if base is not None:
         return base_response(base)
-    return model_response(await find_version(deps, caller, model_id), deps.unseal)
+    row = await find_version(deps, caller, model_id)
+    return model_response(row, deps.unseal, await _former(deps, row))
 
 
 @router.post("/v1/models/{model_id:path}/restore")
@@ -292,6 +295,22 @@ async def version_of_id(
     """The tenant's version of this name. One of before has its suffix in the clear on the log."""
     ids = (name, logged_name(deps.seal, tenant, name))
     return await deps.views.first(MODELS, {"tenant": tenant, "id": ids, "deleted": deleted})
+
+
+async def _former(deps: Deps, row: ModelRow) -> str | None:
+    """The version to which a roll-back returns the stage that a version holds."""
+    if row.stage not in HELD_STAGES:
+        return None
+    line = {"tenant": row.tenant, "series": row.series, "deleted": ANY}
+    rows = await deps.views.page(MODELS, line, limit=MODELS_MAX)
+    where = {"tenant": row.tenant, "model_id": tuple(each.id for each in rows)}
+    newest = await deps.views.page(MODEL_CHANGES, where, limit=CHANGES_MAX)
+    possible = {
+        each.id
+        for each in rows
+        if not each.deleted and not each.quarantined and each.stage not in HELD_STAGES
+    }
+    return former_holder(reversed(newest), row.stage, possible)
 
 
 async def expected_holder(deps: Deps, caller: Principal, name: str | None) -> str | None:

@@ -1,16 +1,16 @@
 """Submits the job that a session is."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import structs
 
 from schemas.account import Lane
 from schemas.ids import SESSION as SESSION_PREFIX
-from schemas.session import SessionTerms
-from schemas.units import Ms, Tokens
+from schemas.session import KEPT_MS, SessionTerms
+from schemas.units import DAY_MS, Ms, Tokens
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.domain.bodies import EstimateRequest
-from services.gateway.jobs.domain.evaluations import without_rows
 from services.gateway.jobs.domain.resolve import Resolved
 from services.gateway.jobs.submission import Intent, Submissions
 from services.gateway.sessions.bodies import CreateModelRequest, LoraBody
@@ -18,6 +18,7 @@ from services.gateway.views.tables.jobs import JobRow
 from services.gateway.web.deps import Principal
 from services.gateway.web.domain.bodies import Body
 from services.gateway.web.domain.errors import UNSUPPORTED, invalid
+from tunery.plan.estimate import without_rows
 from tunery.work.session import ALPHA
 from tunery.work.spec import ALL_LINEAR
 
@@ -40,6 +41,7 @@ BOUNDS: Final = {
     "tunery_max_tokens": (1, TOKENS_MAX),
     "tunery_max_length": (64, 131_072),
     "tunery_checkpoint_steps": (1, 10_000),
+    "tunery_keep_days": (1, 3_650),
 }
 
 
@@ -75,12 +77,7 @@ async def create_session(
     body = EstimateRequest(
         model=asked.base_model,
         seed=lora.seed,
-        lora={
-            "rank": lora.rank,
-            "alpha": ALPHA,
-            "dropout": 0.0,
-            "target_modules": layers,
-        },
+        lora=lora_of(lora.rank, layers),
         training={
             "max_length": _bounded(metadata, "tunery_max_length", LENGTH),
             "checkpoint_every_steps": _bounded(
@@ -103,6 +100,7 @@ async def create_session(
             client=asked.session_id,
             max_tokens=_bounded(metadata, "tunery_max_tokens", usual_tokens),
             max_ms=MINUTE_MS * _bounded(metadata, "tunery_max_minutes", usual_minutes),
+            kept_ms=DAY_MS * _bounded(metadata, "tunery_keep_days", KEPT_MS // DAY_MS),
         ),
     )
     known = CreatedModel(
@@ -118,6 +116,12 @@ async def create_session(
         caller, session_id, Resolved(spec, without_rows(spec.base)), known, intent
     )
     return submitted.row
+
+
+def lora_of(rank: int, layers: str | Sequence[str]) -> dict[str, Any]:
+    """Return the settings of a session's adapter as a request for a job has them."""
+    modules = layers if isinstance(layers, str) else list(layers) or ALL_LINEAR
+    return {"rank": rank, "alpha": ALPHA, "dropout": 0.0, "target_modules": modules}
 
 
 def _layers(lora: LoraBody) -> str | list[str]:

@@ -7,15 +7,18 @@ from fastapi import Response
 from starlette.responses import JSONResponse
 
 from schemas import errors
+from schemas.reasons import WaitCode
 from schemas.session import name_of
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.sessions.conversions import pass_output, sample_output
+from services.gateway.sessions.credit import paused
 from services.gateway.views.tables.jobs import JOBS, JobRow
 from services.gateway.views.tables.sessions import SESSION_COMMANDS, SessionCommandRow
 from services.gateway.web.deps import Principal
 from services.gateway.web.domain.errors import ApiError
 from services.gateway.web.storage import within
-from services.gateway.wording import failure_words, wait_words
+from services.gateway.wording import failure_words, unblock_words, wait_words
+from tunery.runtime.blobs.abstract import BlobMissing
 from tunery.work.session import (
     FailedAnswer,
     PassAnswer,
@@ -29,6 +32,7 @@ WAIT_S: Final = 20.0  # a request waits no longer
 LOOK_S: Final = (0.02, 0.25)  # between two looks, from the first to the last
 PROTOBUF: Final = "application/x-protobuf"
 BEGUN: Final = "0"  # name of the future that a session has begun
+AT_CAP: Final[WaitCode] = "session_cap"
 
 
 def future_id(session_id: str, name: str) -> str:
@@ -55,6 +59,8 @@ async def answer_of(deps: JobDeps, caller: Principal, request_id: str) -> Respon
                 return await _answer(deps, row, session_id)
         if job.outcome is not None:
             return _failed(ended_words(job))
+        if job.reason is not None and job.reason.code == AT_CAP:
+            raise paused(f"{wait_words(job.reason)} {unblock_words(job.reason)}")
         if asyncio.get_running_loop().time() + pause_s > until:
             return await _again(deps, job, request_id)
         await asyncio.sleep(pause_s)
@@ -77,7 +83,11 @@ async def _answer(deps: JobDeps, row: SessionCommandRow, session_id: str) -> Res
     file = row.answer
     if file is None:
         raise ValueError("the command is not answered")
-    content = await within(deps.blobs.get(file.blob, sha256=file.sha256), file.bytes)
+    try:
+        content = await within(deps.blobs.get(file.blob, sha256=file.sha256), file.bytes)
+    except BlobMissing as error:
+        message = f"The answer to {future_id(session_id, row.id)!r} was erased with its session."
+        raise ApiError(404, errors.NOT_FOUND, message, "request_id") from error
     answer = decode_answer(content)
     match answer:
         case PassAnswer():

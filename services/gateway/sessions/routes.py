@@ -41,12 +41,14 @@ from services.gateway.sessions.bodies import (
 from services.gateway.sessions.conversions import (
     ROWS_MAX,
     ModelLimits,
+    decompressed,
     pass_body,
     read_pass,
     sample_body,
     step_body,
 )
 from services.gateway.sessions.creation import ATTENTION, MLP, create_session
+from services.gateway.sessions.credit import paused_without_credit
 from services.gateway.sessions.futures import BEGUN, answer_of, ended_words, future_id
 from services.gateway.sessions.paths import WITHOUT_NAME, SavedPath, parse_path
 from services.gateway.views.tables.accounts import TENANTS
@@ -107,6 +109,7 @@ class RunningSession:
         body: Body,
         *,
         tokens: Tokens = 0,
+        prompt_tokens: Tokens = 0,
         sampler: str = "",
         saved: str = "",
         weights: Sequence[BlobFile] = (),
@@ -122,17 +125,13 @@ class RunningSession:
             kind=kind,
             body=BlobFile(name=kind, blob=key, sha256=sha256, bytes=len(content)),
             tokens=tokens,
+            prompt_tokens=prompt_tokens,
             sampler=sampler,
             saved=saved,
             weights=tuple(weights),
         )
-        try:
+        with paused_without_credit():
             await deps.decide(self.caller, SESSION, TakeCommand(command=command), key=session_id)
-        except ApiError as refusal:
-            if refusal.code != errors.BUDGET_EXCEEDED:
-                raise
-            # ours is 429, after which the SDK would try again; nothing changes by waiting
-            raise ApiError(400, refusal.code, refusal.message) from refusal
         return {"request_id": future_id(session_id, command.name), "model_id": session_id}
 
 
@@ -158,7 +157,8 @@ async def _saved(
     """Raises ApiError 400 for what is no such path, 404 where nothing is saved there."""
     parsed = parse_path(path, field, kind)
     row_id = parsed.row_id(deps.seal, caller.tenant)
-    row = await deps.views.first(SAVED_WEIGHTS, {"tenant": caller.tenant, "id": row_id})
+    where = {"tenant": caller.tenant, "session_id": parsed.session_id, "id": row_id}
+    row = await deps.views.first(SAVED_WEIGHTS, where)
     if row is None:
         message = f"There are no weights at {path!r}: they were not saved, or are erased."
         raise ApiError(404, errors.NOT_FOUND, message, field)
@@ -174,12 +174,12 @@ async def sdk_health() -> dict[str, str]:
 
 @router.post("/client/config")
 async def client_config() -> dict[str, Any]:
-    """Say how the SDK is to send: in chunks that are taken, without compression."""
+    """Say how the SDK is to send: in chunks that are taken, compressed."""
     return {
         "pjwt_auth_enabled": False,
         "credential_default_source": "api_key",
         "parallel_fwdbwd_chunks": True,
-        "proto_compress_fwdbwd": False,
+        "proto_compress_fwdbwd": True,
         "fwdbwd_max_chunk_len": ROWS_MAX,
         "fwdbwd_max_chunk_bytes_count": BODY_BYTES,
         "fwdbwd_dispatch_bytes_semaphore_size": IN_FLIGHT_BYTES,
@@ -252,7 +252,8 @@ async def create_model(
     """Submit a session. Its future says why it waits for its slots, and ends once it has begun."""
     tenant = await deps.views.first(TENANTS, {"id": caller.tenant})
     lane = "free" if tenant is None else tenant.plan
-    job = await create_session(deps, request.app.state.submissions, caller, body, lane)
+    with paused_without_credit():
+        job = await create_session(deps, request.app.state.submissions, caller, body, lane)
     return {"request_id": future_id(job.id, BEGUN), "model_id": job.id}
 
 
@@ -286,10 +287,8 @@ async def unload_model(body: ModelRequest, deps: WithJobDeps, caller: Caller) ->
 @router.post("/forward_backward", openapi_extra=PASS)
 async def forward_backward(request: Request, deps: WithJobDeps, caller: Caller) -> dict[str, Any]:
     """Pass rows through the model, and add up gradients unless only the pass was asked for."""
-    if request.headers.get("content-encoding", "identity") != "identity":
-        text = "compressed bodies are not taken, as client/config says"
-        raise ApiError(415, UNSUPPORTED, text, "content-encoding")
-    asked = read_pass(await request.body())
+    encoding = request.headers.get("content-encoding", "identity")
+    asked = read_pass(decompressed(await request.body(), encoding))
     session = await _open(deps, caller, asked.session_id)
     body, tokens = pass_body(asked, session.limits)
     kind: SessionCommandKind = "forward" if asked.forward_only else "forward_backward"
@@ -402,9 +401,15 @@ async def sample(body: SampleRequest, deps: WithJobDeps, caller: Caller) -> dict
     session = await _open(deps, caller, path.session_id)
     sampler = hashlib.sha256(body.sampling_session_id.encode()).hexdigest()[:16]
     seed = int.from_bytes(hashlib.sha256(f"{sampler}:{own}:{body.seq_id}".encode()).digest()[:4])
-    command, tokens = sample_body(body, seed, session.limits)
+    command, prompt, most = sample_body(body, seed, session.limits)
     future = await session.take(
-        "sample", body.seq_id, command, tokens=tokens, sampler=sampler, weights=row.files
+        "sample",
+        body.seq_id,
+        command,
+        tokens=prompt + most,
+        prompt_tokens=prompt,
+        sampler=sampler,
+        weights=row.files,
     )
     sequences = [f"{future['request_id']}/{number}" for number in range(body.num_samples)]
     return {**future, "sample_sequence_ids": sequences}

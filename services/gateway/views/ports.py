@@ -80,3 +80,12 @@ class Views(Protocol):
         Up to `limit` records of `by`, `of`, `rows` (how many there are) and `bucket`, the first
         value that the bucket may have.
         """
+
+
+class ReadModels(Views, Protocol):
+    """Reads of the read models, and whether they are complete."""
+
+    async def behind(self) -> Mapping[str, str | None]:
+        """Return the partitions of journals that rows were not made of to the end, each with why it
+        has stopped; None: it is read.
+        """

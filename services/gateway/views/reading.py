@@ -3,24 +3,26 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import asyncpg
-
 from schemas.units import Ms
 from services.gateway.timeouts import in_time
-from services.gateway.views.ports import Buckets, Cursor, IntRange, Views, Where
+from services.gateway.views.ports import Buckets, Cursor, IntRange, ReadModels, Where
 from services.gateway.views.table import R, Table
 from tunery.platform.store.postgres import PostgresStore, named_errors
 from tunery.platform.store.rows import name
 from tunery.runtime.store.abstract import Store, StoreUnavailable
 
 QUERY_MS_MAX: Final[Ms] = 2_500
+NAME: Final = "views"  # of the projection of journals
 
 
-class PostgresViews(Views):
+class PostgresViews(ReadModels):
     """Implements `Views`. Raises StoreUnavailable within QUERY_MS_MAX."""
 
-    def __init__(self, pool: "asyncpg.Pool[Any]") -> None:
-        self._pool = pool
+    def __init__(self, store: PostgresStore) -> None:
+        self._store, self._pool = store, store.pool
+
+    async def behind(self) -> Mapping[str, str | None]:
+        return await behind(self._store)
 
     async def page(
         self,
@@ -119,11 +121,14 @@ def _impossible(arguments: Sequence[Any]) -> bool:
     return any(isinstance(text, str) and "\0" in text for text in texts)
 
 
-class StoreViews(Views):
+class StoreViews(ReadModels):
     """Implements `Views` over `Store.rows`: all rows at once, so for small stores only."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    async def behind(self) -> Mapping[str, str | None]:
+        return await behind(self._store)
 
     async def page(
         self,
@@ -186,4 +191,18 @@ def _allows(allowed: tuple[Any, ...] | IntRange, value: int) -> bool:
 
 
 def views_of(store: Store) -> PostgresViews | StoreViews:
-    return PostgresViews(store.pool) if isinstance(store, PostgresStore) else StoreViews(store)
+    return PostgresViews(store) if isinstance(store, PostgresStore) else StoreViews(store)
+
+
+async def behind(store: Store) -> Mapping[str, str | None]:
+    """Return the partitions of journals that rows were not made of to the end, each with why it has
+    stopped; None: it is read. Raises StoreUnavailable.
+    """
+    positions = await store.positions(NAME)
+    if not positions:
+        return {NAME: None}
+    return {
+        f"{stream}/{partition}": saved.stopped
+        for (stream, partition), saved in sorted(positions.items())
+        if not saved.caught_up
+    }

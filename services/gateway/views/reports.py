@@ -9,6 +9,7 @@ from typing import Final
 from tunery.platform.store.reports import views_ddl
 
 VIEWS: Final = views_ddl(
+    "gateway",
     {
         "jobs": """
             SELECT tenant, id AS job_id, lane, phase, outcome, failure ->> 'code' AS failure,
@@ -36,5 +37,5 @@ VIEWS: Final = views_ddl(
                 max_gpu_ms / 3600000.0 AS gpu_hours_limit,
                 coalesce((alert ->> 'percent')::integer, 0) AS reached_percent
             FROM budgets WHERE set_at IS NOT NULL""",
-    }
+    },
 )

@@ -10,6 +10,8 @@ from schemas.units import Ms
 REFUSED_SENDER: Final = "refused_sender"  # note a refused command in the audit log
 BATCH_ROWS: Final = "batch_rows"  # answer the rows of a batch
 BATCH_FILES: Final = "batch_files"  # write the files of a batch whose rows have ended
+IMPORT_RUN: Final = "import"  # read an account of another service
+IMPORT_KEY: Final = "import_key"  # destroy the key of an import that has ended
 RESULTS: Final = "results"  # to-do: write an ended job's metrics as a file
 #: the same for a tool: kind of the row → column of the job
 MIRROR_FILES: Final[Mapping[str, str]] = {

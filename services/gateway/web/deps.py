@@ -15,7 +15,7 @@ from schemas.streams import GLOBAL, PARTITIONS, Stream
 from schemas.submission import KeyCap
 from services.gateway.ports import AuditNotes, BaseFolders, ChatEngine, Prices, Rates, Traffic
 from services.gateway.settings import GatewaySettings
-from services.gateway.views.ports import Views
+from services.gateway.views.ports import ReadModels
 from services.gateway.web.commands import CommandSender
 from services.gateway.web.domain.errors import FORBIDDEN, ApiError
 from services.gateway.web.domain.scopes import allows
@@ -32,7 +32,7 @@ class Deps:
     """Dependencies of every route."""
 
     settings: GatewaySettings
-    views: Views
+    views: ReadModels
     commands: CommandSender
     blobs: Blobs
     seal: Sealer

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
@@ -24,6 +25,7 @@ from tunery.runtime.blobs.abstract import BlobError, BlobsUnavailable
 from tunery.runtime.bus.abstract import BusError, TooLarge
 from tunery.runtime.store.abstract import StoreUnavailable
 
+AnyBody = TypeVar("AnyBody", bound=BaseModel)
 LOCATIONS: Final = ("body", "query", "path", "header")
 PROBLEMS_MAX: Final = 20
 METHODS_KNOWN: Final = ("DELETE", "GET", "PATCH", "POST", "PUT")
@@ -156,6 +158,14 @@ async def _malformed(request: Request, error: Exception) -> ApiError | None:
         return None
     wrong = {str(problem["loc"][1]) for problem in error.errors() if len(problem["loc"]) > 1}
     return _invalid(error.errors(), await more(request, error.body, wrong))
+
+
+def validated(kind: type[AnyBody], value: Any) -> AnyBody:
+    """Return a body that came in a file, as its route would take it. Raises ApiError 400."""
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise _invalid(error.errors()) from error
 
 
 def _invalid(

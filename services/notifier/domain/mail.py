@@ -12,6 +12,7 @@ from schemas.billing import HourlyUse
 from schemas.endpoints import CONFIRMATION_REQUESTED, MAIL_SCHEME, mail_address
 from schemas.units import HOUR_MS
 from services.notifier.domain.target import Forbidden
+from tunery.billing.sessions import session_words
 
 #: what happened, and the command that shows more of it; `id`: of the event's object
 EVENTS: Final[Mapping[str, tuple[str, str]]] = {
@@ -117,6 +118,8 @@ def _summary(event: WebhookEvent, endpoint_id: str) -> tuple[str, str]:
     seen = event.anomaly
     values["anomaly"] = "something is unusual" if seen is None else ANOMALIES[seen.kind]
     values["billed"] = "credited" if event.usage and event.usage.kind == "credit" else "billed"
+    if event.usage is not None and event.usage.session is not None:
+        values["billed"] = "metered"  # its tokens cost nothing
     what = sentence.format_map(values)
     if event.usage is not None:
         what += _quantity(event.usage)
@@ -130,6 +133,8 @@ def _used(alert: BudgetAlert) -> str:
 
 def _quantity(usage: HourlyUse) -> str:
     hour = datetime.fromtimestamp(usage.hour_utc * HOUR_MS // 1_000, UTC)
+    if usage.session is not None:
+        return f", {session_words(usage.session)}, in the hour from {hour:%Y-%m-%d %H:%M} UTC"
     tokens = f" and {abs(usage.tokens)} trained tokens" if usage.tokens else ""
     time = f"{abs(usage.gpu_ms)} GPU-milliseconds"
     return f" for {time}{tokens} in the hour from {hour:%Y-%m-%d %H:%M} UTC"

@@ -2,6 +2,8 @@
 
 import json
 
+from msgspec.structs import asdict
+
 from schemas.account import DeliveryDue
 from schemas.units import HOUR_MS
 
@@ -17,6 +19,8 @@ def body(due: DeliveryDue) -> bytes:
         data |= {"hour_start": hour_start, "kind": event.usage.kind, "gpu_ms": event.usage.gpu_ms}
         if event.usage.tokens:
             data["tokens"] = event.usage.tokens
+        if event.usage.session is not None:
+            data |= asdict(event.usage.session)
     if event.anomaly is not None:
         seen = event.anomaly
         data |= {"kind": seen.kind, "attempt": seen.attempt, "window_start": seen.window // 1_000}

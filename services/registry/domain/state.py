@@ -112,12 +112,15 @@ def holder_of(models: TenantModels, series: str, stage: Stage) -> StageHolder:
 
 
 def former_of(models: TenantModels, series: str, stage: Stage) -> str | None:
-    """The latest former holder that is neither deleted nor in quarantine."""
-    holder = holder_of(models, series, stage)
-    for model_id in reversed(holder.former):
+    """The latest former holder that is neither deleted nor in quarantine.
+
+    One that holds a stage is none: it would leave production when staging is rolled back to it.
+    """
+    for model_id in reversed(holder_of(models, series, stage).former):
         version = models.versions.get(model_id)
-        if version is not None and not version.quarantined and model_id != holder.model_id:
-            return model_id
+        if version is None or version.quarantined or version.stage in EXCLUSIVE:
+            continue
+        return model_id
     return None
 
 

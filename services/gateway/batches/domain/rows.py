@@ -136,8 +136,9 @@ def tokens_of(body: dict[str, Any], key_id: str, model: str, engine_ms: int) -> 
         read, written = usage["input_tokens"], usage["output_tokens"]
         cached = usage["input_tokens_details"]["cached_tokens"]
     else:
-        read, written = usage["prompt_tokens"], usage["completion_tokens"]
-        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        # embeddings write none, and say of none that it was in memory
+        read, written = usage["prompt_tokens"], usage.get("completion_tokens", 0)
+        cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
     return AnswerUse(
         key_id=key_id,
         model=model,

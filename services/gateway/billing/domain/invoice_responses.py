@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 from schemas.billing import TaxAmount
 from schemas.ids import derived_id
+from schemas.session import TOKEN_KINDS, SessionTokens
 from schemas.units import HOUR_MS
 from services.gateway.web.domain.responses import (
     Items,
@@ -13,17 +14,21 @@ from services.gateway.web.domain.responses import (
     Seconds,
     TextOrNone,
     Unseal,
+    fields_of,
+    with_fields,
 )
 from tunery.billing.answers import answer_parts, answer_words
 from tunery.billing.currency import percent
 from tunery.billing.invoice import Invoice, Status
 from tunery.billing.lines import Line
+from tunery.billing.sessions import SessionUse, session_words, sum_tokens
 from tunery.billing.storage import storage_words
 from tunery.plan.refunds import applied_rules
 
 LineKind: TypeAlias = Literal[
     "usage",
     "credit",
+    "session",
     "storage",
     "answers",
     "volume",
@@ -72,6 +77,7 @@ class RefundRuleResponse(Response):
     given_back: str
 
 
+@with_fields(**fields_of(SessionTokens))
 class InvoiceResponse(ListItem):
     """One month in one currency; amounts in millionths of it.
 
@@ -83,6 +89,8 @@ class InvoiceResponse(ListItem):
     `refund_rules` are those of its credited lines. `due_micro` is what is to be paid: the total
     less `prepaid`; a total below zero is carried forward as a prepaid credit, `carried_micro`. Both
     are known once it is closed.
+    `train_tokens`, `prefill_tokens` and `sample_tokens` are those of all sessions; what is billed
+    of a session is its time.
     """
 
     id: str
@@ -111,8 +119,10 @@ class InvoiceResponse(ListItem):
     refund_rules: Items[RefundRuleResponse]
 
 
+@with_fields(**dict.fromkeys(TOKEN_KINDS, (int, 0)))
 class InvoiceLineResponse(ListItem):
-    """Use or a credit of one job in one hour, of GPU time or of trained tokens; what contract terms
+    """Use or a credit of one job in one hour, of GPU time or of trained tokens; tokens of one
+    session in the month by kind, whose amount is 0, as its time is billed; what contract terms
     add to the whole month (discount, overage, commitment), what volume tiers take off it, what the
     tenant kept in storage, tokens that its models read or wrote, an adjustment, the rounding, or a
     tax.
@@ -152,6 +162,7 @@ def invoice_response(invoice: Invoice, unseal: Unseal) -> InvoiceResponse:
     """An invoice without its lines. `buyer` is the tenant's id where nothing else is known."""
     return InvoiceResponse.of(
         invoice,
+        sum_tokens(use.tokens for use in invoice.sessions),
         id=invoice_id(invoice.period, invoice.currency),
         buyer=unseal(invoice.buyer, "buyer") or invoice.tenant,
         taxes=_taxes(invoice.taxes),
@@ -168,10 +179,11 @@ def _taxes(taxes: Iterable[TaxAmount]) -> list[TaxResponse]:
 
 
 def line_responses(invoice: Invoice) -> Iterator[InvoiceLineResponse]:
-    """All lines in the order of the bill: use, what is of the whole month, adjustments, rounding,
-    taxes.
+    """All lines in the order of the bill: use, sessions, what is of the whole month, adjustments,
+    rounding, taxes.
     """
     yield from (_usage_line(invoice, line) for line in invoice.lines)
+    yield from (_session_line(invoice, use) for use in invoice.sessions)
     for kept in invoice.storage:
         words = f"{storage_words(kept)}, {invoice.period}"
         yield _other_line(invoice, "storage", kept.price_version, words, kept.amount_micro)
@@ -203,6 +215,19 @@ def _usage_line(invoice: Invoice, line: Line) -> InvoiceLineResponse:
         hour_start=line.hour_utc * HOUR_MS // 1_000,
         gpu_hour_micro=line.gpu_hour_micro if is_time else None,
         token_micro_per_million=None if is_time else line.token_micro_per_million,
+    )
+
+
+def _session_line(invoice: Invoice, use: SessionUse) -> InvoiceLineResponse:
+    return InvoiceLineResponse.of(
+        use.tokens,
+        id=LINE_PREFIX + derived_id(invoice.period, "session", use.session_id, use.price_version),
+        kind="session",
+        description=f"{session_words(use.tokens)}, {invoice.period}",
+        amount_micro=0,
+        currency=invoice.currency,
+        job_id=use.session_id,
+        price_version=use.price_version,
     )
 
 

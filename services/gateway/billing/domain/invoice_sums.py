@@ -4,18 +4,21 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 from schemas.ids import derived_id
+from schemas.session import TOKEN_KINDS, SessionTokens
 from services.gateway.billing.domain.invoice_responses import InvoiceLineResponse
 from services.gateway.billing.domain.usage import Group, JobFacts
-from services.gateway.web.domain.responses import ListItem
+from services.gateway.web.domain.responses import ListItem, fields_of, with_fields
 
 SUM_GROUPS: Final = ("job", "key", "model", "suffix")
 SUM_PREFIX: Final = "sum_"
 
 
+@with_fields(**fields_of(SessionTokens))
 class InvoiceSumResponse(ListItem):
     """Sum of the lines of one group. A field is null unless the request groups by it. In the sum of
     all that belongs to no job `of_jobs` is false, and all these fields are null.
 
+    `train_tokens`, `prefill_tokens` and `sample_tokens` are those of sessions.
     `suffix` is empty, and `metadata` has an empty value, where the job has none.
     """
 
@@ -59,4 +62,5 @@ def _sum(group: Group | None, lines: list[InvoiceLineResponse]) -> InvoiceSumRes
         gpu_ms=sum(line.gpu_ms for line in lines if line.token_micro_per_million is None),
         amount_micro=sum(line.amount_micro for line in lines),
         currency=lines[0].currency,
+        **{kind: sum(getattr(line, kind) for line in lines) for kind in TOKEN_KINDS},
     )

@@ -1,8 +1,9 @@
-"""Bodies of `/v1/completions` and `/v1/responses`. What is not supported is refused by its name."""
+"""Bodies of completions, responses and embeddings. What is not supported is refused by its name."""
 
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StringConstraints
+from pydantic_core import PydanticCustomError
 
 from services.gateway.chat.domain.bodies import (
     FUNCTION_NAME,
@@ -27,12 +28,22 @@ from tunery.work.engine import Sampling
 
 COMPLETION_TOKENS: Final = 16  # without max_tokens, as in OpenAI's API
 PROMPTS_MAX: Final = 128
+INPUTS_MAX: Final = 2_048  # as OpenAI
 COMPLETION_LOGPROBS_MAX: Final = 5  # as in OpenAI's API
 PART_TYPES: Final = ("input_text", "output_text", "text")
 
 
 def _prompts(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
+
+
+def _inputs(value: Any) -> Any:
+    """A list of texts. Raises PydanticCustomError for token ids, which are of another model."""
+    texts = _prompts(value)
+    if isinstance(texts, list) and texts and not isinstance(texts[0], str):
+        message = "must be text, not tokens. LangChain: check_embedding_ctx_length=False"
+        raise PydanticCustomError("text_only", message)
+    return texts
 
 
 def _texts(value: Any) -> Any:
@@ -81,6 +92,20 @@ class CompletionRequest(SamplingFields):
     echo: Annotated[None, BeforeValidator(only(False), json_schema_input_type=bool)] = None
     suffix: Annotated[None, BeforeValidator(only(""), json_schema_input_type=str)] = None
     logit_bias: Unsupported = None
+
+
+class EmbeddingRequest(Body):
+    """Texts, each of which becomes a vector."""
+
+    model: Id
+    input: Annotated[
+        list[Annotated[str, StringConstraints(strict=True, min_length=1)]],
+        Field(min_length=1, max_length=INPUTS_MAX, fail_fast=True),
+        BeforeValidator(_inputs, json_schema_input_type=str | list[str]),
+    ]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Unsupported = None
+    user: Ignored = None
 
 
 class InputMessage(Body):

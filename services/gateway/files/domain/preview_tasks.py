@@ -1,5 +1,6 @@
-"""Tasks of the preview process and its answers: rows as tokens, or a comparison of two files."""
+"""Tasks of the preview process and its answers: rows as tokens, comparisons of files and models."""
 
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -7,6 +8,7 @@ from msgspec import Struct
 from schemas.dataset import LengthPolicy
 
 MEMORY_BYTES_MAX: Final = 2 * 1024**3  # of the process of one task
+READ_FILES: Final = "Read its teacher_file_id and the output files of its batches."
 COMPARE_LOCALLY: Final = "Download both and use `tunery data diff`."
 
 
@@ -21,6 +23,18 @@ class Preview(Struct, frozen=True, kw_only=True, tag="preview"):
 class Comparison(Struct, frozen=True, kw_only=True, tag="comparison"):
     before: str
     after: str
+
+
+class MovedModels(Struct, frozen=True, kw_only=True, tag="moved"):
+    """Models of an import beside the old ones, as a page.
+
+    moves: file with what became of them; old: file with what old models answered
+    new: files with the answers of batches
+    """
+
+    moves: str
+    old: str
+    new: list[str]
 
 
 class Segment(Struct, frozen=True, kw_only=True):
@@ -64,10 +78,20 @@ class ComparisonAnswer(Struct, frozen=True, kw_only=True, tag="compared"):
     difference: dict[str, Any]  # fields of `tunery.data.versions.Difference`
 
 
+class PageAnswer(Struct, frozen=True, kw_only=True, tag="page"):
+    html: str
+
+
 class RefusedTask(Struct, frozen=True, kw_only=True, tag="refused"):
     message: str
     param: str
 
 
-Task: TypeAlias = Preview | Comparison
-Answer: TypeAlias = PreviewAnswer | ComparisonAnswer | RefusedTask
+Task: TypeAlias = Preview | Comparison | MovedModels
+Answer: TypeAlias = PreviewAnswer | ComparisonAnswer | PageAnswer | RefusedTask
+#: the parameter that a refusal names where a task takes too much memory or time
+PARAMS: Final[Mapping[type[Task], str]] = {
+    Preview: "rows",
+    Comparison: "before",
+    MovedModels: "import_id",
+}

@@ -140,6 +140,11 @@ class EstimateRequest(JobRequest):
     """Same body as a submission, but `training_file` may be omitted to check the rest first."""
 
     training_file: Id | None = None  # type: ignore[assignment]  # it may be uploaded after this
+    training_tokens: Annotated[StrictInt, Field(ge=1, le=INT_MAX)] | None = Field(
+        default=None,
+        description="tokens of one epoch, where there is no training_file yet: the estimate is of "
+        "rows of 512 tokens, half of which are answers",
+    )
 
 
 @with_texts

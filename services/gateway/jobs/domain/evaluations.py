@@ -5,9 +5,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from schemas.benchmark import Benchmark
-from schemas.dataset import BaseTokens
 from schemas.gate import GatePolicy
 from schemas.model import Base
+from schemas.session import SavedIn
 from schemas.submission import EvaluationTerms, JobSpec, Price
 from schemas.training import AdapterStart, BlobFile
 from services.gateway.jobs.domain.requested import SETTINGS
@@ -28,19 +28,10 @@ def evaluated(name: str, files: tuple[BlobFile, ...]) -> AdapterStart:
     return AdapterStart(model_id=name, sha256=sha256, files=own)
 
 
-def without_rows(base: Base) -> BaseTokens:
-    """The tokens of no file."""
-    return BaseTokens(
-        base_id=base.base_id,
-        base_sha256=base.sha256,
-        tokens=0,
-        trainable_tokens=0,
-        longest_row_tokens=0,
-    )
-
-
-def import_spec(spec: JobSpec, files: tuple[BlobFile, ...]) -> JobSpec:
-    """The job that evaluates an adapter of elsewhere, which then becomes a version.
+def import_spec(
+    spec: JobSpec, files: tuple[BlobFile, ...], saved_in: SavedIn | None = None
+) -> JobSpec:
+    """The job that evaluates an adapter of elsewhere, or of a session, which then is a version.
 
     spec: spec of a training with the settings of the adapter, on its rows if it names a file.
     """
@@ -49,7 +40,7 @@ def import_spec(spec: JobSpec, files: tuple[BlobFile, ...]) -> JobSpec:
         auto=(),
         configuration="",
         start=evaluated(spec.model_id, files),
-        evaluation=EvaluationTerms(imported=True),
+        evaluation=EvaluationTerms(imported=True, saved_in=saved_in),
     )
 
 

@@ -12,9 +12,7 @@ from services.gateway.web.domain.responses import Response
 from tunery.plan.estimate import EVAL_SLOTS
 
 PERCENT_MAX: Final = 99.9  # of a job that has not succeeded
-# An evaluation that takes longer than expected is expected to take so much of its time still.
-LATE_SHARE: Final = 10
-EVEN_SHARE: Final = 0.8  # of its expected time, in which it advances evenly
+EVEN_SHARE: Final = 0.8  # of its expected time, in which an evaluation advances evenly
 
 
 class ProgressResponse(Response):
@@ -93,7 +91,7 @@ def _left_ms(row: JobRow, step: StepRow | None, at: Ms, eval_ms: Ms) -> Ms | Non
     if paced < 1:
         return None
     train_ms = (row.total_steps - step.step) * _spent_ms(row, step) // paced
-    return max(0, train_ms - max(0, at - step.at)) + eval_ms
+    return _remaining_ms(train_ms, at - step.at) + eval_ms
 
 
 def _spent_ms(row: JobRow, step: StepRow) -> Ms:
@@ -127,4 +125,15 @@ def _eval_left_ms(row: JobRow, at: Ms, eval_ms: Ms) -> Ms:
         return 0
     if row.eval_started_at is None:
         return eval_ms
-    return max(eval_ms - max(0, at - row.eval_started_at), eval_ms // LATE_SHARE)
+    return _remaining_ms(eval_ms, at - row.eval_started_at)
+
+
+def _remaining_ms(expected_ms: Ms, spent_ms: Ms) -> Ms:
+    """Return how much is left of what takes this long: ever less, also where it takes longer."""
+    if expected_ms <= 0:
+        return 0
+    spent_ms = max(0, spent_ms)
+    done = _advanced(spent_ms / expected_ms)
+    if spent_ms <= EVEN_SHARE * expected_ms:
+        return expected_ms - spent_ms
+    return round(spent_ms * (1 - done) / done)

@@ -20,7 +20,7 @@ from schemas.submission import JobSpec, MixtureFile
 from schemas.training import Adaptation, Device
 from services.gateway.files.domain.bodies import check_purpose
 from services.gateway.jobs.configuration import configuration_of
-from services.gateway.jobs.domain.bodies import METHODS, JobRequest, PlacementBody
+from services.gateway.jobs.domain.bodies import METHODS, EstimateRequest, JobRequest, PlacementBody
 from services.gateway.jobs.domain.integrations import FIELD as INTEGRATIONS
 from services.gateway.jobs.domain.integrations import repeated_kind
 from services.gateway.jobs.domain.mixtures import mixture_file
@@ -58,6 +58,7 @@ from tunery.plan.price import lane_price
 
 POOL: Final = "default"
 PLAIN_TEXT: Final = "text"  # a dialect
+ASSUMED_ROW_TOKENS: Final = 512  # of a row, where the file is not known
 NO_WANDB: Final = "integrations.wandb"
 NO_SERVER: Final = (
     "mlflow needs a server of the tenant: set one with `tunery mlflow set URL` or "
@@ -120,6 +121,20 @@ class Resolved:
     memory_max: int | None = None
 
 
+def _assumed(request: JobRequest, base: Base) -> BaseTokens | None:
+    """Tokens of a training file that an estimate only knows the size of; None: it knows none."""
+    if not isinstance(request, EstimateRequest) or request.training_tokens is None:
+        return None
+    count = request.training_tokens
+    return BaseTokens(
+        base_id=base.base_id,
+        base_sha256=base.sha256,
+        tokens=count,
+        trainable_tokens=count // 2,
+        longest_row_tokens=min(count, ASSUMED_ROW_TOKENS),
+    )
+
+
 def resolve(request: JobRequest, facts: Facts) -> Resolved:
     """Resolve a request. Raises ApiError for the request itself, or for what it refers to.
 
@@ -130,7 +145,10 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
     settings, problems = _all_checked(request, facts)
     base, files, mixture = _inputs(request, facts, settings, problems)
     training, held_out = files.get("training_file"), files.get("validation_file")
-    tokens = None if training is None else _tokens(training, base, "training_file")
+    if training is None:
+        tokens = _assumed(request, base)
+    else:
+        tokens = _tokens(training, base, "training_file")
     all_tokens = None if tokens is None else mixed(tokens, mixture)
     choice = _choice_of_nodes(request, facts, settings)
     benchmarks = asked_benchmarks(

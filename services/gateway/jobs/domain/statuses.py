@@ -26,7 +26,7 @@ JobState: TypeAlias = Literal[
 RUNNING: Final[dict[Phase, JobStatus]] = {
     "validating": "validating_files",
     "queued": "queued",
-    "provisioning": "queued",
+    "provisioning": "running",  # it has its slots, and waits for nobody
     "running": "running",
     "checkpointing": "running",
     "evaluating": "running",

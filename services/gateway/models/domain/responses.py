@@ -103,6 +103,8 @@ class FineTunedModelResponse(ModelResponse):
     lineage: every input by content hash. verdict: of the gate, as it judged the version last.
     gate_job_id: the job in which it did.
     quarantine: the last decision of a person beside the gate; null: none, or in a list.
+    former: the version to which a roll-back returns the stage that this one holds; null: there is
+      none, or in a list.
     restorable_until: time at which the files of a deleted version are erased; null: it is not
       deleted.
     """
@@ -120,6 +122,7 @@ class FineTunedModelResponse(ModelResponse):
     imported: bool
     lineage: dict[str, Any]
     quarantine: QuarantineResponse | None = None
+    former: str | None = None
     restorable_until: Seconds | None = None
 
 
@@ -204,7 +207,9 @@ def alias_responses(
             yield AliasModelResponse.of(version, id=name, type="alias", parent=version.id)
 
 
-def model_response(row: ModelRow, unseal: Unseal | None = None) -> FineTunedModelResponse:
+def model_response(
+    row: ModelRow, unseal: Unseal | None = None, former: str | None = None
+) -> FineTunedModelResponse:
     """A version with the stage it holds. Without `unseal` no text of people is in it."""
     return FineTunedModelResponse.of(
         row,
@@ -217,6 +222,7 @@ def model_response(row: ModelRow, unseal: Unseal | None = None) -> FineTunedMode
         gate_job_id=row.gate_job,
         lineage=msgspec.to_builtins(row.lineage),
         quarantine=None if unseal is None else _quarantine(row, unseal),
+        former=former,
         restorable_until=row.erase_at,
     )
 

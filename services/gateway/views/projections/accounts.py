@@ -1,4 +1,4 @@
-"""`account` → tenants, keys, endpoints, deliveries, batches."""
+"""`account` → tenants, keys, endpoints, deliveries, batches, imports."""
 
 from typing import Any, assert_never
 
@@ -22,6 +22,7 @@ from schemas.account import (
     PeriodEnded,
     PlanScheduled,
     PlanSet,
+    PlanTerms,
     PricesImported,
     TenantCreated,
     TenantResumed,
@@ -32,11 +33,13 @@ from schemas.batch import BatchBegun, BatchClosing, BatchCreated, BatchEnded, Ba
 from schemas.endpoints import EndpointChange, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.erasure import ErasureEvent, ErasurePartDone, TenantErased, TenantErasureBegun
+from schemas.imports import ImportAdvanced, ImportEnded, ImportStarted
 from schemas.integrations import TrackingServerRemoved, TrackingServerSet
 from schemas.keys import KeyTerms
 from schemas.node import NodeKeysWithdrawn
 from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
 from services.gateway.views.projections.batches import project_batch
+from services.gateway.views.projections.imports import project_import
 from services.gateway.views.tables.accounts import (
     DELIVERIES,
     ENDPOINTS,
@@ -63,13 +66,7 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
         case TenantCreated():
             return (_tenant(header, event),)
         case PlanSet(terms=terms):
-            values = {
-                "plan": terms.lane,
-                "limits": terms.limits,
-                "price_version": terms.price_version,
-                "scheduled": None,
-            }
-            return (TENANTS.update({"id": tenant}, **values),)
+            return (_plan(tenant, terms),)
         case PlanScheduled():
             return (TENANTS.update({"id": tenant}, scheduled=event.change),)
         case TenantSuspended():
@@ -109,6 +106,8 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
             return (DELIVERIES.update(key, ended_at=header.at, **ended),)
         case BatchCreated() | BatchBegun() | BatchRowsAnswered() | BatchClosing() | BatchEnded():
             return project_batch(header, event)
+        case ImportStarted() | ImportAdvanced() | ImportEnded():
+            return project_import(header, event)
         case (
             PeriodEnded()
             | InvoiceClosed()
@@ -126,6 +125,16 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
             return ()
         case _:
             assert_never(event)
+
+
+def _plan(tenant: str, terms: PlanTerms) -> Change:
+    return TENANTS.update(
+        {"id": tenant},
+        plan=terms.lane,
+        limits=terms.limits,
+        price_version=terms.price_version,
+        scheduled=None,
+    )
 
 
 def _tenant(header: Header, event: TenantCreated) -> Change:

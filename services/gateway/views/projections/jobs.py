@@ -273,6 +273,8 @@ def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
             }
             if event.role == "train":  # evaluations come after it
                 totals["train_gpu_ms"] = event.job_billable_gpu_ms
+            else:
+                totals["eval_gpu_ms"] = event.end.used_gpu_ms
             result = event.end.result
             if isinstance(result, TrainResult) and result.variant is not None:
                 totals |= {"variant": result.variant, "losses_ppm": result.losses_ppm}

@@ -22,6 +22,7 @@ from services.gateway.views.tables import (
     billing,
     deployments,
     files,
+    imports,
     jobs,
     models,
     serving_pools,
@@ -33,7 +34,7 @@ from tunery.runtime.verbs import Change, Todo
 
 # Rows of a tenant go with the event of their own journal, so that the order of the journals does
 # not matter when the read models are made anew. What bills are made of stays (months, adjustments,
-# credit notes, use, answers, storage), and so does the audit log.
+# credit notes, use, answers, tokens of sessions, storage), and so does the audit log.
 JOB_ROWS: Final[tuple[Table[Any], ...]] = (
     *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.STEPS, jobs.LINES),
     *(sweeps.SWEEPS, sweeps.SKIPPED_RUNS, accounts.BUDGETS),
@@ -52,14 +53,13 @@ ROWS: Final[dict[type[Any], tuple[Table[Any], ...]]] = {
     ),
     TenantErased: (
         *(accounts.KEYS, accounts.ENDPOINTS, accounts.DELIVERIES, accounts.TRACKING_SERVERS),
-        *(batches.BATCHES, batches.BATCH_PARTS),
+        *(batches.BATCHES, batches.BATCH_PARTS, imports.IMPORTS),
         *(jobs.STEPS, jobs.LINES),  # reported by the last attempts
     ),
 }
 
 WINDOW_MS: Final[Ms] = 60_000  # equal refusals of a partition are one row
 
-VERSION: Final = 66  # 66: batches; 65: sessions; 64: leases that wait for a cluster
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -86,13 +86,14 @@ TABLES: Final[tuple[Table[Any], ...]] = (
         billing.STORED,
         billing.HELD_BOOKS,
         billing.ANSWER_USES,
+        billing.SESSION_USES,
     ),
     *(models.PERMISSIONS, models.MODELS, models.BASES, models.POLICIES, models.BENCHMARKS),
     deployments.DEPLOYMENTS,
     *(serving_pools.SERVING_POOLS, serving_pools.REPLICAS),
     *(models.MODEL_CHANGES, models.APPROVAL_RULES),
     *(sessions.SESSIONS, sessions.SESSION_COMMANDS, sessions.SAVED_WEIGHTS),
-    *(batches.BATCHES, batches.BATCH_PARTS),
+    *(batches.BATCHES, batches.BATCH_PARTS, imports.IMPORTS),
 )
 #: rows of telemetry are kept by their own reader, and deleted with their tenant here
 DDL: Final = "\n".join(table.ddl() for table in (*TABLES, jobs.STEPS, jobs.LINES))

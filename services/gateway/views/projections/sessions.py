@@ -8,9 +8,13 @@ from schemas.session import (
     CommandTaken,
     SessionClosed,
     SessionEnding,
+    SessionErased,
     SessionOpened,
+    SessionTermsSet,
     SessionTouched,
 )
+from schemas.units import hour_of
+from services.gateway.views.tables.billing import SESSION_USES, SessionUseRow
 from services.gateway.views.tables.sessions import (
     SAVED_WEIGHTS,
     SESSION_COMMANDS,
@@ -33,8 +37,12 @@ def project_session(header: Header, event: Any) -> tuple[Change, ...]:
                 client=terms.client,
                 opened_at=header.at,
                 max_tokens=terms.max_tokens,
+                max_ms=terms.max_ms,
+                kept_ms=terms.kept_ms,
             )
             return (SESSIONS.insert(row),)
+        case SessionTermsSet(terms=terms):
+            return (SESSIONS.update(key, max_tokens=terms.max_tokens, max_ms=terms.max_ms),)
         case CommandTaken(command=command):
             command_row = SessionCommandRow.of(
                 command,
@@ -53,6 +61,10 @@ def project_session(header: Header, event: Any) -> tuple[Change, ...]:
             return (SESSIONS.update(key, why=event.why),)
         case SessionClosed():
             return (SESSIONS.update(key, closed_at=header.at),)
+        case SessionErased():
+            of_session = {"tenant": header.tenant, "session_id": header.key}
+            erased = SESSIONS.update(key, erased_at=header.at)
+            return (erased, SAVED_WEIGHTS.delete(of_session))
         case _:
             return ()
 
@@ -62,8 +74,17 @@ def _answered(header: Header, event: CommandAnswered) -> tuple[Change, ...]:
     answered = SESSION_COMMANDS.update(
         key, answered_at=header.at, answer=event.answer, failed=event.failed
     )
+    use = SessionUseRow.of(
+        event.tokens,
+        tenant=header.tenant,
+        id=f"{header.partition}/{header.incarnation}/{header.offset:016}",
+        session_id=header.key,
+        hour_utc=hour_of(header.at),
+        price_version=event.price_version,
+    )
+    changes = (answered, SESSION_USES.insert(use))
     if not event.saved:
-        return (answered,)
+        return changes
     row = SavedWeightsRow(
         tenant=header.tenant,
         id=event.path,
@@ -72,4 +93,4 @@ def _answered(header: Header, event: CommandAnswered) -> tuple[Change, ...]:
         saved_at=header.at,
         files=event.saved,
     )
-    return (answered, SAVED_WEIGHTS.insert(row))
+    return (*changes, SAVED_WEIGHTS.insert(row))

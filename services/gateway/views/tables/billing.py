@@ -72,6 +72,19 @@ class AnswerUseRow(TableRow):
     price_version: str
 
 
+class SessionUseRow(TableRow):
+    """One answered command of a session; `id` is its event's position in the log."""
+
+    tenant: str
+    session_id: str
+    hour_utc: int  # when it was answered
+    price_version: str
+    # kinds of `SessionTokens`
+    train_tokens: Tokens
+    prefill_tokens: Tokens
+    sample_tokens: Tokens
+
+
 class PrepaidRow(TableRow):
     """A prepaid credit; `id` is its reference. What is not left, expired or revoked was used."""
 
@@ -95,6 +108,13 @@ HELD_BOOKS: Final = Table("held_books", HeldBookRow, key=("tenant", "id"), order
 ANSWER_USES: Final = Table(
     "answer_uses",
     AnswerUseRow,
+    key=("tenant", "id"),
+    order="id",
+    indexes=(TableIndex(("tenant", "hour_utc")),),
+)
+SESSION_USES: Final = Table(
+    "session_uses",
+    SessionUseRow,
     key=("tenant", "id"),
     order="id",
     indexes=(TableIndex(("tenant", "hour_utc")),),

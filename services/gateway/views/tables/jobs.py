@@ -62,6 +62,7 @@ class JobRow(TableRow):
     finished_at: Ms | None = None
     billable_gpu_ms: GpuMs | None = None
     train_gpu_ms: GpuMs | None = None  # billed for its trainings
+    eval_gpu_ms: GpuMs | None = None  # used by its newest evaluation, which may be billed less
     lost_gpu_ms: GpuMs | None = None
     micro_gpu_ms: MicroGpuMs | None = None
     billed_tokens: Tokens | None = None

@@ -14,10 +14,14 @@ class SessionRow(TableRow):
     tenant: str
     client: str  # the client's own session
     opened_at: Ms
+    # max_tokens, max_ms: as they are now
     max_tokens: Tokens
+    max_ms: Ms
+    kept_ms: Ms  # how long its commands and what it saved stay after its end
     touched_at: Ms | None = None
     why: SessionEnd | None = None  # it is ending
     closed_at: Ms | None = None
+    erased_at: Ms | None = None  # bodies, answers and what it has saved are gone
 
 
 class SessionCommandRow(TableRow):
@@ -60,5 +64,5 @@ SESSION_COMMANDS: Final = Table(
     order="taken_at",
 )
 SAVED_WEIGHTS: Final = Table(
-    "saved_weights", SavedWeightsRow, key=("tenant", "id"), order="saved_at"
+    "saved_weights", SavedWeightsRow, key=("tenant", "session_id", "id"), order="saved_at"
 )

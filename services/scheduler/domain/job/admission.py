@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from schemas import errors
 from schemas.admission import TENANT_BUDGET
 from schemas.dataset import SPLIT_SEED, BaseTokens, MixedFile, PinTerms, PrepareSpec, no_rows
@@ -9,7 +11,7 @@ from schemas.envelope import Rejected
 from schemas.job import DatasetBound, Event, HoldTaken, PhaseSet, PinsWanted
 from schemas.model import Base
 from schemas.reasons import refusing, waiting
-from schemas.submission import Estimate, KeyCap
+from schemas.submission import Estimate, JobSpec, KeyCap
 from schemas.units import Ms
 from services.scheduler.domain.job.budgets import over_month
 from services.scheduler.domain.job.quota import month_standing, terms_at
@@ -35,28 +37,9 @@ def take_hold(
     limit holds in whatever order jobs are admitted and billed.
     """
     spec = job.spec
-    terms = terms_at(tenant, at)
-    if terms is None:
-        return Rejected(code=errors.NOT_FOUND, reason=refusing("limits_missing"))
-    if tenant.suspended:
-        return Rejected(code=errors.SUSPENDED, reason=refusing("tenant_suspended"))
-    needs = estimate(spec, tokens)
-    use = month_standing(tenant, TENANT_BUDGET, needs.currency, at)
-    window = use.used_gpu_ms + use.held_gpu_ms
-    if (refusal := over_hard_limit(terms.limits, window, needs)) is not None:
-        return refusal
-    if (why := over_budget(spec.budget, needs)) is not None:
-        return Rejected(code=errors.BUDGET_TOO_SMALL, reason=why, param="budget")
-    if job.cap is not None and (refusal := over_cap(tenant, job.cap, needs, at)) is not None:
-        return refusal
-    if (refusal := over_month(tenant, job.key_id, needs, at)) is not None:
-        return refusal
-    hold = HoldTaken(
-        job_id=job.job_id,
-        tokens=tokens,
-        estimate=needs,
-        overage=window + needs.hold_gpu_ms > terms.limits.soft_gpu_ms,
-    )
+    hold = reserve(tenant, job, spec, tokens, at)
+    if isinstance(hold, Rejected):
+        return hold
     reason = waiting("inputs_preparation")
     phase = PhaseSet(job_id=job.job_id, phase="validating", reason=reason)
     if (spec.evaluation is None and spec.session is None) or spec.training_file:
@@ -64,6 +47,44 @@ def take_hold(
     prepared = None if spec.evaluation is None else spec.evaluation.prepared
     bound = DatasetBound(job_id=job.job_id, prepared=prepared or no_rows())
     return (hold, bound, _pins(job), phase)
+
+
+def reserve(
+    tenant: TenantJobs, job: OpenJob, spec: JobSpec, tokens: BaseTokens, at: Ms
+) -> HoldTaken | Rejected:
+    """Return the hold of a job by this specification, or why there is none.
+
+    Where the job has one already, the limits are compared with what is held besides.
+    """
+    terms = terms_at(tenant, at)
+    if terms is None:
+        return Rejected(code=errors.NOT_FOUND, reason=refusing("limits_missing"))
+    if tenant.suspended:
+        return Rejected(code=errors.SUSPENDED, reason=refusing("tenant_suspended"))
+    needs = more = estimate(spec, tokens)
+    if job.hold is not None:
+        more = replace(
+            needs,
+            hold_gpu_ms=needs.hold_gpu_ms - job.hold.hold_gpu_ms,
+            price_max_micro=needs.price_max_micro - job.hold.price_max_micro,
+        )
+    use = month_standing(tenant, TENANT_BUDGET, needs.currency, at)
+    window = use.used_gpu_ms + use.held_gpu_ms
+    if (refusal := over_hard_limit(terms.limits, window, more)) is not None:
+        return refusal
+    if (why := over_budget(spec.budget, needs)) is not None:
+        return Rejected(code=errors.BUDGET_TOO_SMALL, reason=why, param="budget")
+    if job.cap is not None and (refusal := over_cap(tenant, job.cap, more, at)) is not None:
+        return refusal
+    if (refusal := over_month(tenant, job.key_id, more, at)) is not None:
+        return refusal
+    return HoldTaken(
+        job_id=job.job_id,
+        tokens=tokens,
+        estimate=needs,
+        overage=window + more.hold_gpu_ms > terms.limits.soft_gpu_ms,
+        session=None if job.hold is None else spec.session,
+    )
 
 
 def over_cap(tenant: TenantJobs, cap: KeyCap, needs: Estimate, at: Ms) -> Rejected | None:

@@ -33,6 +33,7 @@ from schemas.job import (
     FileNoted,
     LimitsSet,
     PauseJob,
+    RaiseSession,
     RecordBase,
     RecordCheckpoint,
     RecordClosed,
@@ -42,6 +43,7 @@ from schemas.job import (
     RecordGranted,
     RecordLook,
     RecordRegistered,
+    RecordSessionEnding,
     RecordStarted,
     RecordUsage,
     RecordVerdict,
@@ -76,6 +78,7 @@ from services.scheduler.domain.job.serving import (
     remove_serving_pool,
     set_serving_pool,
 )
+from services.scheduler.domain.job.sessions import end_waiting_session, raise_session
 from services.scheduler.domain.job.state import OpenJob, TenantJobs, Tenants
 from services.scheduler.domain.job.submitting import submit_job
 from services.scheduler.domain.job.sweeps import follow_sweeps, submit_sweep
@@ -153,6 +156,10 @@ def _decide(tenant: TenantJobs, command: Command, ctx: Context) -> tuple[Event, 
             return _change(tenant, command, "pause", ctx)
         case ResumeJob():
             return _change(tenant, command, "resume", ctx)
+        case RaiseSession():
+            return raise_session(tenant, command, ctx)
+        case RecordSessionEnding():
+            return end_waiting_session(tenant, command)
         case CloseJobs():
             return () if tenant.erased else close_jobs(tenant)
         case SetBudget() | RemoveBudget():

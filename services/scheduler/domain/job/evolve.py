@@ -394,6 +394,8 @@ def evolve_job(job: OpenJob, event: JobEvent) -> OpenJob:
         case PhaseSet():
             return _set_phase(job, event)
         case HoldTaken():
+            if event.session is not None:
+                job = replace(job, spec=replace(job.spec, session=event.session))
             return replace(job, hold=event.estimate)
         case DatasetBound():
             return replace(job, prepared=event.prepared)
@@ -494,7 +496,8 @@ def _left(job: OpenJob, result: TrainResult) -> OpenJob:
     """A job after its training, which may have left one of several variants."""
     spec = job.spec.of_variant(result.variant)
     hyper = job.hyper if spec is job.spec else with_at_most(spec.hyper, rows_at_once(job.hyper))
-    return replace(job, result=result, spec=spec, hyper=hyper)
+    training_gpu_ms = job.billable_gpu_ms - job.lost_gpu_ms
+    return replace(job, result=result, spec=spec, hyper=hyper, training_gpu_ms=training_gpu_ms)
 
 
 def _after_progress(retries: Retries) -> Retries:

@@ -88,7 +88,10 @@ def _after_failure(job: OpenJob, ended: AttemptEnded, cause: FailureCause) -> St
         case "budget":
             # Time lost to the platform and credited meanwhile is the job's to use again. What a
             # drained attempt left of its cap is less than one notice, so this cannot go round.
-            if attempt_gpu_ms_max(job, ended.role) > slots_of(job, ended.role) * BUDGET_NOTICE_MS:
+            # So is time that was used above what an evaluation is billed.
+            unbilled_gpu_ms = ended.end.used_gpu_ms - ended.end.billable_gpu_ms
+            left = attempt_gpu_ms_max(job, ended.role) - unbilled_gpu_ms
+            if left > slots_of(job, ended.role) * BUDGET_NOTICE_MS:
                 return Again(job.hyper)
             return budget_exhausted()
         case _:

@@ -9,7 +9,7 @@ from schemas.pool import Role
 from schemas.units import PPM, GpuMs, Micro, Ms, hour_of, month_of
 from services.scheduler.domain.job.state import Charge, MonthUse, OpenJob, OpenTerm, TenantJobs
 from tunery.billing.periods import period_of
-from tunery.plan.estimate import EVAL_SLOTS, eval_hold
+from tunery.plan.estimate import EVAL_SLOTS, eval_hold, is_bounded_by_training
 from tunery.plan.price import job_cost
 
 
@@ -146,3 +146,14 @@ def attempt_gpu_ms_max(job: OpenJob, role: Role) -> GpuMs:
         left -= eval_hold(job.spec, job.hold)
     slots = slots_of(job, role)
     return left // slots * slots
+
+
+def billed_gpu_ms_max(job: OpenJob, role: Role) -> GpuMs | None:
+    """Most of the next attempt's use that is billed: evaluations cost no more than the training.
+
+    None: no bound but its cap.
+    """
+    if role != "eval" or job.training_gpu_ms is None or not is_bounded_by_training(job.spec):
+        return None
+    evaluations = job.billable_gpu_ms - job.lost_gpu_ms - job.training_gpu_ms
+    return max(0, job.training_gpu_ms - evaluations)

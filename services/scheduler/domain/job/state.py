@@ -82,6 +82,8 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     # billable_gpu_ms, lost_gpu_ms: totals of its closed attempts
     billable_gpu_ms: GpuMs = 0
     lost_gpu_ms: GpuMs = 0
+    # what of these its training costs, once it has succeeded; None: no bound of its evaluation
+    training_gpu_ms: GpuMs | None = None
     result: TrainResult | None = None  # result of its training, once it has succeeded
     scores: BlobFile | None = None  # scores that wait for a verdict
     look: int = 1  # number of the gate's interim analysis, from 1

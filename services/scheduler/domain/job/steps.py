@@ -46,14 +46,20 @@ from schemas.training import (
 )
 from schemas.units import PPM, GpuMs
 from services.scheduler.domain.job.policy import Again, GiveUp, budget_exhausted, next_step
-from services.scheduler.domain.job.quota import attempt_gpu_ms_max, rest_gpu_ms, slots_of
+from services.scheduler.domain.job.quota import (
+    attempt_gpu_ms_max,
+    billed_gpu_ms_max,
+    rest_gpu_ms,
+    slots_of,
+)
 from services.scheduler.domain.job.state import OpenJob
-from tunery.plan.estimate import corrected
+from tunery.plan.estimate import EVAL_SLOTS, corrected
 from tunery.plan.memory import memory_of_variants
 from tunery.plan.micro_batches import rows_at_once, with_at_most
 from tunery.plan.refunds import job_refund
 from tunery.plan.time import start_ms_max
 
+SHORT_PROMPTS: Final = 2  # of the bundled ones, after a training that was short
 HARDNESS: Final[dict[CloseMode | None, int]] = {None: 0, "drain": 1, "kill": 2}
 
 
@@ -83,7 +89,7 @@ def place_attempt(job: OpenJob, role: Role) -> tuple[Event, ...]:
     work = _work(job, role)
     gpu_ms_max = attempt_gpu_ms_max(job, role)
     if work is None or job.hold is None or gpu_ms_max < slots_of(job, role):  # under a millisecond
-        return (_give_up(job, budget_exhausted(), None),)
+        return _give_up(job, budget_exhausted(), None)
     work_id = work_id_of(work)
     pool = job.spec.pool
     queued = PhaseSet(
@@ -121,6 +127,7 @@ def _placement(
         memory_bytes=_memory_bytes(job, hold),
         start_ms_max=start_ms_max(job.spec.base),
         max_tokens=hold.tokens if job.spec.price.token_micro_per_million and role == "train" else 0,
+        billed_gpu_ms_max=billed_gpu_ms_max(job, role),
     )
 
 
@@ -147,10 +154,12 @@ def after_change(job: OpenJob) -> tuple[Event, ...]:
     """
     match job.wanted:
         case "cancelled":
-            return _close(job, "kill", "cancelled") if job.open else (end_job(job, "cancelled"),)
+            if job.open:
+                return close_placement(job, "kill", "cancelled")
+            return (end_job(job, "cancelled"),)
         case "paused":
             if job.open:
-                return _close(job, "drain", "paused")
+                return close_placement(job, "drain", "paused")
             paused = PhaseSet(job_id=job.job_id, phase=job.phase, reason=waiting("paused"))
             return (paused,)
         case "run":
@@ -174,8 +183,8 @@ def _resume(job: OpenJob) -> tuple[Event, ...]:
             return (PhaseSet(job_id=job.job_id, phase=job.phase, reason=reason),)
 
 
-def _close(job: OpenJob, mode: CloseMode, code: EndCode) -> tuple[Event, ...]:
-    """Only hardens: what was asked for already is not asked again."""
+def close_placement(job: OpenJob, mode: CloseMode, code: EndCode) -> tuple[Event, ...]:
+    """Ask the pool to end the open attempt. Only hardens: nothing is asked for twice."""
     if job.open is None or HARDNESS[job.open.asked] >= HARDNESS[mode]:
         return ()
     request = EndRequest(
@@ -200,7 +209,7 @@ def after_attempt(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
         case Again():
             return place_attempt(replace(job, hyper=step.hyper), attempt.role)
         case GiveUp():
-            return (_give_up(job, step, attempt.end.detail),)
+            return _give_up(job, step, attempt.end.detail)
         case _:
             assert_never(step)
 
@@ -349,8 +358,11 @@ def _estimated_gpu_ms(job: OpenJob) -> GpuMs:
     return needs.train_gpu_ms + needs.eval_gpu_ms
 
 
-def _give_up(job: OpenJob, step: GiveUp, detail: Sealed | None) -> JobEnded:
-    return fail_job(job, Failure(code=step.code, reason=step.reason, detail=detail))
+def _give_up(job: OpenJob, step: GiveUp, detail: Sealed | None) -> tuple[Event, ...]:
+    """End a job that is given up. A session at its cap waits until its tenant raises that."""
+    if job.spec.session is not None and step.code == errors.BUDGET_EXHAUSTED:
+        return (PhaseSet(job_id=job.job_id, phase="queued", reason=waiting("session_cap")),)
+    return (fail_job(job, Failure(code=step.code, reason=step.reason, detail=detail)),)
 
 
 def _work(job: OpenJob, role: Role) -> Work | None:
@@ -385,14 +397,23 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         adapter=job.result.adapter,
         share_ppm=job.spec.looks_ppm[job.look - 1] if job.spec.looks_ppm else PPM,
         scored=job.scored,
+        prompts_max=SHORT_PROMPTS if _was_short(job) else None,
     )
+
+
+def _was_short(job: OpenJob) -> bool:
+    """Whether the training took less time than its evaluation is expected to."""
+    if job.training_gpu_ms is None or job.hold is None:
+        return False
+    return job.training_gpu_ms // job.spec.slots < job.hold.eval_gpu_ms // EVAL_SLOTS
 
 
 def _lineage(
     job: OpenJob, result: TrainResult, prepared: Prepared, summary: ScoreSummary, scores: BlobFile
 ) -> Lineage:
-    imported = job.spec.evaluation is not None
-    start = None if imported else job.spec.start
+    evaluation = job.spec.evaluation
+    start = None if evaluation is not None else job.spec.start
+    saved_in = None if evaluation is None else evaluation.saved_in
     return Lineage(
         job_id=job.job_id,
         base_id=job.spec.base.base_id,
@@ -413,5 +434,6 @@ def _lineage(
             for file in job.spec.mixture
         ),
         method=job.hyper.method,
-        imported=imported,
+        imported=evaluation is not None and saved_in is None,
+        saved_in=saved_in,
     )

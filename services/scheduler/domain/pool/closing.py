@@ -208,7 +208,10 @@ def slice_usage(
     # the trained tokens in no slice yet, within what the job's hold allows
     left = lease.max_tokens - sum(hour.tokens for hour in lease.charged)
     tokens = clamp(trained_tokens - lease.sliced_tokens, 0, max(0, left))
-    parts = slices(lease.started_at, sliced_ms(lease), until_ms, lease.slots, lease.max_gpu_ms)
+    billed_max = lease.max_gpu_ms
+    if lease.billed_gpu_ms_max is not None:
+        billed_max = min(billed_max, lease.billed_gpu_ms_max)
+    parts = slices(lease.started_at, sliced_ms(lease), until_ms, lease.slots, billed_max)
     if tokens and not parts:
         parts = (Slice(hour_of(lease.started_at + until_ms), 0, 0),)
     return tuple(

@@ -396,6 +396,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         ref=event.lease,
         members=event.members,
         max_gpu_ms=placement.max_gpu_ms,
+        billed_gpu_ms_max=placement.billed_gpu_ms_max,
         max_tokens=placement.max_tokens,
         forecast=Forecast(
             memory_bytes=placement.memory_bytes,

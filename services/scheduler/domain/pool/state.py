@@ -95,7 +95,9 @@ class Lease(Struct, frozen=True, kw_only=True):
     ref: LeaseRef  # its reference in every event
     members: tuple[LeaseMember, ...]  # all nodes and slots that it was granted
     freed: tuple[str, ...] = ()  # nodes whose member is free again
-    max_gpu_ms: GpuMs  # cap of its billable use
+    max_gpu_ms: GpuMs  # cap of its use
+    # most of its use that is billed; None: its cap
+    billed_gpu_ms_max: GpuMs | None = None
     # cap of the trained tokens that its job is billed; 0: they have no price
     max_tokens: Tokens = 0
     forecast: Forecast = Forecast()  # expectations of the planner

@@ -19,9 +19,12 @@ from schemas.session import (
     OpenSession,
     SessionClosed,
     SessionEnding,
+    SessionErased,
     SessionLeased,
     SessionOpened,
+    SessionTermsSet,
     SessionTouched,
+    SetSessionTerms,
     TakeCommand,
     TouchSession,
 )
@@ -34,7 +37,7 @@ WAITING_MAX: Final = 10_000  # commands of a session that are not answered
 def decide(state: Sessions, command: Command, ctx: Context) -> tuple[Event, ...]:
     """Decide one command of one session."""
     session = state.get(ctx.key)
-    if session is None or session.tenant != ctx.tenant:
+    if session is None or session.tenant != ctx.tenant or session.closed_at is not None:
         return _without_session(session, command, ctx)
     match command:
         case TakeCommand():
@@ -45,24 +48,28 @@ def decide(state: Sessions, command: Command, ctx: Context) -> tuple[Event, ...]
             return ()
         case LeaseSession():
             return (SessionLeased(attempt=command.attempt, node_ids=command.node_ids),)
+        case SetSessionTerms():
+            return (SessionTermsSet(terms=command.terms),)
         case CloseSession():
             return (SessionClosed(),)
         case TouchSession():
-            return (SessionTouched(),)
+            return () if session.ending else (SessionTouched(),)
         case EndSession():
             return () if session.ending else (SessionEnding(why="client"),)
         case Tick():
-            is_quiet = not session.ending and session.touched_at + QUIET_MS_MAX <= ctx.at
-            return (SessionEnding(why="quiet"),) if is_quiet else ()
+            is_quiet = session.touched_at + QUIET_MS_MAX <= ctx.at
+            return (SessionEnding(why=session.ending or "quiet"),) if is_quiet else ()
         case _:
             assert_never(command)
 
 
 def _without_session(other: Session | None, command: Command, ctx: Context) -> tuple[Event, ...]:
-    """The decision where there is no session of this tenant."""
+    """The decision where there is no open session of this tenant."""
     if isinstance(command, OpenSession) and other is None:
-        return (SessionOpened(terms=command.terms),)
-    if isinstance(command, LeaseSession | CloseSession | Tick):
+        return (SessionOpened(terms=command.terms, price_version=command.price_version),)
+    if isinstance(command, Tick) and other is not None and other.closed_at is not None:
+        return (SessionErased(),) if other.closed_at + other.terms.kept_ms <= ctx.at else ()
+    if isinstance(command, LeaseSession | SetSessionTerms | CloseSession | Tick):
         return ()  # facts that came late
     return reject(errors.NOT_FOUND, refusing("session_missing", session_id=ctx.key))
 
@@ -112,6 +119,10 @@ def _answer(session: Session, command: AnswerCommand, ctx: Context) -> tuple[Eve
         failed=command.failed,
         saved=command.saved,
         path=known.saved if command.saved else "",
+        trained=known.trained,
+        prefilled=known.prefilled,
+        sampled=command.sampled,
+        price_version=session.price_version,
     )
     return (answered,)
 

@@ -2,6 +2,7 @@
 
 from typing import assert_never
 
+from immutables import Map
 from msgspec.structs import replace
 
 from schemas.envelope import Context, Rejected, Repeated
@@ -12,8 +13,10 @@ from schemas.session import (
     Event,
     SessionClosed,
     SessionEnding,
+    SessionErased,
     SessionLeased,
     SessionOpened,
+    SessionTermsSet,
     SessionTouched,
     name_of,
 )
@@ -27,9 +30,17 @@ def evolve(state: Sessions, event: Event, ctx: Context) -> Sessions:
         case Rejected() | Repeated():
             return state
         case SessionOpened():
-            opened = Session(tenant=ctx.tenant, terms=event.terms, touched_at=ctx.at)
+            opened = Session(
+                tenant=ctx.tenant,
+                terms=event.terms,
+                price_version=event.price_version,
+                touched_at=ctx.at,
+            )
             return state.set(ctx.key, opened)
         case SessionClosed():
+            closed = replace(state[ctx.key], commands=Map(), closed_at=ctx.at)
+            return state.set(ctx.key, closed)
+        case SessionErased():
             return state.delete(ctx.key)
         case _:
             return state.set(ctx.key, _evolve(state[ctx.key], event, ctx))
@@ -37,14 +48,26 @@ def evolve(state: Sessions, event: Event, ctx: Context) -> Sessions:
 
 def _evolve(
     session: Session,
-    event: SessionLeased | CommandTaken | CommandAnswered | SessionTouched | SessionEnding,
+    event: SessionLeased
+    | SessionTermsSet
+    | CommandTaken
+    | CommandAnswered
+    | SessionTouched
+    | SessionEnding,
     ctx: Context,
 ) -> Session:
     match event:
         case SessionLeased():
             return replace(session, attempt=event.attempt, node_ids=event.node_ids)
+        case SessionTermsSet():
+            return replace(session, terms=event.terms)
         case CommandTaken(command=command):
-            known = KnownCommand(sha256=command.body.sha256, saved=command.saved)
+            known = KnownCommand(
+                sha256=command.body.sha256,
+                saved=command.saved,
+                trained=command.trained,
+                prefilled=command.prefilled,
+            )
             counted = replace(
                 session,
                 commands=session.commands.set(command.name, known),
@@ -60,7 +83,7 @@ def _evolve(
         case SessionTouched():
             return replace(session, touched_at=ctx.at)
         case SessionEnding():
-            return replace(session, ending=True)
+            return replace(session, ending=event.why, touched_at=ctx.at)
         case _:
             assert_never(event)
 
@@ -73,7 +96,18 @@ def _with_next(session: Session) -> Session:
     return replace(session, next_seq=seq)
 
 
-def quiet_at(state: Sessions, session_id: str) -> Ms | None:
-    """Return when a session ends without a sign of its client; None: it does not."""
+def due_at(state: Sessions, session_id: str) -> Ms | None:
+    """Return when a session ends without a sign of its client, or that is repeated; of one that
+    has ended, when it is erased.
+    """
     session = state.get(session_id)
-    return None if session is None or session.ending else session.touched_at + QUIET_MS_MAX
+    if session is None:
+        return None
+    if session.closed_at is not None:
+        return session.closed_at + session.terms.kept_ms
+    return session.touched_at + QUIET_MS_MAX
+
+
+def tenant_of(state: Sessions, session_id: str) -> str:
+    """Return whose a session is; of one that is forgotten nothing follows."""
+    return state[session_id].tenant if session_id in state else ""

@@ -6,7 +6,7 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.envelope import Sha256
-from schemas.session import SessionTerms
+from schemas.session import SessionEnd, SessionTerms
 from schemas.units import Ms, Tokens
 
 
@@ -15,6 +15,9 @@ class KnownCommand(Struct, frozen=True, kw_only=True):
 
     sha256: Sha256  # hash of its body
     saved: str = ""  # hash of the path under which what it saves is found
+    # trained, prefilled: see `CommandAnswered`
+    trained: Tokens = 0
+    prefilled: Tokens = 0
     answered: bool = False
 
 
@@ -23,7 +26,8 @@ class Session(Struct, frozen=True, kw_only=True):
 
     tenant: str
     terms: SessionTerms
-    touched_at: Ms  # when the client was last heard of
+    touched_at: Ms  # time of the client's last sign of life, or of the last `SessionEnding`
+    price_version: str = ""  # see `OpenSession`
     tokens: Tokens = 0  # of all its commands
     waiting: int = 0  # commands that are not answered
     next_seq: int = 1  # the first number that has not come
@@ -31,7 +35,8 @@ class Session(Struct, frozen=True, kw_only=True):
     # attempt, node_ids: of the newest lease
     attempt: int = 0
     node_ids: tuple[str, ...] = ()
-    ending: bool = False
+    ending: SessionEnd | None = None  # why no more commands are taken
+    closed_at: Ms | None = None  # it has ended, and what it has stored is kept for a while
 
 
 Sessions: TypeAlias = Map[str, Session]
