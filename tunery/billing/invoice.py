@@ -31,6 +31,7 @@ from tunery.billing.currency import minor_unit_micro, round_to_minor
 from tunery.billing.lines import BilledUsage, Line, bill_lines
 from tunery.billing.overage import Limit, limit_of, overage_lines
 from tunery.billing.periods import Period
+from tunery.billing.sessions import SessionUse
 from tunery.billing.storage import StorageUse, storage_charges
 from tunery.billing.volume import MonthLine, volume_lines
 
@@ -58,6 +59,8 @@ class BilledMonth(Struct, frozen=True, kw_only=True):
     # storage, answers: stored bytes and model answers of the month, by the price book in force
     storage: tuple[StorageUse, ...] = ()
     answers: tuple[AnswersOfMonth, ...] = ()
+    # tokens of sessions in the month. They cost nothing, so a bill is closed without them.
+    sessions: tuple[SessionUse, ...] = ()
     # statements of earlier months, by name; late usage is billed by their terms
     closed: Mapping[str, Statement] = {}
     # the month's own statement, whose limit and terms then apply; None: not closed
@@ -101,6 +104,7 @@ class Invoice(Struct, frozen=True, kw_only=True):
     # price book of this currency
     storage: tuple[StorageCharge, ...]
     answers: tuple[AnswerCharge, ...]
+    sessions: tuple[SessionUse, ...]  # tokens of sessions whose price book is of this currency
     volume: tuple[MonthLine, ...]  # what volume tiers take off the lines
     contract: tuple[MonthLine, ...]
     adjustments: tuple[InvoiceAdjustment, ...]
@@ -213,6 +217,9 @@ def _invoice(
     kept, answered = _charges(billed, books)
     storage = tuple(each for each in kept if books[each.price_version].currency == currency)
     answers = tuple(each for each in answered if books[each.price_version].currency == currency)
+    sessions = tuple(
+        each for each in billed.sessions if books[each.price_version].currency == currency
+    )
     charged_micro = sum(charge.amount_micro for charge in storage)
     charged_micro += sum(charge.amount_micro for charge in answers)
     overage = overage_lines(usage, billed.limits, books, billed.month, currency)
@@ -239,6 +246,7 @@ def _invoice(
         lines=lines,
         storage=storage,
         answers=answers,
+        sessions=sessions,
         volume=volume,
         contract=contract,
         adjustments=tuple(sorted(added, key=lambda entry: entry.reference)),

@@ -10,7 +10,6 @@ from functools import update_wrapper
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from uuid import uuid4
 
 import click
 
@@ -125,9 +124,7 @@ def complete(
     api: "Api", model: str, messages: Sequence[dict[str, str]], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Request a chat completion of a conversation and return it. Raises ApiRefusal."""
-    body = {"model": model, "messages": list(messages), **options}
-    completion: dict[str, Any] = api.send("/chat/completions", body, uuid4().hex)
-    return completion
+    return api.post("chat", "completions", model=model, messages=list(messages), **options)
 
 
 def is_uploaded(name: str) -> bool:

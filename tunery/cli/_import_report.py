@@ -10,22 +10,19 @@ import click
 import msgspec
 
 from tunery.cli import _api, _options, _recipes
-from tunery.cli._job_report import rendered
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 from tunery.local.ports import LOOPBACK
 
 if TYPE_CHECKING:
     from tunery.client import Api
-    from tunery.exit_kit.comparison import MovedModel
+    from tunery.comparison.models import HeldOutQuestion, MovedModel
     from tunery.exit_kit.folder import ExportFolder
     from tunery.exit_kit.judging import Judge
     from tunery.exit_kit.plan import PlannedJob
-    from tunery.exit_kit.questions import HeldOutQuestion
     from tunery.exit_kit.teacher import TeacherLedger
 
 JUDGE_KEY: Final = "TUNERY_JUDGE_KEY"
-TEMPLATE: Final = "_import_report.html.jinja"
 #: the option for the folder that an account is read into
 folder_of_account: Final = partial(
     click.option,
@@ -76,11 +73,12 @@ def report(
     same command again asks only what has no answer yet. Questions and answers go to the judge that
     you name.
     """
+    from tunery.comparison.models import SHARE
+    from tunery.comparison.page import comparison_page, title
     from tunery.data.tokens.chunks import write_atomically
-    from tunery.exit_kit.comparison import SHARE
     from tunery.exit_kit.folder import ExportFolder
     from tunery.exit_kit.plan import kept_plan
-    from tunery.exit_kit.teacher import TeacherLedger, dollars
+    from tunery.exit_kit.teacher import TeacherLedger
 
     folder, path = ExportFolder(root), output or root / "moved.html"
     if not folder.has_manifest():
@@ -95,9 +93,7 @@ def report(
                 for planned in kept_plan(folder)
                 if planned.status == "succeeded" and planned.tuned_model
             ]
-        spent = dollars(ledger.spent_micro)
-        text = rendered(TEMPLATE, title=title(moved), moved=moved, spent=spent)
-        write_atomically(path, text.encode())
+        write_atomically(path, comparison_page(moved, ledger.spent_micro).encode())
     except OSError as error:
         raise click.ClickException(f"{error.filename or path}: {error.strerror}") from error
     models = [
@@ -106,14 +102,6 @@ def report(
     ]
     result = {"path": str(path), "title": title(moved), "share": SHARE, "models": models}
     _api.show_one(result, as_json, [("moved", title(moved)), ("report", str(path))])
-
-
-def title(moved: "list[MovedModel]") -> str:
-    """Say how many models reach what is asked of them."""
-    from tunery.exit_kit.comparison import SHARE
-
-    count = sum(model.reaches for model in moved)
-    return f"{count} of {len(moved)} models reach {SHARE:.0%} of the old one".replace("%", " %")
 
 
 def checked_url(url: str, option: str) -> str:
@@ -154,7 +142,7 @@ def _moved(
     ledger: "TeacherLedger",
     judge: "Judge | None",
 ) -> "MovedModel":
-    from tunery.exit_kit.comparison import compared
+    from tunery.comparison.models import Move, compared
     from tunery.exit_kit.questions import questions_of
 
     model, job_id = str(planned.tuned_model), folder.submitted().get(planned.job_id)
@@ -187,7 +175,18 @@ def _moved(
     measures = (settings.get("eval") or {}).get("measures") or ()
     names = [model, "" if job is None else str(job["fine_tuned_model"])]
     judged = None if judge is None or not both else judge.compare(names, both)
-    return compared(planned, measures, both, job, reason, judged)
+    gate = (job or {}).get("gate") or {}
+    move = Move(
+        job_id=planned.job_id,
+        old_model=model,
+        new_job=None if job is None else job["id"],
+        new_model=None if job is None else job["fine_tuned_model"],
+        questions_are=planned.questions_are,
+        gate=gate.get("verdict"),
+        gate_reasons=list(gate.get("reasons", ())),
+        reason=reason,
+    )
+    return compared(move, measures, both, judged)
 
 
 def _answers(
@@ -195,8 +194,8 @@ def _answers(
 ) -> tuple[dict[str, str], str | None]:
     """Return the answers of a model here, by question, and why some are missing."""
     from tunery.client import ApiRefusal
+    from tunery.comparison.models import ANSWER_TOKENS_MAX
     from tunery.exit_kit.folder import append_line, read_lines
-    from tunery.exit_kit.questions import ANSWER_TOKENS_MAX
 
     path = folder.root / "answers.jsonl"
     answers = {

@@ -65,11 +65,20 @@ def job_page(
     steps, events: oldest first, as the API has them; answers: `prompt`, `base`, `adapter`
     """
     from services.gateway.console.job.timeline import timeline
+    from tunery.comparison.page import rendered
 
     messages = [event for event in events if event["type"] == "message"]
     now = max((event["created_at"] for event in events), default=job["created_at"])
+    filters: dict[str, Any] = {
+        "moment": _api.moment,
+        "duration": duration,
+        "gpu_time": _api.gpu_time,
+        "money": _api.money,
+    }
     return rendered(
         TEMPLATE,
+        FOLDER,
+        filters,
         job=job,
         facts=_facts(job, cost),
         curve=_curve(steps),
@@ -79,21 +88,6 @@ def job_page(
         cost=cost,
         messages=messages,
     )
-
-
-def rendered(template: str, **values: Any) -> str:
-    """Render a template of this folder; all texts of tenants and models are escaped."""
-    from jinja2 import Environment, FileSystemLoader
-
-    loader = FileSystemLoader(FOLDER)
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
-    environment.filters |= {
-        "moment": _api.moment,
-        "duration": duration,
-        "gpu_time": _api.gpu_time,
-        "money": _api.money,
-    }
-    return environment.get_template(template).render(**values)
 
 
 def _facts(job: Mapping[str, Any], cost: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import asyncpg
 import click
@@ -21,12 +21,16 @@ from tunery.runtime.bus.abstract import BusError
 
 
 class VerifiedPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream or table that was compared; `difference` is the first one, null when equal."""
+    """A stream or table that was compared; `difference` is the first one, null when equal.
+
+    missing: why it could not be compared; null: it was
+    """
 
     name: str
     count: int
     unit: str
     difference: str | None = None
+    missing: str | None = None
 
 
 class Result(Protocol):
@@ -34,9 +38,15 @@ class Result(Protocol):
 
     @property
     def equal(self) -> bool:
-        """True if no part has a difference."""
+        """True if all parts were compared, and none has a difference."""
+
+    @property
+    def parts(self) -> Sequence[VerifiedPart]:
+        """Streams and tables, also those that could not be compared."""
 
 
+DIFFERENT: Final = 1  # exit code
+NOT_COMPARED: Final = 2  # exit code
 R = TypeVar("R", bound=Result)
 
 
@@ -72,19 +82,27 @@ def servers(folders: DataDir, environ: Mapping[str, str]) -> tuple[KafkaSettings
 
 
 def report(result: R, as_json: bool, show: Callable[[R], None]) -> None:
-    """Print a result as JSON, or show it; exit code 1 when something differs."""
+    """Print a result as JSON, or show it. Exit code 1 when something differs, 2 when nothing does
+    and something could not be compared.
+    """
     if as_json:
         click.echo(msgspec.json.encode(result))
     else:
         show(result)
     if not result.equal:
-        raise SystemExit(1)
+        is_incomplete = any(part.missing for part in result.parts)
+        differs = any(part.difference for part in result.parts)
+        raise SystemExit(NOT_COMPARED if is_incomplete and not differs else DIFFERENT)
 
 
 def show_parts(parts: Sequence[VerifiedPart], columns: tuple[str, str, str]) -> None:
     """A table of what was compared, with the first difference of each part."""
     table = Table(*columns)
     for part in parts:
-        mark = Text("equal") if part.difference is None else Text(part.difference, style="red")
+        mark = Text("equal")
+        if part.difference is not None:
+            mark = Text(part.difference, style="red")
+        elif part.missing is not None:
+            mark = Text(f"not compared: {part.missing}", style="yellow")
         table.add_row(part.name, f"{part.count} {part.unit}", mark)
     Console().print(table)

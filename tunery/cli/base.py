@@ -127,14 +127,16 @@ def _try(folder: Path) -> dict[str, Any] | None:
     if find_spec("torch") is None:
         click.echo("not tried: torch is not installed here", err=True)
         return None
-    checked = _run("tunery.ml.base_check", folder)
+    checked = run_program("tunery.ml.base_check", folder)
     if isinstance(checked, str):
         raise click.ClickException(f"{folder} was not tried: {checked}; --unchecked adds it")
     _refuse_problems(checked)
     with TemporaryDirectory() as work:
         template = _try_template(folder, Path(work))
         encoded = msgspec.json.encode(template.proof)
-        proven = _run("tunery.ml.base_proof", folder, template.shard, stdin=encoded)
+        proven = run_program(
+            "tunery.ml.base_proof", folder, template.shard, stdin=encoded, limit_s=PROOF_S_MAX
+        )
     if isinstance(proven, str):
         click.echo(f"note: nothing was proven of it: {proven}", err=True)
         return None
@@ -158,10 +160,11 @@ def _try_template(folder: Path, work: Path) -> "TemplateResult":
     return result
 
 
-def _run(module: str, *paths: Path, stdin: bytes = b"") -> dict[str, Any] | str:
+def run_program(
+    module: str, *paths: Path, stdin: bytes = b"", limit_s: float | None = None
+) -> dict[str, Any] | str:
     """Run a module on a base model and return what it printed, or why it printed nothing."""
     words = (sys.executable, "-m", module, *map(str, paths))
-    limit_s = PROOF_S_MAX if stdin else None
     try:
         done = subprocess.run(words, input=stdin, capture_output=True, check=False, timeout=limit_s)
     except subprocess.TimeoutExpired:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tunery.exit_kit.account import OpenAIAccount
     from tunery.exit_kit.folder import ExportFolder
     from tunery.exit_kit.plan import PlannedJob
+    from tunery.exit_kit.reading import Contents
+    from tunery.exit_kit.teacher import AnswerPrice
 
 DOLLARS_MAX: Final = 100_000
 NO_KEY: Final = "set {}, or send the key: `tunery import … < key.txt`"
@@ -140,16 +142,23 @@ def from_openai(base_url: str | None, **asked: Any) -> None:
     metavar="MODEL=NAME",
     help="By which name a tuned model answers, for --teacher-budget; repeatable.",
 )
-def from_azure(base_url: str, deployments: Sequence[tuple[str, str]], **asked: Any) -> None:
+@click.option("--api-version", metavar="DATE", help="Version of Azure's API. [2024-10-21]")
+def from_azure(
+    base_url: str,
+    deployments: Sequence[tuple[str, str]],
+    api_version: str | None,
+    **asked: Any,
+) -> None:
     """Read a resource of Azure OpenAI, as `openai` does with an account.
 
     The key comes from AZURE_EXPORT_KEY. Written from the reference of version 2024-10-21; it never
     ran against a real resource. Evals and stored completions are not read.
     """
-    from tunery.exit_kit.others import AzureAccount
+    from tunery.exit_kit.others import AZURE_VERSION, AzureAccount
 
     url, names = checked_url(base_url, "--base-url"), dict(deployments)
-    _move(AzureAccount.key_name, lambda key: AzureAccount(key, url, names), **asked)
+    version = api_version or AZURE_VERSION
+    _move(AzureAccount.key_name, lambda key: AzureAccount(key, url, names, version), **asked)
 
 
 @account_command("together")
@@ -184,8 +193,8 @@ def _move(
     from tunery.exit_kit.folder import ExportFolder
     from tunery.exit_kit.kept import kept_rows
     from tunery.exit_kit.plan import keep_plan, plan_account, replacements
-    from tunery.exit_kit.reading import read_account
-    from tunery.exit_kit.teacher import Teacher
+    from tunery.exit_kit.reading import list_account, read_account
+    from tunery.exit_kit.teacher import Teacher, asked_jobs
     from tunery.exit_kit.teacher import prices as price_table
 
     if dry_run and go:
@@ -198,7 +207,9 @@ def _move(
     here = _bases_here(folders, needed=go)
     if dry_run:
         with account_of(key or "") as account:
-            _show_contents(account, table, here, as_json)
+            contents = list_account(account, _say)
+        jobs = _priced(contents, table, costs, here, folders)
+        _show_contents(contents, jobs, as_json)
         return
     try:
         with folder.locked():
@@ -214,7 +225,9 @@ def _move(
                 "kept": builtins(kept),
                 "plan": [{**job, **written[job["job_id"]]} for job in builtins(planned)],
             }
-            teacher = Teacher(folder, planned, costs)
+            if not go:  # which says the prices of the rows themselves
+                _add_estimates(result["plan"], folder, folders)
+            teacher = Teacher(folder, asked_jobs(planned), costs)
             if teacher_budget is not None:
                 with account_of(key or "") as account:
                     teacher.ask(account, teacher_budget, _say)
@@ -271,32 +284,141 @@ def _bases_here(folders: DataDir, *, needed: bool) -> dict[str, str]:
     return {name: base["id"] for base in known for name in (*base["aliases"], base["id"])}
 
 
-def _show_contents(
-    account: "OpenAIAccount", table: Sequence[Any], here: Mapping[str, str], as_json: bool
-) -> None:
-    from tunery.exit_kit.plan import base_for, base_of_tuned
-    from tunery.exit_kit.reading import list_account
+def _priced(
+    contents: "Contents",
+    table: Sequence[Any],
+    costs: "Sequence[AnswerPrice]",
+    here: Mapping[str, str],
+    folders: DataDir,
+) -> list[dict[str, Any]]:
+    """Return each job with what it costs to ask its model there, and to train its successor here.
 
-    contents = list_account(account, _say)
-    jobs = []
+    `estimate`: that of the service for a job with the same settings and as many tokens, or an
+        `error` that says why there is none
+    """
+    from tunery.exit_kit.plan import (
+        base_for,
+        base_of_tuned,
+        recipe_without_rows,
+        tokens_of_epoch,
+    )
+    from tunery.exit_kit.teacher import most_of_file_micro, price_of
+
+    jobs: list[dict[str, Any]] = []
+    bodies: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for job in contents.jobs:
-        base = base_for(base_of_tuned(job["model"])[0], table, here)
+        old, _ = base_of_tuned(job["model"])
+        base = base_for(old, table, here)
+        price = price_of(job.get("fine_tuned_model") or "", costs)
+        asked = contents.files.get(job.get("validation_file") or job["training_file"])
+        most = None
+        if price is not None and asked is not None:
+            most = most_of_file_micro(asked.get("bytes") or 0, price)
+        size = (contents.files.get(job["training_file"]) or {}).get("bytes")
+        tokens = tokens_of_epoch(job, size)
+        forecast, body = dict[str, Any](), dict[str, Any]()
+        if job["status"] != "succeeded":
+            forecast = {"error": f"it is {job['status']} there, and has no model to replace"}
+        elif base is None:
+            forecast = {"error": f"no base is named for {old}: add it to a file for --bases"}
+        elif not base.is_here:
+            forecast = {"error": f"{base.id} is not here yet"}
+        elif tokens is None:
+            forecast = {"error": f"{job['training_file']} could not be had"}
+        else:
+            recipe = recipe_without_rows(job, base, [])
+            settings = {name: value for name, value in recipe.items() if name != "version"}
+            body = {**settings, "training_tokens": tokens}
         jobs.append(
             {
                 **{name: job[name] for name in ("id", "status", "model", "training_file")},
                 "base": None if base is None else base.id,
+                "base_source": None if base is None or base.is_here else base.source,
+                "trained_tokens": job.get("trained_tokens"),
+                "teacher_micro_max": most,
+                "estimate": forecast,
             }
         )
+        if body:
+            bodies.append((jobs[-1], body))
+    _estimate(folders, bodies)
+    return jobs
+
+
+def _add_estimates(
+    plan: Sequence[dict[str, Any]], folder: "ExportFolder", folders: DataDir
+) -> None:
+    """Add time and price here to each planned job whose base is here: the `estimate`."""
+    from tunery.exit_kit.plan import tokens_of_epoch
+
+    jobs = {job["id"]: job for job in folder.all_jobs()}
+    bodies: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for planned in plan:
+        planned["estimate"] = None
+        if planned["recipe"] is None or planned["problems"] or not planned["base"]["is_here"]:
+            continue
+        of_files = ("version", "training_file", "validation_file")
+        rows = folder.root / planned["recipe"]["training_file"].removeprefix("../")
+        tokens = tokens_of_epoch(jobs[planned["job_id"]], rows.stat().st_size)
+        body = {name: value for name, value in planned["recipe"].items() if name not in of_files}
+        bodies.append((planned, {**body, "training_tokens": tokens}))
+    _estimate(folders, bodies)
+
+
+def _estimate(folders: DataDir, bodies: Sequence[tuple[dict[str, Any], Mapping[str, Any]]]) -> None:
+    """Add its `estimate` to each job, or the `error` that its submission would have.
+
+    bodies: jobs with what is asked of them, over one connection
+    """
+    from tunery.client import ApiRefusal
+
+    if not bodies:  # which also need no stack
+        return
+    with _api.connect(folders) as api:
+        for job, body in bodies:
+            try:
+                job["estimate"] = dict(api.estimate(body))
+            except ApiRefusal as error:
+                job["estimate"] = {"error": _text(error)}
+
+
+def _show_contents(contents: "Contents", jobs: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    from tunery.comparison.page import dollars
+
     if as_json:
         files = [*contents.files.values()]
         result = {"files": files, "jobs": jobs, "missing": contents.missing}
         click.echo(json.dumps({**result, "bytes": contents.bytes}))
         return
-    shown = {"job": "id", "status": "status", "there": "model", "here": "base"}
-    _api.show(jobs, False, {**shown, "file": "training_file"})
+    columns: dict[str, Any] = {
+        "job": "id",
+        "status": "status",
+        "there": "model",
+        "here": "base",
+        "file": "training_file",
+        "training here": _training_here,
+    }
+    _api.show(jobs, False, columns)
+    total = sum(job["teacher_micro_max"] or 0 for job in jobs)
+    unpriced = sum(job["teacher_micro_max"] is None for job in jobs)
+    text = f"Asking the old models costs at most {dollars(total)} there (--teacher-budget)"
+    click.echo(text + (f", without {unpriced:,} that have no price or no file" * (unpriced > 0)))
+    known = [job["estimate"] for job in jobs if "amount_micro" in job["estimate"]]
+    if known:
+        currency = known[0]["currency"]
+        expected = _api.money(sum(each["amount_micro"] for each in known), currency)
+        most = _api.money(sum(each["amount_max_micro"] for each in known), currency)
+        click.echo(f"Training {len(known):,} models here costs about {expected}, at most {most}.")
+    for source in dict.fromkeys(job["base_source"] for job in jobs if job["base_source"]):
+        click.echo(f"For a price here, `tunery up` and `tunery base add {source}`; then again.")
     size = _api.size(contents.bytes)
     click.echo(f"{len(contents.files):,} files, {size}; {len(jobs):,} jobs. Nothing was written.")
     _show_missing(contents.missing)
+
+
+def _training_here(job: Mapping[str, Any]) -> str:
+    forecast = job.get("estimate") or {"error": ""}
+    return str(forecast["error"] if "error" in forecast else _price(forecast))
 
 
 def _write_recipes(
@@ -389,11 +511,11 @@ def _price(forecast: Any) -> str:
 
     currency = forecast["currency"]
     took = duration(forecast["expected_duration_seconds"])
+    longest = duration(forecast["max_duration_seconds"])
+    amount = _api.money(forecast["amount_micro"], currency)
     most = _api.money(forecast["amount_max_micro"], currency)
     refused = f"; refused: {forecast['refusal']}" if forecast["refusal"] else ""
-    return (
-        f"about {took}, {_api.money(forecast['amount_micro'], currency)}, at most {most}{refused}"
-    )
+    return f"about {took}, at most {longest}; {amount}, at most {most}{refused}"
 
 
 def _show(result: Mapping[str, Any]) -> None:
@@ -402,6 +524,7 @@ def _show(result: Mapping[str, Any]) -> None:
         "there": "old_model",
         "here": lambda job: job["base"] and job["base"]["id"],
         "rows": "rows",
+        "training here": _training_here,
         "recipe": "recipe_path",
         "reasons": lambda job: "; ".join([*job["problems"], *job["reasons"]]),
     }
@@ -424,7 +547,7 @@ def _show(result: Mapping[str, Any]) -> None:
 
 
 def _show_teacher(asked: Mapping[str, Any]) -> None:
-    from tunery.exit_kit.teacher import dollars
+    from tunery.comparison.page import dollars
 
     text = f"{asked['model']}: {asked['answered']:,} of {asked['questions']:,} questions answered"
     if asked["spent_micro"]:

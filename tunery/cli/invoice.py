@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
+from schemas.session import TOKEN_KINDS
 from schemas.units import AMOUNT_MICRO_MAX, MICRO
 from tunery.billing.cells import safe_cell
 from tunery.billing.currency import in_units
@@ -42,6 +43,7 @@ CSV_COLUMNS = (
     "gpu_hour_price",
     "tokens",
     "million_tokens_price",
+    *TOKEN_KINDS,
     "amount",
     "currency",
 )
@@ -354,6 +356,8 @@ def _cells(line: Line, *, overage: bool) -> Iterator[str]:
     """The cells of one line; what is no use of a job has only words and an amount."""
     if line["job_id"] is None:
         yield f"{line['kind']}: {line['description']}"
+    elif line["hour_start"] is None:  # of its whole month
+        yield f"{line['job_id']}\n  {line['description']}"
     else:
         hour = _api.hour(line["hour_start"])
         yield f"{line['job_id']}\n  {line['description']}, {line['lane']}, {hour}"
@@ -362,7 +366,7 @@ def _cells(line: Line, *, overage: bool) -> Iterator[str]:
     yield (
         f"{line['tokens']:,} tokens"
         if is_of_tokens
-        else _api.gpu_time(line["gpu_ms"], blank=line["job_id"] is None)
+        else _api.gpu_time(line["gpu_ms"], blank=line["hour_start"] is None)
     )
     if overage:
         yield _api.gpu_time(line["overage_gpu_ms"], blank=True)

@@ -45,12 +45,14 @@ def command() -> None:
 @_options.as_json
 def grants(as_json: bool) -> None:
     """List the role and the schema of each service, some have none, and what readers may read."""
-    from schemas.access import ACCESS, READER, REPORTS, keeps_rows
+    from schemas.access import ACCESS, READER, REPORTS, keeps_rows, schema_of
     from tunery.platform.store.reports import reports_of
     from tunery.platform.store.roles import role_of
 
     rows = [
-        (service, role_of(service), service, "") if keeps_rows(service) else (service, "", "", "")
+        (service, role_of(service), schema_of(service), "")
+        if keeps_rows(service)
+        else (service, "", "", "")
         for service in sorted(ACCESS)
     ]
     rows.append((READER, role_of(READER), "", ", ".join(map(reports_of, REPORTS))))

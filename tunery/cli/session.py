@@ -18,6 +18,8 @@ Examples:
   tunery session show session-91…
   tunery session why session-91…       what it waits for
   tunery session log session-91…       its commands, the newest first
+  tunery session raise session-91… --minutes 240
+  tunery session publish session-91… best --suffix mine
   tunery session end session-91…       what was asked before is done, then it is billed
 """
 
@@ -37,7 +39,10 @@ def _fields(session: Any) -> list[tuple[str, Any]]:
         ("last sign", _api.moment(session["last_seen_at"])),
         ("ended", _api.moment(session["closed_at"])),
         ("ended by", session["ends"]),
+        ("erased", _api.moment(session["erased_at"])),
+        ("kept for days", session["kept_days"]),
         ("tokens at most", f"{session['max_tokens']:,}"),
+        ("minutes at most", session["max_minutes"]),
     ]
 
 
@@ -80,6 +85,35 @@ def show(api: "Api", session_id: str) -> Any:
 def log(api: "Api", session_id: str) -> Any:
     """List the newest commands of a session, up to a hundred."""
     return api.get("sessions", session_id, "commands")["data"]
+
+
+@command.command("raise")
+@click.argument("session_id")
+@click.option("--tokens", type=int, help="Tokens that its requests may have in all.")
+@click.option("--minutes", type=int, help="How long it may have its slots in all.")
+@_api.shown(_fields)
+def raise_limits(api: "Api", session_id: str, tokens: int | None, minutes: int | None) -> Any:
+    """Let a session use more; what waits at its cap goes on."""
+    from tunery.client.wire import path_of
+
+    body = {"max_tokens": tokens, "max_minutes": minutes}
+    return api.send(path_of(("sessions", session_id, "raise")), body, str(uuid.uuid4()))
+
+
+@command.command("publish")
+@click.argument("session_id")
+@click.argument("name")
+@click.option("--suffix", help="What its name ends with.")
+@click.option("--validation-file", help="Rows of your own, on which the gate judges it.")
+@_api.shown(lambda job: [("job", job["id"]), ("status", job["status"])])
+def publish(
+    api: "Api", session_id: str, name: str, suffix: str | None, validation_file: str | None
+) -> Any:
+    """Make a version of weights that were saved for a sampler under NAME; the gate judges it."""
+    from tunery.client.wire import path_of
+
+    body = {"name": name, "suffix": suffix, "validation_file": validation_file}
+    return api.send(path_of(("sessions", session_id, "versions")), body, str(uuid.uuid4()))
 
 
 @command.command("end")

@@ -12,14 +12,12 @@ from rich.live import Live
 from tunery.cli import _options, _stack_view
 from tunery.cli.env import tenant_key
 from tunery.local import lifecycle, ports, secrets
-from tunery.local.paths import DataDir, base_model_dir
+from tunery.local.paths import DataDir
 from tunery.local.settings import TENANT
-from tunery.local.stack import AGENT, EXPORTER, SERVICES, Stack
+from tunery.local.stack import AGENT, EXPORTER, SERVICES, WARM_NODE, Stack
 from tunery.local.state import StackState
 
 REFRESH_PER_S = 8
-WARM: Final = "TUNERY_NODE_WARM"
-WARM_BASE: Final = "TUNERY_NODE_WARM_BASE"
 ALLOW_PRIVATE: Final = "TUNERY_NOTIFIER_ALLOW_PRIVATE"
 
 EPILOG = """\
@@ -86,8 +84,8 @@ def command(
     if private_webhooks:
         os.environ[ALLOW_PRIVATE] = "1"  # gateway and notifier inherit it
     # the agent inherits them: the first job finds a process that has loaded its libraries
-    os.environ.setdefault(WARM, "true")
-    os.environ.setdefault(WARM_BASE, str(base_model_dir()))
+    for name, value in WARM_NODE.items():
+        os.environ.setdefault(name, value)
     services = tuple(
         name
         for name in (() if no_services else only or SERVICES)

@@ -1,12 +1,15 @@
-"""`tunery usage`: GPU time of a tenant by what it was used for, or tokens of its answers."""
+"""`tunery usage`: GPU time of a tenant, or tokens of its answers or of its sessions by kind."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import MAXYEAR, UTC, datetime
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import click
 
+from schemas.session import TOKEN_KINDS
+from tunery.billing.sessions import KIND_WORDS
 from tunery.cli import _api, _options
+from tunery.client.shapes import UsageOf
 from tunery.local.paths import DataDir
 
 EPILOG = """\
@@ -18,6 +21,7 @@ Examples:
   tunery usage --by metadata[team]
   tunery usage --tenant acme --by job
   tunery usage --answers --by model,key
+  tunery usage --sessions --by day,session
 """
 GROUPS = (
     "day",
@@ -31,16 +35,35 @@ GROUPS = (
     "device",
     "spot",
 )
-FIELD_OF = {"job": "job_id", "model": "model", "key": "api_key_id", "lane": "lane"}
-SUMS = ("used_gpu_ms", "billable_gpu_ms", "credited_gpu_ms", "net_gpu_ms")
-ANSWER_SUMS = (
-    "num_model_requests",
-    "input_tokens",
-    "input_cached_tokens",
-    "output_tokens",
-    "engine_ms",
-)
-HEADS = ("used", "billable", "credited", "net")
+FIELD_OF = {"job": "job_id", "model": "model", "key": "api_key_id", "session": "session_id"}
+
+
+class Columns(NamedTuple):
+    """Sums of a result, and the head of each."""
+
+    sums: Sequence[str]
+    heads: Sequence[str]
+
+
+COLUMNS: Final[Mapping[UsageOf, Columns]] = {
+    "time": Columns(
+        ("used_gpu_ms", "billable_gpu_ms", "credited_gpu_ms", "net_gpu_ms"),
+        ("used", "billable", "credited", "net"),
+    ),
+    "answers": Columns(
+        (
+            "num_model_requests",
+            "input_tokens",
+            "input_cached_tokens",
+            "output_tokens",
+            "engine_ms",
+        ),
+        ("requests", "read", "cached", "written", "engine"),
+    ),
+    "sessions": Columns(
+        ("num_requests", *TOKEN_KINDS), ("requests", *map(KIND_WORDS.__getitem__, TOKEN_KINDS))
+    ),
+}
 LIMIT = 31  # days of one request
 
 
@@ -49,7 +72,16 @@ LIMIT = 31  # days of one request
 @click.option("--by", "groups", help=f"Any of {', '.join(GROUPS)}, with commas.", default="")
 @click.option("--tenant", help="Another tenant, for operators. [the key's]")
 @click.option(
-    "--answers", is_flag=True, help="Tokens of answers, by any of day, model, key. [GPU time]"
+    "--answers",
+    "of",
+    flag_value="answers",
+    help="Tokens of answers, by any of day, model, key. [GPU time]",
+)
+@click.option(
+    "--sessions",
+    "of",
+    flag_value="sessions",
+    help="Tokens of sessions by kind, by any of day, session. [GPU time]",
 )
 @_options.data_dir
 @_options.as_json
@@ -57,29 +89,28 @@ def command(
     period: str | None,
     groups: str,
     tenant: str | None,
-    answers: bool,
+    of: UsageOf | None,
     folders: DataDir,
     as_json: bool,
 ) -> None:
-    """Show the GPU time of a month, or the tokens that models have read and written."""
+    """Show the GPU time of a month, or the tokens that models or sessions have read and written."""
     query: dict[str, Any] = {"limit": LIMIT}
     if groups:
         query["group_by"] = groups
     if period is not None:
         query["start_time"], query["end_time"] = _bounds(period)
     with _api.connect(folders) as api:
-        buckets = list(api.usage(query, tenant, answers=answers))
+        buckets = list(api.usage(query, tenant, of=of or "time"))
     names = [name.strip() for name in groups.split(",") if name.strip()]
-    sums = ANSWER_SUMS if answers else SUMS
-    lines = list(_lines(buckets, sums, by_day="day" in names))
-    heads = ("requests", "read", "cached", "written", "engine") if answers else HEADS
+    columns = COLUMNS[of or "time"]
+    lines = list(_lines(buckets, columns.sums, by_day="day" in names))
     _api.show_rows(
         buckets if as_json else lines,
         as_json,
-        (*(names or ["time"]), *heads),
+        (*(names or ["time"]), *columns.heads),
         lambda line: (
             *([line[FIELD_OF.get(name, name)] for name in names] or ["total"]),
-            *(_shown(name, line[name]) for name in sums),
+            *(_shown(name, line[name]) for name in columns.sums),
         ),
     )
 

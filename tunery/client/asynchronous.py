@@ -11,6 +11,7 @@ import httpx
 from httpx_sse import EventSource
 
 from tunery.client.shapes import (
+    USAGE_PATHS,
     BaseObject,
     BudgetObject,
     EndpointObject,
@@ -21,6 +22,7 @@ from tunery.client.shapes import (
     Listing,
     ModelObject,
     TenantObject,
+    UsageOf,
 )
 from tunery.client.wire import (
     DONE,
@@ -49,7 +51,7 @@ MONTHS, LINES = 24, 1_000  # of a page of invoices, and of one of an invoice's l
 CHUNK_BYTES: Final = 1024 * 1024
 ONE_REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024  # a larger file is uploaded in parts
 PART_BYTES, PARTS_AT_ONCE = 16 * 1024 * 1024, 4
-COMPLETE_S_MAX: Final = 600.0  # the service reads the whole file again
+COMPLETE_S_MAX: Final = 600.0  # a whole file is read again, or a model is loaded to answer
 
 
 class AsyncApi:
@@ -90,7 +92,7 @@ class AsyncApi:
 
     async def post(self, /, *parts: str, **body: Any) -> dict[str, Any]:
         """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
-        return await self._once("POST", path_of(parts), json=body, timeout=COMPLETE_S_MAX)
+        return await self._call("POST", path_of(parts), json=body, timeout=COMPLETE_S_MAX)
 
     # --- files
 
@@ -516,10 +518,10 @@ class AsyncApi:
         return await self._call("GET", "/billing/terms", params=of_tenant(tenant, **of))
 
     async def usage(
-        self, query: Mapping[str, Any], tenant: str | None = None, *, answers: bool = False
+        self, query: Mapping[str, Any], tenant: str | None = None, *, of: UsageOf = "time"
     ) -> AsyncIterator[dict[str, Any]]:
-        """Buckets of GPU time, or of answers' tokens. query: the parameters of the route."""
-        params, path = {**query, **of_tenant(tenant)}, "/usage/completions" if answers else "/usage"
+        """Buckets of GPU time, or of tokens. query: the parameters of the route."""
+        params, path = {**query, **of_tenant(tenant)}, USAGE_PATHS[of]
         while True:
             page = await self._call("GET", path, params=params)
             for bucket in page["data"]:
@@ -540,10 +542,8 @@ class AsyncApi:
         """All items, or the first `limit`, fetched page by page."""
         left, after = limit, None
         while left is None or left > 0:
-            params: dict[str, Any] = {
-                **query,
-                "limit": page_max if left is None else min(page_max, left),
-            }
+            size = page_max if left is None else min(page_max, left)
+            params: dict[str, Any] = {**query, "limit": size}
             if after is not None:
                 params["after"] = after
             page = cast("Listing", await self._call("GET", path, params=params))
@@ -564,11 +564,9 @@ class AsyncApi:
         for attempt in range(RETRIES_MAX):
             try:
                 return await self._once(method, path, **arguments)
-            except ApiRefusal as refusal:
-                if refusal.status != UNAVAILABLE or attempt == RETRIES_MAX - 1:
-                    raise
-            except Unreachable:
-                if not patient or attempt == RETRIES_MAX - 1:
+            except (ApiRefusal, Unreachable) as error:
+                again = patient if isinstance(error, Unreachable) else error.status == UNAVAILABLE
+                if not again or attempt == RETRIES_MAX - 1:
                     raise
             await asyncio.sleep(min(PAUSE_S * 2**attempt, PAUSE_S_MAX))
         raise AssertionError("the last attempt raises or returns")

@@ -1,6 +1,14 @@
 """Objects of the API with the fields that this client reads; responses have more."""
 
-from typing import Any, TypedDict
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias, TypedDict
+
+UsageOf: TypeAlias = Literal["time", "answers", "sessions"]  # GPU time, or tokens of these
+USAGE_PATHS: Final[Mapping[UsageOf, str]] = {
+    "time": "/usage",
+    "answers": "/usage/completions",
+    "sessions": "/usage/sessions",
+}
 
 
 class Listing(TypedDict):

@@ -143,7 +143,7 @@ class Checker:
             detail = f"{self.rows}, at least {rows_min} are needed"
             add(Note("too_few_rows", detail=detail).to_finding(None, None))
         elif self.rows < ROWS_RECOMMENDED:
-            add(Note("few_rows", detail=f"{self.rows}").to_finding(None, None))
+            add(Note("few_rows", detail=f"{self.rows} rows").to_finding(None, None))
         if good > 1 and distinct == 1 and self.rows == good:
             add(Note("all_rows_equal", detail=f"{good} times").to_finding(None, None))
         elif good > distinct:

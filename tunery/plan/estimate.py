@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from schemas.dataset import BaseTokens
 from schemas.envelope import Reason
+from schemas.model import Base
 from schemas.reasons import refusing
 from schemas.session import SessionTerms
 from schemas.submission import Budget, Estimate, JobSpec, Pace
@@ -38,6 +39,17 @@ from tunery.plan.time import (
 
 EVAL_SLOTS: Final = 1  # it is one process, whatever the training was
 AS_EXPECTED: Final = Pace(train_ppm=PPM, eval_ppm=PPM)
+
+
+def without_rows(base: Base) -> BaseTokens:
+    """Return the tokens of no file."""
+    return BaseTokens(
+        base_id=base.base_id,
+        base_sha256=base.sha256,
+        tokens=0,
+        trainable_tokens=0,
+        longest_row_tokens=0,
+    )
 
 
 def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
@@ -151,6 +163,15 @@ def eval_hold(spec: JobSpec, needs: Estimate) -> GpuMs:
     return hold_of(needs.eval_gpu_ms, EVAL_SLOTS, pace_ppm, EVAL_MS_MIN)
 
 
+def is_bounded_by_training(spec: JobSpec) -> bool:
+    """Whether an evaluation is billed at most as much GPU time as its training.
+
+    It is not where it answers what the tenant asks for besides the gate, and nothing was trained.
+    """
+    trains = spec.evaluation is None and spec.session is None
+    return trains and spec.measures is None and spec.prompts is None
+
+
 def corrected(spec: JobSpec, needs: Estimate) -> Estimate:
     """An estimate by the pace of such jobs: what is expected changes, and never above the hold."""
     pace = spec.pace or AS_EXPECTED
@@ -167,6 +188,8 @@ def corrected(spec: JobSpec, needs: Estimate) -> Estimate:
 def _expected_micro(spec: JobSpec, train_gpu_ms: GpuMs, eval_gpu_ms: GpuMs, tokens: int) -> Micro:
     price, expected_on = spec.price, LeaseHardware(device=spec.device)
     expected = train_gpu_ms * hourly_micro(price, "train", expected_on)
+    if is_bounded_by_training(spec):
+        eval_gpu_ms = min(eval_gpu_ms, train_gpu_ms)
     expected += eval_gpu_ms * hourly_micro(price, "eval", expected_on)
     return price_micro(price, expected, tokens)
 

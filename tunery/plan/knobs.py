@@ -1,6 +1,6 @@
 """Every hyper-parameter that a request may name: its range, its default and why that.
 
-The table of `docs/how-to/train.md` is this one; a test compares them.
+The table of `docs/reference/hyperparameters.md` is this one; a test compares them.
 """
 
 import re

@@ -75,7 +75,8 @@ def _card(terms: VersionTerms) -> dict[str, Any]:
     return {
         "modelParameters": {
             "task": "text-generation",
-            "datasets": [] if lineage.imported else [contents],  # what others trained on: not known
+            # what others trained on is not known, and what a session did is in its journal
+            "datasets": [] if lineage.imported or lineage.saved_in else [contents],
         },
         "quantitativeAnalysis": {
             "performanceMetrics": [{"type": "gate verdict", "value": lineage.verdict}]

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from schemas.model import VersionTerms
+from schemas.model import Lineage, VersionTerms
 from tunery.provenance.envelopes import STATEMENT
 from tunery.provenance.keys import Untrusted
 
@@ -17,6 +17,7 @@ FILES_TYPE: Final = "https://model_signing/signature/v1.0"
 LINEAGE_TYPE: Final = "https://slsa.dev/provenance/v1"
 BUILD_TYPE: Final = "https://tunery.dev/fine-tuning/v1"
 IMPORT_TYPE: Final = "https://tunery.dev/import/v1"  # trained elsewhere, judged by the gate here
+SESSION_TYPE: Final = "https://tunery.dev/session/v1"  # saved by a session, likewise
 IGNORED: Final = (".git", ".gitattributes", ".github", ".gitignore", SIGNATURE)
 
 
@@ -77,7 +78,7 @@ def lineage_statement(terms: VersionTerms, files: Mapping[str, str]) -> dict[str
         "predicateType": LINEAGE_TYPE,
         "predicate": {
             "buildDefinition": {
-                "buildType": IMPORT_TYPE if lineage.imported else BUILD_TYPE,
+                "buildType": _build_type(lineage),
                 "externalParameters": {
                     "model": terms.model_id,
                     "series": terms.series,
@@ -105,12 +106,22 @@ def lineage_statement(terms: VersionTerms, files: Mapping[str, str]) -> dict[str
     }
 
 
+def _build_type(lineage: Lineage) -> str:
+    if lineage.saved_in is not None:
+        return SESSION_TYPE
+    return IMPORT_TYPE if lineage.imported else BUILD_TYPE
+
+
 def _inputs(terms: VersionTerms) -> list[dict[str, Any]]:
     lineage = terms.lineage
     inputs: list[dict[str, Any]] = [
         {"name": f"base:{lineage.base_id}", "digest": {"sha256": lineage.base_sha256}}
     ]
-    if not lineage.imported:  # else what it was trained on is not known
+    if lineage.saved_in is not None:  # its journal says what it was trained on
+        session = lineage.saved_in
+        name = f"session:{session.session_id}"
+        inputs.append({"name": name, "uri": f"urn:tunery:{name}:{session.command}"})
+    elif not lineage.imported:  # else what it was trained on is not known
         dataset = {
             "name": "dataset",
             "digest": {"sha256": lineage.training_sha256},

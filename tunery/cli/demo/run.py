@@ -119,7 +119,7 @@ async def _run_steps(
         context = DemoContext(running, api, display, result, receiver, options.data)
         if options.from_openai:
             context.account = cleanup.enter_context(account_stub())
-        await training.start_agents(context)
+        await training.start_agents(context, to_lose_one=not options.from_openai)
         await show_console(context, "the console, while this runs")
         for step in STEPS_OF_A_MOVE if options.from_openai else STEPS:
             await step(context)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import asyncpg
 from msgspec import Struct, to_builtins
 
+from schemas.access import schema_of
 from schemas.account import InvoiceClosed
 from schemas.envelope import Header
 from schemas.streams import Stream
@@ -65,12 +66,14 @@ async def reconcile(log: Log, dsn: str) -> Reconciliation:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             pool = await _read(log, POOL)
             billed = await _until(connection, "billing", LEDGER.name, POOL, pool)
-            viewed = await _until(connection, "gateway", VIEWS_PROJECTION.name, POOL, pool)
+            viewed = await _until(
+                connection, schema_of("gateway"), VIEWS_PROJECTION.name, POOL, pool
+            )
             ledger = await _compare_rows(
                 connection, "billing.ledger", "ledger", project_ledger, billed
             )
             costs = await _compare_rows(
-                connection, "gateway.usage", USAGE.name, project_pool, viewed
+                connection, f"{schema_of('gateway')}.usage", USAGE.name, project_pool, viewed
             )
             facts = await _read(log, ACCOUNT)
             counted = await _until(connection, "billing", TENANTS.name, ACCOUNT, facts)

@@ -9,6 +9,8 @@ from services.gateway.views import host as gateway
 from services.gateway.views.todos import (
     BATCH_FILES,
     BATCH_ROWS,
+    IMPORT_KEY,
+    IMPORT_RUN,
     MIRROR_FILES,
     REFUSED_SENDER,
     RESULTS,
@@ -28,7 +30,7 @@ from tunery.runtime.verbs import Aggregate
 UNRECORDED: Final = tuple(
     sorted(
         {ERASE_BLOBS, ERASE_TENANT, ERASE_VERSIONS, ERASE_WORK, REFUSED_SENDER, RESULTS}
-        | {BATCH_ROWS, BATCH_FILES}
+        | {BATCH_ROWS, BATCH_FILES, IMPORT_RUN, IMPORT_KEY}
         | MIRROR_FILES.keys()
     )
 )

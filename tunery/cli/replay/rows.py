@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from schemas.access import schema_of
 from schemas.streams import Stream
 from tunery.cli.replay.catalogue import UNRECORDED
 from tunery.platform.store.postgres import PostgresStore, connect_store, open_store
@@ -57,16 +58,16 @@ async def compare(
     log: Log, dsn: str, service: str, projection: Projection
 ) -> tuple[TableComparison, ...]:
     """Every table of a projection, and its to-do rows, at the positions that are live now."""
-    live = await connect_store(dsn, service, CONNECTIONS_MAX)
+    live = await connect_store(dsn, schema_of(service), CONNECTIONS_MAX)
     try:
         async with scratch_store(dsn, service) as (scratch, schema):
             await scratch.ensure(projection.described())
             targets = await live.positions(projection.name)
             await _rebuild(log, scratch, projection, targets)
             compared = [
-                await _compare(scratch, service, schema, table) for table in projection.tables
+                await _compare(scratch, live.schema, schema, table) for table in projection.tables
             ]
-            compared.append(await _compare_todos(scratch, service, schema, projection.name))
+            compared.append(await _compare_todos(scratch, live.schema, schema, projection.name))
             return tuple(compared)
     finally:
         await live.close()

@@ -7,6 +7,7 @@ from typing import Any, Final
 import asyncpg
 from msgspec import Struct
 
+from schemas.access import schema_of
 from tunery.cli._verification import VerifiedPart, open_servers
 from tunery.cli.replay import rows, states
 from tunery.cli.replay.catalogue import AGGREGATES, PROJECTIONS
@@ -53,7 +54,7 @@ async def positions(dsn: str) -> list[Any]:
     try:
         saved: list[Any] = []
         for service in sorted(PROJECTIONS):
-            query = f"SELECT * FROM {service}.positions ORDER BY 1, 2, 3"  # noqa: S608  # our names
+            query = f"SELECT * FROM {schema_of(service)}.positions ORDER BY 1, 2, 3"  # noqa: S608  # our names
             saved += [tuple(row) for row in await connection.fetch(query)]
         return saved
     finally:

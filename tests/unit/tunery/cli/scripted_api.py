@@ -24,8 +24,10 @@ class ScriptedApi:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, Any]) -> None:
         self.answers = {name: [*_listed(answer)] for name, answer in answers.items()}
         self.requests: list[httpx.Request] = []
+        self.connections = 0
 
         def connected(url: str, key: str) -> Api:
+            self.connections += 1
             return Api(url, key, transport=httpx.MockTransport(self._answer))
 
         monkeypatch.setattr("tunery.client.Api", connected)

@@ -15,7 +15,8 @@ from tests.unit.tunery.cli.scripted_api import ScriptedApi, refusal
 from tests.unit.tunery.cli.test_import import environment
 from tests.unit.tunery.exit_kit.test_teacher import with_models
 from tunery.cli.main import main
-from tunery.exit_kit.questions import HeldOutQuestion, questions_of
+from tunery.comparison.models import HeldOutQuestion
+from tunery.exit_kit.questions import questions_of
 from tunery.exit_kit.stand_in import account_stub
 
 NEW = "ft:qwen:acme:faq:1"

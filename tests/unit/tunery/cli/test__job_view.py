@@ -37,7 +37,7 @@ def test_queued_job_says_what_it_waits_for() -> None:
     ("status", "phase", "said"),
     [
         ("queued", "queued", "queued"),
-        ("queued", "provisioning", "queued (provisioning)"),
+        ("running", "provisioning", "running (provisioning)"),
         ("running", "evaluating", "running (evaluating)"),
         ("failed", "done", "failed"),
     ],

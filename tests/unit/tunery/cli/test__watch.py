@@ -69,7 +69,7 @@ SCREEN: list[tuple[str, str, dict[str, Any], str]] = [
         "validating_files: The data set is being prepared.",
     ),
     ("queued", "queued", {"queue": WAITS}, "queued: Waiting for 1 slot."),
-    ("queued", "provisioning", {}, "queued: a node prepares the job"),
+    ("running", "provisioning", {}, "running: a node prepares the job"),
     ("running", "running", {}, "running: the training starts"),
     (
         "running",

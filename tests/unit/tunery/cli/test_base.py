@@ -254,7 +254,7 @@ def test_a_proof_that_takes_too_long_leaves_the_base_without_one(
     from tunery.cli import base
 
     answers: Iterator[Any] = iter(({"notes": [], "problems": []}, "it took longer than 900 s"))
-    monkeypatch.setattr(base, "_run", lambda *_, **__: next(answers))
+    monkeypatch.setattr(base, "run_program", lambda *_, **__: next(answers))
     api = ScriptedApi(monkeypatch, {"POST /bases": BASE})
     done = api.run("base", "add", str(tiny_base().dir))
     assert (done.exit_code, "proof" in api.bodies[0]) == (0, False), done.output

@@ -42,7 +42,7 @@ def test_one_question_prints_the_answer_alone(monkeypatch: pytest.MonkeyPatch) -
     assert (body["temperature"], body["seed"], body["max_tokens"]) == (0.5, 3, 256)
 
 
-def test_review2_u19_two_models_are_asked_the_same_at_temperature_0(
+def test_first_hour2_u19_two_models_are_asked_the_same_at_temperature_0(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     words = ("a", "--compare", "b", "--prompt", "Hi", "--system", "Be brief.", "--max-tokens", "1")

@@ -37,7 +37,7 @@ def stack(tmp_path: Path) -> DataDir:
     return folders
 
 
-def test_review2_u27_programs_get_a_key_of_the_tenant(
+def test_first_hour2_u27_programs_get_a_key_of_the_tenant(
     stack: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is made once, kept readable for its owner alone, and replaced when it was revoked."""

@@ -120,8 +120,55 @@ def test_exit_kit_a_dry_run_writes_nothing_and_downloads_nothing(
     assert result.exit_code == 0, result.output
     assert "qwen2.5-7b-instruct" in result.output
     assert "1 files" in result.output
+    assert "Asking the old models costs at most" in result.output
+    assert "`tunery base add Qwen/Qwen2.5-7B-Instruct`" in result.output
     assert not (tmp_path / "acme").exists()
     assert stub.asked == ["/files", "/fine_tuning/jobs"]
+
+
+def test_exit_kit_a_dry_run_says_what_training_costs_here(
+    stub: AccountStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub.add_file("file-a", rows())
+    stub.add_job("ftjob-1", "file-a", trained_tokens=3_000)
+    stub.add_job("ftjob-2", "file-a", status="failed", fine_tuned_model=None)
+    stub.add_job("ftjob-3", "file-a", trained_tokens=6_000)
+    api = ScriptedApi(
+        monkeypatch,
+        {
+            "GET /bases": {"data": [{"id": "qwen2.5-7b-instruct", "aliases": []}]},
+            "POST /fine_tuning/jobs/estimate": ESTIMATE,
+        },
+    )
+    monkeypatch.setenv("OPENAI_EXPORT_KEY", KEY)
+    words = ("import", "openai", "--dry-run", "--base-url", stub.url)
+    shown = api.run(*words, columns=300)
+    assert shown.exit_code == 0, shown.output
+    assert "0.0800 EUR, at most 1.6000 EUR" in shown.output
+    assert "it is failed there, and has no model to replace" in shown.output
+    assert "Training 2 models here costs about 0.1600 EUR, at most 3.2000 EUR." in shown.output
+    newest, sent = [body for body in api.bodies if body]
+    assert newest["training_tokens"] == 2_000
+    assert (sent["model"], sent["training_tokens"]) == ("qwen2.5-7b-instruct", 1_000)
+    assert sent["training"] == {"n_epochs": 3}
+    assert api.connections == 2  # for the base models, and for all estimates
+
+
+def test_exit_kit_a_plan_says_time_and_price_of_each_job_here(
+    stub: AccountStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub.add_file("file-a", rows())
+    stub.add_job("ftjob-1", "file-a", trained_tokens=None)
+    known = {"data": [{"id": "qwen2.5-7b-instruct", "aliases": []}]}
+    answers = {"GET /bases": known, "POST /fine_tuning/jobs/estimate": ESTIMATE}
+    api = ScriptedApi(monkeypatch, answers)
+    monkeypatch.setenv("OPENAI_EXPORT_KEY", KEY)
+    words = ("import", "openai", "--to", str(tmp_path / "acme"), "--base-url", stub.url)
+    shown = api.run(*words, columns=400)
+    assert "about 2 min 0 s, at most 40 min 0 s; 0.0800 EUR, at most 1.6000 EUR" in shown.output
+    [sent] = [body for body in api.bodies if body]
+    assert sent["training_tokens"] == len(rows()) // 4  # by their bytes
+    assert "training_file" not in sent
 
 
 def test_exit_kit_waits_where_requests_are_limited(stub: AccountStub, tmp_path: Path) -> None:
@@ -169,6 +216,18 @@ def test_exit_kit_what_cannot_be_had_is_listed_with_its_reason(
         "its training file file-deleted could not be had",
     ]
     assert "could not be had: file file-expired" in run(stub, tmp_path).output
+
+
+def test_exit_kit_a_job_whose_base_was_retired_is_planned_or_named(
+    stub: AccountStub, tmp_path: Path
+) -> None:
+    """Its model answers no more; its rows are trained on a base that replaces it."""
+    stub.add_file("file-a", rows())
+    stub.add_job("ftjob-1", "file-a", model="davinci-002", fine_tuned_model="ft:davinci-002:a::1")
+    stub.add_job("ftjob-2", "file-a", model="curie", fine_tuned_model="curie:ft-acme-2023")
+    unknown, known = read(stub, tmp_path)["plan"]
+    assert (known["recipe"]["model"], unknown["recipe"]) == ("qwen2.5-7b-instruct", None)
+    assert unknown["reasons"] == ["no base is named for curie: add it to a file for --bases"]
 
 
 def test_exit_kit_reads_a_thousand_jobs_page_by_page(stub: AccountStub, tmp_path: Path) -> None:
@@ -481,6 +540,7 @@ ESTIMATE: Final[dict[str, Any]] = {
     "estimation_available": True,
     "refusal": None,
     "expected_duration_seconds": 120,
+    "max_duration_seconds": 2_400,
     "currency": "EUR",
     "amount_micro": 80_000,
     "amount_max_micro": 1_600_000,

@@ -11,7 +11,9 @@ import click
 import httpx
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
+from schemas.session import TOKEN_KINDS, SessionTokens
 from services.gateway.billing.domain.invoice_responses import invoice_response, line_responses
 from tests.unit.services.gateway.billing.domain.test_invoice_responses import (
     credited,
@@ -19,6 +21,7 @@ from tests.unit.services.gateway.billing.domain.test_invoice_responses import (
     sample,
 )
 from tests.unit.tunery.cli.scripted_api import ENVIRON, ScriptedApi, page
+from tunery.billing.sessions import SessionUse
 from tunery.cli.invoice import micro_of
 from tunery.cli.main import main
 from tunery.client import Api
@@ -87,6 +90,20 @@ def test_json_has_the_invoice_with_its_lines(monkeypatch: pytest.MonkeyPatch) ->
     assert invoice["total_micro"] == sum(line["amount_micro"] for line in invoice["lines"])
     lines = json.loads(run(monkeypatch, "lines", "acme", "--period", "2026-11", "--json").output)
     assert lines == invoice["lines"]
+
+
+def test_tokens_of_a_session_are_a_line_that_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = SessionTokens(train_tokens=1_000, prefill_tokens=25, sample_tokens=7)
+    use = SessionUse(session_id="session-1", price_version="v", tokens=tokens)
+    monkeypatch.setitem(INVOICES, None, replace(INVOICES[None], sessions=(use,)))
+    done = run(monkeypatch, "show", "acme", "--period", "2026-11", "--csv")
+    lines = list(csv.DictReader(io.StringIO(done.output)))
+    (line,) = [line for line in lines if line["kind"] == "session"]
+    assert (line["job_id"], float(line["amount"])) == ("session-1", 0)
+    assert [line[kind] for kind in TOKEN_KINDS] == ["1000", "25", "7"]
+    assert sum(float(line["amount"]) for line in lines) == pytest.approx(-5.95)
+    shown = run(monkeypatch, "show", "acme", "--period", "2026-11").output
+    assert "tokens: 1,000 trained, 25 read, 7 sampled" in " ".join(shown.split())
 
 
 def test_invoices_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:

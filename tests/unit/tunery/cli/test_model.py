@@ -282,7 +282,7 @@ def test_an_export_needs_the_base_model_at_hand(tmp_path: Path) -> None:
     assert (done.exit_code, "Org/Small is not on this machine" in done.output) == (1, True)
 
 
-def test_review2_u9_a_moved_adapter_finds_the_base_beside_it(
+def test_first_hour2_u9_report_17_a_moved_adapter_finds_the_base_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "a moved keeper"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from schemas.access import ACCESS, KEEPS_ROWS, READER
+from schemas.access import ACCESS, KEEPS_ROWS, READER, schema_of
 from tunery.cli.main import main
 from tunery.local import ports, secrets
 from tunery.local.paths import DataDir
@@ -22,7 +22,7 @@ def printed(*arguments: str, code: int = 0) -> str:
 def test_each_service_has_its_role_and_schema_or_none() -> None:
     rows = json.loads(printed("grants", "--json"))
     assert {row["service"] for row in rows} == {*ACCESS, READER}
-    assert {row["schema"] for row in rows if row["role"]} == {*KEEPS_ROWS, ""}
+    assert {row["schema"] for row in rows if row["role"]} == {*map(schema_of, KEEPS_ROWS), ""}
     reads = {row["service"]: row["reads"] for row in rows if row["reads"]}
     assert reads == {READER: "billing_reports, gateway_reports"}
     assert {row["service"]: row["role"] for row in rows}["exporter"] == ""
@@ -31,7 +31,7 @@ def test_each_service_has_its_role_and_schema_or_none() -> None:
 
 def test_statements_are_printed_for_psql_with_names_of_the_operators_choice() -> None:
     text = printed("sql", "--role", "gateway=team_gateway")
-    assert 'ALTER SCHEMA "gateway" OWNER TO "team_gateway";' in text
+    assert f'ALTER SCHEMA "{schema_of("gateway")}" OWNER TO "team_gateway";' in text
     assert "tunery_gateway" not in text
     assert "PASSWORD" not in text
     parsed = json.loads(printed("sql", "--role", "gateway=team_gateway", "--json"))

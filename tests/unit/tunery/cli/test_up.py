@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tunery.cli import up
 from tunery.cli.main import main
 from tunery.local import lifecycle, ports, secrets
-from tunery.local.paths import DataDir, base_model_dir
+from tunery.local.paths import DataDir
 from tunery.local.stack import AGENT, EXPORTER, SERVICES
 from tunery.local.state import StackState
 
@@ -131,7 +131,7 @@ def test_a_key_is_never_written_to_a_log(
 
 
 @pytest.mark.parametrize("words", [[], ["--private-webhooks"]])
-def test_review2_u16_a_flag_allows_webhooks_of_this_machine(
+def test_first_hour2_u16_a_flag_allows_webhooks_of_this_machine(
     words: list[str], tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Gateway and notifier inherit the variable."""
@@ -143,18 +143,14 @@ def test_review2_u16_a_flag_allows_webhooks_of_this_machine(
 
 
 @pytest.mark.parametrize("own", [None, "false"])
-def test_review2_u15_a_process_waits_for_the_first_job_unless_one_says_no(
+def test_first_hour2_u15_a_process_waits_for_the_first_job_unless_one_says_no(
     own: str | None, tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job on an empty stack was "queued" for 30 to 45 seconds, while Python started."""
     monkeypatch.setenv("TUNERY_NODE_WARM", own or "")
-    monkeypatch.setenv("TUNERY_NODE_WARM_BASE", "")
     if own is None:
         monkeypatch.delenv("TUNERY_NODE_WARM")
-        monkeypatch.delenv("TUNERY_NODE_WARM_BASE")
     done = CliRunner().invoke(main, ["up", "--detach", "--data-dir", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert os.environ["TUNERY_NODE_WARM"] == (own or "true")
-    if own is None:
-        assert os.environ["TUNERY_NODE_WARM_BASE"] == str(base_model_dir())
     assert len(started) == 1

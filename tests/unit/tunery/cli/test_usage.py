@@ -60,6 +60,19 @@ def test_tokens_of_answers_are_asked_for_instead(monkeypatch: pytest.MonkeyPatch
     assert ["tiny", "4", "2,400", "14", "60", "0:00:03.000"] in rows
 
 
+def test_tokens_of_sessions_are_asked_for_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = {"train_tokens": 1_200, "prefill_tokens": 7, "sample_tokens": 30}
+    session = {"session_id": "session-1", "num_requests": 2, **tokens}
+    page = {"data": [{"start_time": NOVEMBER, "results": [session, session]}], "has_more": False}
+    monkeypatch.setitem(globals(), "PAGES", [page])
+    done, seen = run(monkeypatch, "--sessions", "--by", "session")
+    assert done.exit_code == 0, done.output
+    assert seen[0].url.path == "/v1/usage/sessions"
+    rows = [line.split() for line in done.output.splitlines()]
+    assert rows[0] == ["session", "requests", "trained", "read", "sampled"]
+    assert ["session-1", "4", "2,400", "14", "60"] in rows
+
+
 def test_a_month_is_asked_for_page_by_page_and_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     done, seen = run(monkeypatch, "--period", "2026-11", "--by", "model", "--tenant", "acme")
     assert done.exit_code == 0, done.output

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tunery.client import Api, ApiRefusal, AsyncApi, Unreachable
-from tunery.client.asynchronous import RETRIES_MAX
+from tunery.client.asynchronous import COMPLETE_S_MAX, RETRIES_MAX
 
 
 def served(answers: list[httpx.Response], seen: list[httpx.Request]) -> Api:
@@ -34,6 +34,14 @@ def listing(ids: list[str], has_more: bool) -> httpx.Response:
 def refusal(status: int, code: str) -> httpx.Response:
     error = {"message": "no", "type": "t", "param": "p", "code": code}
     return httpx.Response(status, json={"error": error})
+
+
+def test_first_hour2_u28_a_question_waits_for_a_model_that_is_not_loaded() -> None:
+    """`import report` gave up after a minute, while the model was read on a busy machine."""
+    seen: list[httpx.Request] = []
+    with served([httpx.Response(200, json={"choices": []})], seen) as api:
+        assert api.post("chat", "completions", model="ft:a", messages=[]) == {"choices": []}
+    assert seen[0].extensions["timeout"]["read"] == COMPLETE_S_MAX
 
 
 def test_lists_come_whole_page_after_page() -> None:

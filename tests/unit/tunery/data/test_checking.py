@@ -530,7 +530,7 @@ def test_the_prompts_are_six_and_most_are_new() -> None:
 TALKS = [json.dumps(good(number)) for number in range(12)]
 
 
-def test_review2_report_1_a_call_without_its_result_is_named_with_its_place() -> None:
+def test_first_hour2_report_1_a_call_without_its_result_is_named_with_its_place() -> None:
     """microsoft-foundry/fine-tuning#23: "invalid schema (20)", without a row."""
     call: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     row = json.dumps({"messages": [USER, call, ANSWER], "tools": TOOLS})
@@ -541,7 +541,7 @@ def test_review2_report_1_a_call_without_its_result_is_named_with_its_place() ->
     assert problem.hint
 
 
-def test_review2_report_6_another_encoding_is_named_with_the_way_out() -> None:
+def test_first_hour2_report_6_another_encoding_is_named_with_the_way_out() -> None:
     """openai/openai-python#383: a file that Windows saved was "not valid TXT"."""
     text = "\n".join(TALKS).replace("light", "\u706f\u5854")
     wide = check_bytes(text.encode("utf-16"))
@@ -553,7 +553,7 @@ def test_review2_report_6_another_encoding_is_named_with_the_way_out() -> None:
     assert narrow.errors[0].row == 1
 
 
-def test_review2_report_10_a_table_with_other_headers_is_refused_by_the_headers() -> None:
+def test_first_hour2_report_10_a_table_with_other_headers_is_refused_by_the_headers() -> None:
     """scaleapi/llm-engine#213: the job ran, and failed late without a reason."""
     table = "question,answer\n" + "".join(f"What is {n}?,{n}\n" for n in range(12))
     report = check_bytes(table.encode())

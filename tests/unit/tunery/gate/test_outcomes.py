@@ -58,7 +58,7 @@ MEASURE = MeasureResult(
         (0, 0, "unclear"),
     ],
 )
-def test_review2_u17_the_own_task_has_a_word_of_its_own(
+def test_first_hour2_u17_the_own_task_has_a_word_of_its_own(
     before: int, after: int, word: OwnTask
 ) -> None:
     summary = replace(SUMMARY, base_loss_ppm=before, adapter_loss_ppm=after)
@@ -73,7 +73,7 @@ def test_review2_u17_the_own_task_has_a_word_of_its_own(
         ("inconclusive", "unclear", "unclear"),
     ],
 )
-def test_review2_u17_words_follow_the_verdicts_of_their_stage(
+def test_first_hour2_u17_words_follow_the_verdicts_of_their_stage(
     verdict: Verdict, skills: Skills, own_task: OwnTask
 ) -> None:
     lost = replace(SUMMARY, comparisons=(replace(COMPARISON, verdict=verdict),))
@@ -82,22 +82,22 @@ def test_review2_u17_words_follow_the_verdicts_of_their_stage(
     assert own_task_of(measured) == own_task
 
 
-def test_review2_u17_a_drop_behind_production_says_nothing_of_the_base_models_skills() -> None:
+def test_first_hour2_u17_a_drop_behind_production_says_nothing_of_the_base_models_skills() -> None:
     behind = replace(COMPARISON, verdict="block", model_id="ft:base:acme::1")
     assert skills_of(replace(SUMMARY, comparisons=(COMPARISON, behind))) == "kept"
 
 
-def test_review2_u17_scores_that_are_not_finite_show_neither() -> None:
+def test_first_hour2_u17_scores_that_are_not_finite_show_neither() -> None:
     broken = replace(SUMMARY, reasons=(judging("scores_not_finite", sides="adapter"),))
     assert (skills_of(broken), own_task_of(broken)) == ("lost", "not learnt")
 
 
-def test_review2_u17_a_reward_model_is_judged_by_its_pairs() -> None:
+def test_first_hour2_u17_a_reward_model_is_judged_by_its_pairs() -> None:
     pairs = judging("pairs_told_apart", items=40, right_ppm=1, base_right_ppm=1, p_ppm=1)
     ranked = replace(SUMMARY, comparisons=(), reasons=(pairs,))
     assert (skills_of(ranked), own_task_of(ranked)) == ("unclear", "learnt")
 
 
-def test_review2_u17_a_policy_that_wants_less_is_content_with_less() -> None:
+def test_first_hour2_u17_a_policy_that_wants_less_is_content_with_less() -> None:
     easy = replace(SUMMARY, policy=GatePolicy(gain_min_ppm=10_000))
     assert own_task_of(easy) == "learnt"

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from schemas.sealed import Sealed
 from schemas.submission import Variant
 from schemas.training import Device
 from tests.unit.tunery.plan.samples import SMOL, job, tokens
@@ -41,6 +42,15 @@ def test_the_estimate_reproduces_a_measured_run() -> None:
     assert needs.price_micro == -(
         -(needs.train_gpu_ms + needs.eval_gpu_ms) * 2_000_000 // 3_600_000
     )
+
+
+def test_first_hour2_u7_the_expected_price_has_no_more_evaluation_than_training() -> None:
+    hyper, _ = resolve({"n_epochs": 1}, SMOL, tokens(300), 1)
+    needs = estimate(job(hyper), tokens(300))
+    assert needs.eval_gpu_ms > needs.train_gpu_ms
+    assert needs.price_micro == -(-2 * needs.train_gpu_ms * 2_000_000 // 3_600_000)
+    own = estimate(job(hyper, prompts=Sealed(key_id="t", nonce=b"n", ciphertext=b"c")), tokens(300))
+    assert own.price_micro > needs.price_micro
 
 
 @given(

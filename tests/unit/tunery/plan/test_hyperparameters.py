@@ -149,7 +149,7 @@ def test_training_m15_the_learning_rate_of_any_family_falls_with_its_width(
     assert resolve(None, base, None, 1)[0].learning_rate_ppb == pytest.approx(rate_ppb, rel=0.02)
 
 
-def test_review2_u5_each_epoch_of_an_adapter_ends_with_a_checkpoint() -> None:
+def test_first_hour2_u5_each_epoch_of_an_adapter_ends_with_a_checkpoint() -> None:
     """As at OpenAI, where the checkpoints of epochs are what one compares."""
     assert resolve(None, SMOL, None, 1)[0].checkpoint_each_epoch
     assert not resolve({"checkpoint_each_epoch": False}, SMOL, None, 1)[0].checkpoint_each_epoch

@@ -17,7 +17,7 @@ from tunery.plan.hyperparameters import problems, request_of, resolve
 from tunery.plan.knobs import ADAPTER_KNOBS, KNOBS, Knob, table
 from tunery.work.spec import ALL_LINEAR, Hyper
 
-GUIDE: Final = Path(__file__).parents[4] / "docs" / "how-to" / "train.md"
+GUIDE: Final = Path(__file__).parents[4] / "docs" / "reference" / "hyperparameters.md"
 DIVIDED: Final = ("tensor_parallel", "context_parallel")  # of as many slots
 # Fields that the agent gives to the process beside `Hyper`.
 BESIDE: Final = {

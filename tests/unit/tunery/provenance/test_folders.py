@@ -146,7 +146,7 @@ def with_base(folder: Path, key: SigningKey) -> Path:
 
 
 @pytest.mark.parametrize("name", ["keeper", "a keeper", "deep/er/keeper"])
-def test_review2_u3_a_relative_folder_is_verified_as_an_absolute_one(
+def test_first_hour2_u3_a_relative_folder_is_verified_as_an_absolute_one(
     name: str, key: SigningKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_base(tmp_path / name, key)
@@ -156,7 +156,7 @@ def test_review2_u3_a_relative_folder_is_verified_as_an_absolute_one(
     assert differences(Path(), key) == {}
 
 
-def test_review2_u3_a_folder_named_like_the_base_is_not_looked_for_in_the_working_directory(
+def test_first_hour2_u3_a_folder_named_like_the_base_is_not_looked_for_in_the_working_directory(
     folder: Path, key: SigningKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = with_base(tmp_path / "other", key) / "base"
@@ -166,7 +166,9 @@ def test_review2_u3_a_folder_named_like_the_base_is_not_looked_for_in_the_workin
     assert list(differences(folder, key)) == ["adapter_config.json"]
 
 
-def test_review2_u9_a_download_with_its_base_can_be_moved(key: SigningKey, tmp_path: Path) -> None:
+def test_first_hour2_u9_a_download_with_its_base_can_be_moved(
+    key: SigningKey, tmp_path: Path
+) -> None:
     moved = with_base(tmp_path / "keeper", key).rename(tmp_path / "moved")
     compared = compare_folder(moved, trust_in(key), NOW)
     assert {file.name for file in compared if file.difference} == set()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from schemas.session import SavedIn
 from tests.unit.tunery.provenance.signed import TERMS
 from tunery.provenance.keys import Untrusted
 from tunery.provenance.materials import bill_of_materials
@@ -49,6 +50,17 @@ def test_a_lineage_names_every_input_by_its_hash() -> None:
     assert details["metadata"]["invocationId"] == lineage.job_id
     assert details["byproducts"][0]["annotations"] == {"verdict": "pass"}
     assert definition["internalParameters"]["environment"] == dict(lineage.environment)
+
+
+def test_a_version_of_a_session_names_its_journal() -> None:
+    saved_in = SavedIn(session_id="session-1", command="7")
+    lineage = replace(TERMS.lineage, saved_in=saved_in, start_id=None, start_sha256=None)
+    definition = lineage_statement(replace(TERMS, lineage=lineage), {})["predicate"][
+        "buildDefinition"
+    ]
+    assert definition["buildType"].endswith("/session/v1")
+    *_, session = definition["resolvedDependencies"]
+    assert session == {"name": "session:session-1", "uri": "urn:tunery:session:session-1:7"}
 
 
 def test_an_import_claims_no_training_data() -> None:

@@ -7,8 +7,9 @@ from typing import Final
 from tunery.cli.demo.context import DemoContext
 from tunery.cli.demo.polling import POLL_S, DeadlineExceeded, poll_until
 from tunery.client.shapes import JobObject
-from tunery.local.stack import ServiceSpec
+from tunery.local.stack import WARM_NODE, ServiceSpec
 
+GATE_QUESTIONS: Final = "200"  # of the move: the fewest with which the gate decides
 NODES: Final = ("a", "b")
 TRAINING_S_MAX: Final = 600
 TAKEOVER_S_MAX: Final = 180
@@ -19,18 +20,25 @@ PHASES: Final = {
 }
 
 
-async def start_agents(context: DemoContext) -> None:
-    """Start two node agents. A comes first, so the first lease is A's."""
+async def start_agents(context: DemoContext, *, to_lose_one: bool = True) -> None:
+    """Start two node agents, A first, so that the first lease is A's.
+
+    to_lose_one: False: A alone, which loads its libraries before the first lease as `tunery up` has
+        it
+    """
+    warm = {} if to_lose_one else WARM_NODE | {"TUNERY_NODE_GATE_QUESTIONS": GATE_QUESTIONS}
+    nodes = NODES if to_lose_one else NODES[:1]
     specs = [
-        ServiceSpec(f"agent-{node}", module="services.trainer", env={"TUNERY_NODE_ID": node})
-        for node in NODES
+        ServiceSpec(f"agent-{node}", module="services.trainer", env={"TUNERY_NODE_ID": node} | warm)
+        for node in nodes
     ]
     for spec in specs:
         await context.stack.add(spec)
     ready = await context.api.ready()
     seconds = context.display.seconds
     context.result.figures["ready_seconds"] = round(seconds, 1)
-    text = f"ready after {seconds:.0f} s, with two node agents, A and B, on this machine"
+    agents = "two node agents, A and B," if to_lose_one else "a node agent"
+    text = f"ready after {seconds:.0f} s, with {agents} on this machine"
     context.check("servers_and_services_ready", ready, text)
 
 

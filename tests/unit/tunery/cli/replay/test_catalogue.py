@@ -24,7 +24,7 @@ SERVICES = {
 }
 
 
-async def test_review2_u21_kinds_that_end_without_an_event_are_those_that_effects_declare(
+async def test_first_hour2_u21_kinds_that_end_without_an_event_are_those_that_effects_declare(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TUNERY_ADMIN_KEY_SHA256", hashlib.sha256(b"admin").hexdigest())
