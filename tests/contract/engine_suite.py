@@ -34,7 +34,7 @@ from tests.unit.services.gateway.bases import BASE
 from tests.unit.services.gateway.control_plane import ControlPlane, control_plane
 from tests.unit.services.gateway.models.test_routes import version
 
-CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+CHAT, TEXT, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 TINY = "tiny"
 CONTEXT_TOKENS = 256
 ANSWER_S_MAX = 480
@@ -62,8 +62,10 @@ class AskedEngine:
 
     async def post(self, path: str = CHAT, **fields: Any) -> httpx.Response:
         """Ask the base model for its likeliest answer, unless the fields say otherwise."""
-        question = {"messages": ASKED} if path == CHAT else {"prompt": "Who are"}
         usual = {"model": TINY, "temperature": 0, "max_tokens": TOKENS}
+        question = {"messages": ASKED} if path == CHAT else {"prompt": "Who are"}
+        if path == EMBEDDINGS:
+            return await self.owner.post(path, json={"model": TINY, **fields})
         return await self.owner.post(path, json={**usual, **question, **fields})
 
     async def patient_post(self, path: str = CHAT, **fields: Any) -> httpx.Response:

@@ -100,6 +100,17 @@ class StoreSuite:
         assert saved["job", 0] == SavedPosition(at(2), False)
         assert saved["job", 1] == SavedPosition(START, False)
 
+    async def test_why_a_partition_stopped_is_there_until_it_is_read_again(
+        self, store: Store
+    ) -> None:
+        await store.ensure(TABLES)
+        await store.set_caught_up("view", ("job", 0), False, "entry 7 is no JSON")
+        saved = await store.positions("view")
+        assert saved["job", 0] == SavedPosition(START, False, "entry 7 is no JSON")
+        assert saved["job", 1].stopped is None
+        await store.set_caught_up("view", ("job", 0), True)
+        assert (await store.positions("view"))["job", 0] == SavedPosition(START, True)
+
     async def test_a_row_to_do_carries_the_request_that_it_follows_from(self, store: Store) -> None:
         await store.ensure(TABLES)
         asked = structs.replace(todo("a"), correlation="req_1", traceparent="00-trace")

@@ -2,10 +2,11 @@
 
 from typing import Any, Final
 
+from schemas.access import VIEWS_VERSION
 from schemas.sealed import Sealed
 from schemas.units import Ms
 from services.gateway.views.ports import Buckets, Cursor, IntRange, Views
-from services.gateway.views.projections.journals import DDL, TABLES, VERSION
+from services.gateway.views.projections.journals import DDL, TABLES
 from services.gateway.views.tables.files import FILES, FileRow
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import RowBatch, Store, Tables
@@ -18,7 +19,7 @@ NAME: Final = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 async def fill(store: Store) -> None:
     """Five files of one tenant, one of another; and a part of a row that is not there yet."""
     names = tuple(table.name for table in TABLES)
-    await store.ensure(Tables("views", VERSION, (STREAM_PARTITION,), DDL, names))
+    await store.ensure(Tables("views", VIEWS_VERSION, (STREAM_PARTITION,), DDL, names))
     files = [("a", n) for n in range(1, 6)] + [("b", 9)]
     changes = [
         FILES.insert(
@@ -43,7 +44,7 @@ async def fill(store: Store) -> None:
     ]
     unborn = FILES.update({"tenant": "a", "id": "file-7"}, failure="of another journal, ahead")
     await store.commit(
-        RowBatch("views", VERSION, STREAM_PARTITION, 0, Position(1), [*changes, unborn])
+        RowBatch("views", VIEWS_VERSION, STREAM_PARTITION, 0, Position(1), [*changes, unborn])
     )
 
 

@@ -41,6 +41,7 @@ _ALL: Final = (
     Story(ACCOUNTS, account.answers_that_are_counted),
     Story(ACCOUNTS, account.answers_that_have_a_price),
     Story(ACCOUNTS, account.batches),
+    Story(ACCOUNTS, account.imports),
     Story(ACCOUNTS, account.a_tenant_that_is_erased),
     Story(ACCOUNTS, account.a_tracking_server_that_is_removed),
     Story(ACCOUNTS, account.keys_of_a_node_that_are_withdrawn, GLOBAL),

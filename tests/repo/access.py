@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from schemas.access import ACCESS, OBJECTS, READER, REPORTS, ObjectAccess
+from schemas.access import ACCESS, OBJECTS, READER, REPORTS, ObjectAccess, schema_of
 from tunery.platform.store.reports import reports_of
 from tunery.platform.store.roles import role_of
 
@@ -50,7 +50,9 @@ def _object_row(row: ObjectAccess) -> str:
 
 
 def _row(service: str) -> str:
-    cells = (f"`{role_of(service)}`", f"`{service}`") if ACCESS[service].rows else ("–", "–")
+    cells = (
+        (f"`{role_of(service)}`", f"`{schema_of(service)}`") if ACCESS[service].rows else ("–", "–")
+    )
     views = f"`{reports_of(service)}`" if service in REPORTS else "–"
     keys = "yes" if ACCESS[service].keys else "–"
     makes = "yes" if ACCESS[service].makes_keys else "–"

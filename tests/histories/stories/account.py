@@ -63,6 +63,7 @@ from schemas.dataset import FileContent
 from schemas.endpoints import Confirmation, ConfirmEndpoint, EndpointChange, EndpointTerms
 from schemas.envelope import Idempotency, Source, Tick
 from schemas.erasure import EraseTenant, RecordErasedPart
+from schemas.imports import EndImport, ImportResult, ImportTerms, RecordImport, StartImport
 from schemas.integrations import RemoveTrackingServer, SetTrackingServer, TrackingServer
 from schemas.keys import KeyRotation, KeyTerms
 from schemas.node import WithdrawNodeKeys
@@ -444,6 +445,28 @@ def batches(story: Recorder) -> None:
     story.when(EndBatch(result=BatchResult(batch_id="batch_4", problems=(problem,))))
     story.when(Tick(), after_ms=DAY_MS)
     story.when(EndBatch(result=BatchResult(batch_id="batch_3")))
+
+
+def imports(story: Recorder) -> None:
+    """One that completes, one that is cancelled twice, one too many, and one that erasure ends."""
+    tenant(story)
+    names = ("import_1", "import_2", "import_3")
+    for name in names:  # the third is refused
+        terms = ImportTerms(
+            import_id=name,
+            source="openai",
+            url=story.seal("https://api.openai.com/v1"),
+            key=story.seal("sk-1"),
+            key_id="key_1",
+        )
+        story.when(StartImport(terms=terms))
+    story.when(RecordImport(import_id="import_1", progress=story.seal("file 1 of 2: rows.jsonl")))
+    done = ImportResult(import_id="import_1", outcome="completed", plan_file_id="file-2")
+    story.when(EndImport(result=done))
+    for _ in range(2):  # the second is refused
+        story.when(EndImport(result=ImportResult(import_id="import_2", outcome="cancelled")))
+    story.when(StartImport(terms=replace(terms, source="together")))
+    story.when(EraseTenant())
 
 
 def keys_of_a_node_that_are_withdrawn(story: Recorder) -> None:

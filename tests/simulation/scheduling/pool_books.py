@@ -411,6 +411,8 @@ class PoolBooks:
         sums = (end.billable_gpu_ms, end.lost_gpu_ms)
         check(Rule.USE, sums == (lease.billable, lease.lost), f"{sums} for {lease}")
         check(Rule.USE, lease.billable <= lease.placement.max_gpu_ms, "above its cap")
+        bound = lease.placement.billed_gpu_ms_max
+        check(Rule.USE, bound is None or lease.billable <= bound, f"above {bound}")
         check(Rule.USE, 0 <= lease.lost <= lease.billable, "more given back than billed")
         if end.outcome == "lost":
             saved = min(lease.placement.max_gpu_ms, lease.placement.slots * lease.captured_ms)

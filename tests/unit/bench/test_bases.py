@@ -19,6 +19,7 @@ EXPERTS = {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2}
 
 
 @pytest.mark.train
+@pytest.mark.soak
 @pytest.mark.parametrize("shape", ["llama_8b", "gpt_oss_6l"])
 def test_a_base_has_the_shape_and_the_words_it_was_given(
     shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

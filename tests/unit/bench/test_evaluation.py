@@ -10,7 +10,7 @@ from services.gateway.jobs.domain.requested import MEASURED_ROWS_MAX
 from tests.bases import tiny_base
 from tunery.work.spec import MEASURED_TOKENS_MAX
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.soak]
 
 
 def test_rows_are_as_many_and_as_long_as_may_be(

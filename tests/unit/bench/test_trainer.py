@@ -1,14 +1,10 @@
 """What the bench feeds to both sides, and what it reads from our events."""
 
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from bench.trainer import CAPACITY, documents, of_training, state_of, write_shard
+from bench.trainer import CAPACITY, documents, of_training, write_shard
 from tests.unit.tunery.work.samples import CHECKPOINTED, EVENTS
 from tunery.work.events import Finished, Started, StepCompleted
 
@@ -17,16 +13,6 @@ def test_documents_are_the_same_each_time_and_fit_a_row() -> None:
     rows = documents(50)
     assert rows == documents(50)
     assert all(8 <= len(row) <= CAPACITY for row in rows)
-
-
-def test_the_state_of_a_process_tells_whether_it_computes() -> None:
-    state, before = state_of(os.getpid())
-    while state_of(os.getpid())[1] == before:
-        pass
-    assert state == "R"
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as waiting:
-        while state_of(waiting.pid)[0] != "S":
-            time.sleep(0.01)
 
 
 @pytest.mark.train

@@ -141,7 +141,7 @@ async def test_a_full_replica_of_one_tenant_says_so_that_another_one_is_asked(
         await answering.aclose()
 
 
-async def test_review2_u23_questions_wait_for_a_place_and_say_that_they_do(
+async def test_first_hour2_u23_questions_wait_for_a_place_and_say_that_they_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """60 at once were answered with 28 answers and 32 refusals."""
@@ -177,6 +177,24 @@ async def test_a_question_that_waits_too_long_is_refused(
         assert isinstance(refused, QuestionRefused)
         assert refused.code == BUSY
         await first.aclose()
+
+
+async def test_an_answer_that_is_written_for_too_long_ends_there_and_is_counted(
+    tmp_path: Path,
+) -> None:
+    limits = QuestionLimits(answer_ms_max=50)
+    asked = replace(question("a", FOREVER), asker=Asker("acme", "key_1", "tiny"))
+    async with serving(tmp_path, limits) as (client, engine):
+        *texts, end = await said(client, asked)
+        assert await asyncio.to_thread(engine.loaded[0][1].stopped.wait, 30)
+        assert await said(client, question("a", "one")) == [
+            TextAdded("one", spent=Spent(1, 0, 1)),
+            AnswerEnded("stop", 1, 1),
+        ]
+    assert end == AnswerEnded("length", 1, len(texts))
+    meter = AnswerMeter(tmp_path / "answers")
+    (use,) = [use for path in meter.closed_files() for use in uses_of(path)["acme"]]
+    assert use.completion_tokens == len(texts)
 
 
 async def test_no_tenant_fills_the_engine_alone(tmp_path: Path) -> None:

@@ -95,8 +95,8 @@ async def test_a_base_model_whose_files_changed_is_the_fault_of_the_node(tmp_pat
 async def test_a_replica_ends_when_its_agent_is_gone(tmp_path: Path) -> None:
     process = await started(spec(tmp_path))
     assert isinstance(await said(process), ReplicaReady)
-    transport: Any = process._process._transport  # type: ignore[attr-defined]  # not public
-    transport.get_pipe_transport(1).close()
+    started_anew: Any = process._process
+    started_anew._transport.get_pipe_transport(1).close()
     async with asyncio.timeout(READY_S_MAX):
         assert await process.wait() == ExitCode.ORPHANED
 

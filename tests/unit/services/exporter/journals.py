@@ -39,11 +39,11 @@ def credited(ref: LeaseRef, gpu_ms: int, hour: int = HOUR) -> UsageCredited:
 class JournalRecords:
     """The records of one partition that is owned by one process, in their order.
 
-    hour: in which all are written. key: of all.
+    hour: in which all are written. key, tenant: of all.
     """
 
-    def __init__(self, hour: int = HOUR, key: str = "default") -> None:
-        self._at, self._key = hour * HOUR_MS, key
+    def __init__(self, hour: int = HOUR, key: str = "default", tenant: str = "") -> None:
+        self._at, self._key, self._tenant = hour * HOUR_MS, key, tenant
         self.claim = encode(Claim(owner="o", nonce="n"))
         self._previous, self._cause = GENESIS, -1
 
@@ -57,7 +57,7 @@ class JournalRecords:
             at=self._at,
             command_id=f"c{self._cause}",
             key=self._key,
-            tenant="",
+            tenant=self._tenant,
             seq=self._cause,
             events=raw_events(events),
         )
@@ -77,9 +77,10 @@ class JournalWriter:
         *,
         hour: int = HOUR,
         key: str = "default",
+        tenant: str = "",
     ) -> None:
         self._log, self._partition, self._name = log, partition, stream.journal.name
-        self._records = JournalRecords(hour, key)
+        self._records = JournalRecords(hour, key, tenant)
         self._put(self._records.claim)
 
     def append(self, *events: Message) -> int:

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -27,7 +28,8 @@ from schemas.account import (
 from schemas.endpoints import EndpointTerms
 from schemas.envelope import Repeated
 from schemas.sealed import Sealed
-from schemas.topics import ACCOUNT, POOL
+from schemas.session import TOKEN_KINDS
+from schemas.topics import ACCOUNT, POOL, SESSION
 from services.billing.app import ACCOUNTS
 from services.exporter.domain.accounts import AccountFacts
 from services.exporter.domain.focus import ExportedCharge, charges_of_use
@@ -36,6 +38,7 @@ from services.exporter.journal_export import JournalExport, OpenRange
 from services.exporter.settings import ExporterSettings
 from tests.unit.services.billing.domain.test_decide import after, create_endpoint, create_tenant
 from tests.unit.services.exporter.domain.test_invoices import ADJUSTMENT, CLOSED
+from tests.unit.services.exporter.domain.test_sessions import answered
 from tests.unit.services.exporter.journals import BOOKS, HOUR, JournalWriter, lease, sliced
 from tunery.billing.lines import PriceMissing
 from tunery.platform.memory_servers import MemoryServers, memory_servers
@@ -155,6 +158,26 @@ async def test_use_is_announced_to_tenants_that_subscribe_with_ids_that_stay() -
     del servers.blobs.bodies[newest(servers)]
     await run_until(servers, lambda: newest(servers))
     assert announced(servers) == [first, first]  # one that was not complete is
+
+
+async def test_tokens_of_a_session_are_exported_once_and_announced_by_kind() -> None:
+    servers, _ = await subscribed()
+    session = JournalWriter(servers.log, 4, SESSION, key="session-1", tenant="acme")
+    offset = session.append(answered(trained=100))
+    session.append(answered(prefilled=25, sampled=7))
+    await run_until(servers, lambda: len(exported(servers)) == 2)
+    await run_for(servers, WAIT_S)  # of a second process
+    rows = exported(servers)
+    kinds = [[int(row[kind]) for kind in TOKEN_KINDS] for row in rows]
+    assert sorted(kinds) == [[0, 25, 7], [100, 0, 0]]
+    assert {(row["job_id"], Decimal(row["amount"]), row["gpu_ms"]) for row in rows} == {
+        ("session-1", Decimal(), "")
+    }
+    assert str(offset) in {row["offset"] for row in rows}
+    uses = [command["body"]["event"]["usage"] for command in announced(servers)]
+    assert {use["gpu_ms"] for use in uses} == {0}
+    sums = [sum(use["session"][kind] for use in uses) for kind in TOKEN_KINDS]
+    assert sums == [100, 25, 7]
 
 
 async def test_use_that_is_announced_again_after_its_delivery_is_not_delivered_again() -> None:

@@ -113,6 +113,7 @@ class ControlPlane:
         *,
         accepted: bool = True,
         failure: Failure | None = None,
+        dialect: str = "chat",
     ) -> dict[str, Any]:
         """Send the validator's result, and wait until the file shows it."""
         report = msgspec.json.encode({"verdict": "accepted" if accepted else "rejected"})
@@ -128,7 +129,7 @@ class ControlPlane:
         )
         validation = Validation(
             accepted=accepted,
-            dialect="chat",
+            dialect=dialect,
             rows=20,
             errors=0 if accepted else 3,
             warnings=1,

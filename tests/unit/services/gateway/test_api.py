@@ -198,6 +198,9 @@ OPERATORS = ("/v1/tenants", "/v1/prices", "/v1/node", "/v1/bases/", "/v1/gate/be
 # ask for a token in the place of a key
 BY_TOKEN = ("/v1/nodes/{node_id}/enrol", "/v1/downloads/{ticket}")
 BODIES: Mapping[tuple[str, str], Any] = {
+    ("post", "/v1/fine_tuning/imports/{import_id}/jobs"): {"max_amount_micro": 1},
+    ("post", "/v1/sessions/{session_id}/versions"): {"name": "best"},
+    ("post", "/v1/sessions/{session_id}/raise"): {"max_minutes": 1_000},
     ("post", "/v1/models/{model_id}/promote"): {"stage": "staging"},
     ("post", "/v1/models/{model_id}/deploy"): {"stage": "staging"},
     ("post", "/v1/serving_pools/{serving_pool_id}"): {"replicas": 1},
@@ -277,7 +280,8 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "completion_window": "24h",
         },
     )
-    for created in (job, sweep, endpoint, upload, pool, batch):
+    imported = await owner.post("/v1/imports", json={"key": "sk-1", "source": "together"})
+    for created in (job, sweep, endpoint, upload, pool, batch, imported):
         assert created.status_code == 200, created.text
     return Owned(
         {
@@ -288,6 +292,7 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "upload_id": upload.json()["id"],
             "serving_pool_id": pool.json()["id"],
             "batch_id": batch.json()["id"],
+            "import_id": imported.json()["id"],
             "model_id": await version(api, owner, "mine"),
             "name": "config.json",
             "step": "7777777",  # of the checkpoint of a model

@@ -1,11 +1,14 @@
 """What operators and probes are told."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from unittest import mock
 
 import httpx
 import pytest
 
+from schemas.topics import JOB
 from services.gateway import health
 from services.gateway.health import Readiness
 from tests.unit.services.gateway.control_plane import ControlPlane
@@ -13,11 +16,7 @@ from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import Unreadable
 
-
-@pytest.fixture(autouse=True)
-def nothing_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alarms belong to a process, and other tests of it have sounded some."""
-    monkeypatch.setattr(alarm, "_stopped", {})
+pytestmark = pytest.mark.usefixtures("nothing_has_stopped")
 
 
 async def test_health_routes_need_no_key(api: ControlPlane) -> None:
@@ -75,3 +74,41 @@ async def test_security_c2_readiness_names_partitions_that_stopped(api: ControlP
     api.runtime.health.mark_failing("projector views", "hung")
     alarm.sound("views", "account", Unreadable("account", 7, 12, "it is no JSON"))
     assert (await api.api.get("/readyz")).status_code == 503
+    api.runtime.health.mark_running("projector views")
+
+
+@asynccontextmanager
+async def behind(api: ControlPlane, why: str | None = None) -> AsyncIterator[Readiness]:
+    """A gateway that starts while the rows of one partition are not complete."""
+    store, partition = api.runtime.store, (JOB.name, 3)
+    async with asyncio.timeout(60):
+        while not all(row.caught_up for row in (await store.positions("views")).values()):  # noqa: ASYNC110  # it asks a store
+            await asyncio.sleep(0.01)
+    await store.set_caught_up("views", partition, False, why)
+    try:
+        yield Readiness(api.deps)
+    finally:
+        await store.set_caught_up("views", partition, True)
+
+
+async def test_a_gateway_is_ready_once_its_rows_were_made_of_the_whole_log(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "CHECKED_MS", 0)
+    async with behind(api) as readiness:
+        assert not (await readiness.reachable())["views"]
+    assert (await readiness.reachable())["views"]
+    async with behind(api):  # who makes the rows has begun again
+        assert (await readiness.reachable())["views"]
+
+
+async def test_a_partition_without_rows_keeps_no_gateway_from_the_other_tenants(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "CHECKED_MS", 0)
+    async with behind(api, "entry 7 is no JSON") as readiness:
+        assert (await readiness.reachable())["views"]
+        assert readiness.stopped() == ["job/3"]
+        answer = await api.api.get("/readyz")
+    assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
+    assert answer.json()["partitions"] == {"projector views": ["job/3"]}

@@ -12,15 +12,18 @@ from schemas.admission import BudgetAlert, BudgetThresholdReached
 from schemas.node import DeviceFault, ReportDeviceFaults
 from schemas.pool import CreditCause, LeaseGranted
 from schemas.reasons import device_fault
+from schemas.session import SessionTerms
 from schemas.streams import GLOBAL
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.domain.job.budgets import THRESHOLDS
 from services.scheduler.domain.pool.state import Pool
+from services.scheduler.domain.session.state import Session
 from services.scheduler.figures import (
     PoolMeter,
     count_jobs,
     figures_of_pool,
     figures_of_pools,
+    figures_of_sessions,
     figures_of_tenants,
 )
 from simulator.control_plane.samples import POOL, T0, describe, limits, node, request, submit
@@ -158,3 +161,15 @@ def test_what_all_pools_know_is_no_pool_of_its_own() -> None:
     shown = list(figures_of_pools(pools))
     assert shown
     assert {labels[0] for figure in shown if (labels := figure.labels)} == {POOL}
+
+
+def test_sessions_that_have_ended_count_no_more() -> None:
+    terms = SessionTerms(client="c", max_tokens=1, max_ms=1)
+    session = Session(tenant="acme", terms=terms, touched_at=0, waiting=2)
+    ending, ended = replace(session, ending="client"), replace(session, closed_at=1)
+    counted = values(figures_of_sessions(Map(a=session, b=session, c=ending, d=ended)))
+    assert counted == {
+        ("tunery_sessions_open", "open"): 2,
+        ("tunery_sessions_open", "ending"): 1,
+        ("tunery_session_commands_waiting",): 6,
+    }

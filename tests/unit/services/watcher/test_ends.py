@@ -32,7 +32,7 @@ class Later(SystemClock):
 
 
 @pytest.mark.parametrize(("late_ms", "sent"), [(0, 1), (FORGOTTEN_MS + 60_000, 0)])
-async def test_review2_u25_the_end_of_an_attempt_is_sent_to_its_watch(
+async def test_first_hour2_u25_the_end_of_an_attempt_is_sent_to_its_watch(
     late_ms: int, sent: int
 ) -> None:
     servers = await memory_servers(Later())

@@ -181,7 +181,7 @@ async def over(world: World, attempt: int) -> None:
 
 
 @pytest.mark.parametrize("lateness", ["before the end", "after the end", "nothing before it"])
-async def test_review2_u25_an_attempt_that_has_ended_is_never_stuck(lateness: str) -> None:
+async def test_first_hour2_u25_an_attempt_that_has_ended_is_never_stuck(lateness: str) -> None:
     """An evaluation has no steps, and its last log lines may be read after its end."""
     world = await new_world()
     if lateness != "nothing before it":
@@ -195,7 +195,7 @@ async def test_review2_u25_an_attempt_that_has_ended_is_never_stuck(lateness: st
     assert await world.kinds() == []
 
 
-async def test_review2_u25_the_next_attempt_of_a_job_can_be_stuck() -> None:
+async def test_first_hour2_u25_the_next_attempt_of_a_job_can_be_stuck() -> None:
     world = await new_world()
     await world.say(attempt=1)
     await over(world, 1)

@@ -104,6 +104,7 @@ def test_a_node_lived_when_it_was_seen_before_broker_time_stepped_back() -> None
         members=(LeaseMember(node_id="n1", incarnation="n1.1", slots=1, devices=(0,)),),
         slots=1,
         max_gpu_ms=HOUR_MS,
+        billed_gpu_ms_max=HOUR_MS,
         checkpoints=(),
     )
     lease = books.meter.held[2] = LeaseBook(grant, started_at=T0, alive_at=T0)

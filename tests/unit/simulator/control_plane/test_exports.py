@@ -3,19 +3,21 @@
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from simulator.control_plane.control_plane_sim import ControlPlaneRun, play
 from simulator.control_plane.exports import FOLDER, ExportStorage, export_violations
-from simulator.control_plane.plan import Size, draw
+from simulator.control_plane.plan import SESSIONS, Size, draw
 from simulator.engine.command_line import silence
 
-SEED = 1  # months are closed, and jobs have use
+SEED = 1  # months are closed, and jobs and sessions have use
 
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[ControlPlaneRun]:
     with silence():
-        yield play(draw(SEED, Size()), Size())
+        plan = draw(SEED, Size())
+        yield play(replace(plan, errands=(*plan.errands, SESSIONS)), Size())
 
 
 def files(run: ControlPlaneRun, stream: str) -> list[str]:
@@ -30,10 +32,11 @@ def wrong(run: ControlPlaneRun, bodies: dict[str, bytes]) -> set[str]:
 def test_review2_w1_files_of_a_run_have_all_that_is_on_its_log(run: ControlPlaneRun) -> None:
     assert files(run, "pool")
     assert files(run, "account")
+    assert files(run, "session")
     assert run.exporter.violations() == []
 
 
-@pytest.mark.parametrize("stream", ["pool", "account"])
+@pytest.mark.parametrize("stream", ["pool", "account", "session"])
 def test_review2_w1_a_file_that_is_missing_or_there_twice_is_found(
     run: ControlPlaneRun, stream: str
 ) -> None:

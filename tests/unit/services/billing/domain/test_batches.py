@@ -89,6 +89,10 @@ def test_rows_that_are_not_the_next_ones_are_refused(again: AnswerBatchRows) -> 
     assert refusal(decider.when(again)) == errors.ILLEGAL_STATE
 
 
+def test_a_batch_is_created_once() -> None:
+    assert refusal(begun().when(CreateBatch(terms=TERMS))) == errors.ALREADY_EXISTS
+
+
 def test_a_batch_begins_once() -> None:
     assert begun().when(BeginBatch(batch_id="batch_1", rows=4)) == ()
 

@@ -53,6 +53,7 @@ def said(
 
 
 @pytest.mark.train
+@pytest.mark.soak  # test_drivers asks the same of each driver, and exported files answer so, too
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
 async def test_greedy_answers_are_those_of_transformers_for_base_and_adapter() -> None:
     of_base, of_adapter = tiny_models.answers()
@@ -150,7 +151,7 @@ async def test_json_has_the_form_that_was_asked_for() -> None:
 
 @pytest.mark.train
 @pytest.mark.parametrize("form", [None, TAGS, CallForm("[CALLS]", "name", "arguments", " [")])
-async def test_review2_u4_calls_are_forced_and_held_by_a_grammar(form: CallForm | None) -> None:
+async def test_first_hour2_u4_calls_are_forced_and_held_by_a_grammar(form: CallForm | None) -> None:
     """form: how the template writes calls; None: it knows no tools, so they are described."""
     model = ENGINE.load(await tiny_models.converted(MemoryBlobs()))
     model.prompts.form = form

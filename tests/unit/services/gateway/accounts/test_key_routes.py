@@ -70,7 +70,7 @@ async def test_another_key_is_revoked_with_the_scope_for_it(api: ControlPlane) -
     assert (await client.get("/v1/files")).status_code == 401
 
 
-async def test_review2_u6_the_operators_key_is_listed_for_its_tenant_alone(
+async def test_first_hour2_u6_the_operators_key_is_listed_for_its_tenant_alone(
     api: ControlPlane,
 ) -> None:
     """Answers and jobs are billed to it by that name."""

@@ -231,7 +231,7 @@ async def test_first_hour_17_a_private_receiver_is_told_of_when_it_is_made(
     assert ("TUNERY_NOTIFIER_ALLOW_PRIVATE=1" in (created["warning"] or "")) == is_warned
 
 
-async def test_review2_u22_where_the_notifier_may_reach_private_addresses_nothing_is_warned_of(
+async def test_first_hour2_u22_where_the_notifier_may_reach_private_addresses_nothing_is_warned_of(
     api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNERY_NOTIFIER_ALLOW_PRIVATE", "1")

@@ -10,6 +10,7 @@ import openai
 import pytest
 from openai.types import Batch
 
+from services.gateway.batches.row_answers import ROW_TEXTS_MAX
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
 from tests.unit.services.gateway.chat.test_routes import engine, sdk
 from tests.unit.services.gateway.chat.test_spending import asking, count, priced
@@ -18,6 +19,7 @@ from tunery.work.engine import AnswerEnded, EngineReply, Question
 
 __all__ = ["engine"]
 CHAT: Any = "/v1/chat/completions"
+EMBEDDINGS: Any = "/v1/embeddings"
 ENDED = ("completed", "failed", "cancelled", "expired")
 
 
@@ -121,6 +123,40 @@ async def test_other_endpoints_answer(
     assert batch.error_file_id is None
 
 
+async def test_texts_are_embedded_and_their_tokens_counted_once(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    engine.replies = [AnswerEnded("stop", 5, 0, embedding=(0.6, -0.8))]
+    http = await api.tenant()
+    rows = [
+        row("one", EMBEDDINGS, input="Hello"),
+        row("two", EMBEDDINGS, input=["Hello", "Bye"]),
+        row("many", EMBEDDINGS, input=["Hello"] * (ROW_TEXTS_MAX + 1)),
+        row("stream", EMBEDDINGS, input="Hello", stream=True),
+        row("chat", input="Hello"),
+    ]
+    async with sdk(http) as client:
+        batch = await until(client, await begin(client, file_of(*rows), EMBEDDINGS))
+        answered = await lines(client, batch.output_file_id)
+        refused = await lines(client, batch.error_file_id)
+    assert [line["custom_id"] for line in answered] == ["one", "two"]
+    vectors = [line["response"]["body"]["data"] for line in answered]
+    assert [[each["embedding"] for each in data] for data in vectors] == [
+        [[0.6, -0.8]],
+        [[0.6, -0.8]] * 2,
+    ]
+    by_id = {line["custom_id"]: line["response"] for line in refused if line["custom_id"]}
+    assert {name: line["status_code"] for name, line in by_id.items()} == {
+        "many": 400,
+        "stream": 400,
+    }
+    assert by_id["many"]["body"]["error"]["param"] == "input"
+    assert [line["error"]["code"] for line in refused if line["error"]] == ["invalid_url"]
+    assert all(asked.embed and asked.in_batch for asked in engine.asked)
+    (use,) = await used(http)
+    assert (use["num_model_requests"], use["input_tokens"], use["output_tokens"]) == (2, 15, 0)
+
+
 @pytest.mark.parametrize(
     ("content", "code", "words"),
     [
@@ -222,7 +258,7 @@ async def test_requests_that_cannot_be_a_batch_are_refused(api: ControlPlane) ->
             await client.batches.create(input_file_id=file, endpoint=CHAT, completion_window="24h")
         with pytest.raises(openai.BadRequestError, match="endpoint"):
             await client.batches.create(
-                input_file_id=file, endpoint="/v1/embeddings", completion_window="24h"
+                input_file_id=file, endpoint="/v1/moderations", completion_window="24h"
             )
         with pytest.raises(openai.NotFoundError):
             await client.batches.retrieve("batch_none")

@@ -20,8 +20,10 @@ from schemas.billing import Rate, Statement, Tier
 from schemas.dataset import FileContent, FileDeleted, FileRegistered
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.sealed import Sealed
+from schemas.session import CommandAnswered, SessionTokens
 from schemas.storage import FileTerms
 from schemas.streams import PARTITIONS
+from schemas.training import BlobFile
 from schemas.units import HOUR_MS
 from services.gateway.accounts.prices import ViewedPrices
 from services.gateway.billing.invoice_reads import _ledger_row, find_tenant, read_invoices
@@ -29,7 +31,14 @@ from services.gateway.views.tables.jobs import USAGE
 from services.gateway.web.deps import Deps
 from services.gateway.web.domain.errors import ApiError
 from tests.unit.services.gateway.billing.used import credited, lease, sliced
-from tests.unit.services.gateway.view_rows import Records, folded, rows, views_over
+from tests.unit.services.gateway.view_rows import (
+    Records,
+    fold,
+    folded,
+    header,
+    rows,
+    views_over,
+)
 from tunery.billing.invoice import BilledMonth, Invoice, close_invoice, make_invoices
 from tunery.billing.lines import LedgerRow, select_usage
 from tunery.billing.periods import Period, cut_of, period, share_of
@@ -37,6 +46,7 @@ from tunery.plan.price import PRICES_DIR, load_price_books
 from tunery.platform.settings import read_files
 
 GB = 10**9
+FILE = BlobFile(name="answer", blob="t/acme/sessions/1", sha256="ab" * 32, bytes=1)
 MONTHS = [period(name) for name in ("2026-09", "2026-10", "2026-11")]
 OURS = load_price_books(read_files(PRICES_DIR, ".json"))["2026-11"]
 TIERS = (Tier(above=1, unit_micro=2_000_000), Tier(above=4, unit_micro=1_234_567))
@@ -188,6 +198,26 @@ async def test_an_invoice_that_is_not_what_was_closed_is_an_error() -> None:
     with pytest.raises(ApiError) as refused:
         await read_invoices(deps, await find_tenant(deps, "acme"), MONTHS[0])
     assert refused.value.code == "invoice_not_reproduced"
+
+
+async def test_tokens_of_sessions_are_on_the_invoice_of_the_month_in_which_they_were_answered() -> (
+    None
+):
+    """A closed month keeps its own: what is answered after its end is on the next one."""
+    records, closed = history(Random(1))
+    hours = (MONTHS[1].end_hour - 1, MONTHS[1].end_hour, MONTHS[1].end_hour)
+    for number, hour in enumerate(hours):
+        answered = CommandAnswered(
+            name=str(number), answer=FILE, trained=10, prefilled=5, price_version=BOOK.version
+        )
+        fold(records, header("session", at=hour * HOUR_MS, seq=number), answered)
+    deps = deps_over(with_account(records, closed))
+    tenant = await find_tenant(deps, "acme")
+    for month, count in zip(MONTHS, (0, 1, 2), strict=True):
+        (invoice,) = await read_invoices(deps, tenant, month)
+        expected = SessionTokens(train_tokens=10 * count, prefill_tokens=5 * count, sample_tokens=0)
+        assert [use.tokens for use in invoice.sessions] == [expected] * bool(count)
+        assert close_invoice(invoice) == close_invoice(replace(invoice, sessions=()))
 
 
 async def test_there_is_nothing_before_the_tenant_or_without_one() -> None:

@@ -21,12 +21,12 @@ def has_tax_and_adjustment(lines: dict[str, Any]) -> bool:
     return {"adjustment", "tax"} <= {line["kind"] for line in lines["data"]}
 
 
-async def billed(api: ControlPlane) -> httpx.AsyncClient:
+async def billed(api: ControlPlane, job_id: str = "ftjob-1") -> httpx.AsyncClient:
     """A tenant with an hour of use, part of it credited, an adjustment and a tax."""
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
     hour = api.deps.clock.now_ms() // HOUR_MS
-    ref = lease(tenant, "ftjob-1")
+    ref = lease(tenant, job_id)
     await use(api, sliced(ref, hour, HOUR_MS), credited(ref, hour, 1_000_000))
     terms = BillingTerms(taxes=(TaxRate(name="VAT", rate_ppm=190_000),))
     await api.send(ACCOUNT, tenant, SetBillingTerms(terms=terms))

@@ -49,7 +49,7 @@ async def test_a_text_is_streamed(api: ControlPlane, engine: ScriptedEngine) -> 
     assert len(engine.asked) == 1
 
 
-async def test_review2_u13_report_16_texts_of_a_list_are_gone_on_with_each(
+async def test_first_hour2_u13_report_16_texts_of_a_list_are_gone_on_with_each(
     api: ControlPlane, engine: ScriptedEngine
 ) -> None:
     """Tokens are counted for each text once, however many answers there are to it."""
@@ -118,7 +118,7 @@ HABITS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("url", HABITS)
-async def test_review2_u18_what_has_no_meaning_is_ignored_and_named(
+async def test_first_hour2_u18_what_has_no_meaning_is_ignored_and_named(
     api: ControlPlane, engine: ScriptedEngine, url: str
 ) -> None:
     """Code that was written for OpenAI sets such fields by habit."""

@@ -37,7 +37,7 @@ async def test_an_answer_is_a_role_its_texts_an_end_and_done() -> None:
     assert all("usage" not in decoded(chunk) for chunk in chunks)
 
 
-async def test_review2_u28_a_stream_that_waits_is_kept_alive_by_comments() -> None:
+async def test_first_hour2_u28_a_stream_that_waits_is_kept_alive_by_comments() -> None:
     role, *signs, text, _, _ = await sent(
         AnswerWaits(loading=True), AnswerWaits(loading=False), *HELLO
     )

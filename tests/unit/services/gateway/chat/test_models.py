@@ -79,7 +79,7 @@ async def test_a_whole_model_is_refused_with_what_serves_it(
     assert engine.asked == []
 
 
-async def test_review2_u5_a_checkpoint_answers_its_tenant_while_its_files_are_kept(
+async def test_first_hour2_u5_a_checkpoint_answers_its_tenant_while_its_files_are_kept(
     api: ControlPlane, engine: ScriptedEngine
 ) -> None:
     """By the name that OpenAI's API has for it, also while its job is still running."""
@@ -99,7 +99,7 @@ async def test_review2_u5_a_checkpoint_answers_its_tenant_while_its_files_are_ke
     assert len(engine.asked) == 1
 
 
-async def test_review2_u5_a_checkpoint_with_files_of_another_tenant_does_not_answer(
+async def test_first_hour2_u5_a_checkpoint_with_files_of_another_tenant_does_not_answer(
     api: ControlPlane, engine: ScriptedEngine
 ) -> None:
     checkpoint = await checkpoint_of_tenant(api, of="another")

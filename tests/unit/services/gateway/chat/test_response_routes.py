@@ -54,7 +54,7 @@ async def test_the_events_of_a_response(api: ControlPlane, engine: ScriptedEngin
     assert whole.output_text == "Hello"
 
 
-async def test_review2_u4_a_response_calls_functions(
+async def test_first_hour2_u4_a_response_calls_functions(
     api: ControlPlane, engine: ScriptedEngine
 ) -> None:
     rain: Any = {"type": "function", "name": "rain", "parameters": {}, "strict": True}

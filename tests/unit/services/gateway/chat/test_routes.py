@@ -89,7 +89,7 @@ async def test_without_an_engine_the_answer_is_503(
     assert int(answer.headers["retry-after"]) > 0
 
 
-async def test_review2_report_14_frameworks_that_send_parallel_tool_calls_by_habit_are_answered(
+async def test_first_hour2_report_14_frameworks_that_send_parallel_tool_calls_by_habit_are_answered(
     api: ControlPlane, engine: ScriptedEngine
 ) -> None:
     client = await api.tenant()
@@ -110,7 +110,7 @@ async def test_review2_report_14_frameworks_that_send_parallel_tool_calls_by_hab
         ("auto", ()),
     ],
 )
-async def test_review2_u4_report_15_a_call_is_forced_through_the_sdk(
+async def test_first_hour2_u4_report_15_a_call_is_forced_through_the_sdk(
     choice: Any, forced: tuple[str, ...], api: ControlPlane, engine: ScriptedEngine
 ) -> None:
     tools: Any = [
@@ -184,7 +184,7 @@ async def test_a_call_of_a_tool_is_told_whole_and_in_chunks(
     assert "tool_calls" not in answer.json()["choices"][0]["message"]
 
 
-async def test_review2_u10_an_answer_without_a_limit_ends_before_the_context_does(
+async def test_first_hour2_u10_an_answer_without_a_limit_ends_before_the_context_does(
     api: ControlPlane, engine: ScriptedEngine
 ) -> None:
     """A typed answer without `max_tokens` held a place for minutes: 3,000 tokens of one string."""

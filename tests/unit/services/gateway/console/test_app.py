@@ -2,11 +2,13 @@
 
 import json
 import re
+from pathlib import Path
 
 import httpx
 import pytest
 
 from schemas.telemetry import LogLine
+from services.gateway.console import app
 from services.gateway.console.app import POLICY
 from services.gateway.console.calls import Calls
 from tests.unit.services.gateway.console.consoles import OWN_SITE, console_of, key_of, signed_in
@@ -14,9 +16,20 @@ from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
 from tests.unit.services.gateway.jobs.test_sweep_routes import sweep
 from tests.unit.services.gateway.models.test_routes import version
+from tests.unit.services.gateway.sessions.sdk import Sdk
 
 XSS = "<img src=x onerror=alert(1)>\"'&</script>"
-VIEWS = ("", "/new", "/playground", "/money", "/models", "/sweeps", "/webhooks", "/keys")
+VIEWS = (
+    "",
+    "/new",
+    "/playground",
+    "/money",
+    "/models",
+    "/sweeps",
+    "/sessions",
+    "/webhooks",
+    "/keys",
+)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +74,7 @@ async def test_no_page_has_a_script_or_style_of_its_own(api: ControlPlane) -> No
         pages.append(await browser.get("/console/sign-in"))
     expected = [200] * len(there) + [404, 404, 404, 403, 200]
     assert [page.status_code for page in pages] == expected
+    assert all('aria-label="Main"' in page.text for page in pages[:-1]), "each has the menu"
     for page in pages:
         assert page.headers["content-security-policy"] == POLICY
         assert "unsafe" not in POLICY
@@ -105,6 +119,7 @@ async def test_texts_of_tenants_are_text(api: ControlPlane) -> None:
             f"/money/invoices/{XSS}",
             f"/money/jobs/{XSS}",
             f"/sweeps/{XSS}",
+            f"/sessions/{XSS}",
             "/webhooks",
             f"/webhooks/{hooked.json()['id']}",
             "/keys",
@@ -132,6 +147,20 @@ async def test_texts_of_tenants_are_text(api: ControlPlane) -> None:
             assert "</script>\"'" not in answer.text, path
 
 
+@pytest.mark.parametrize("value", ["\0", "9" * 400, "[" * 50_000, "\u202e\U0010ffff"])
+async def test_no_value_of_a_form_breaks_a_page(api: ControlPlane, value: str) -> None:
+    templates = [each.read_text() for each in Path(app.__file__).parent.rglob("*.html")]
+    form = dict.fromkeys(re.findall(r' name="([a-z_]+)"', " ".join(templates)), value)
+    console = console_of(api)
+    changes = [each.path for each in console.routes if "POST" in (each.methods or ())]
+    async with signed_in(console, key_of(await api.tenant())) as browser:
+        for path in (each for each in changes if not each.endswith(("/sign-in", "/sign-out"))):
+            address = re.sub(r"\{[^}]*\}", "x", path)
+            answer = await browser.post(address, data=form, headers=OWN_SITE)
+            assert answer.status_code < 500, path
+    assert {"n_epochs", "messages", "amount"} < form.keys()
+
+
 async def test_no_route_finds_what_is_another_tenants(api: ControlPlane) -> None:
     """Every route with an id answers as for one that does not exist, and changes nothing."""
     owner, file_id = await ready(api)
@@ -145,6 +174,7 @@ async def test_no_route_finds_what_is_another_tenants(api: ControlPlane) -> None
         "key_id": (await owner.get("/v1/keys/current")).json()["id"],
         "endpoint_id": hook_id,
         "sweep_id": (await owner.post("/v1/sweeps", json=sweep(file_id))).json()["id"],
+        "session_id": await Sdk(api, owner).model(),
         "upload_id": (await owner.post("/v1/uploads", json=upload)).json()["id"],
         "invoice_id": "none",  # its id is a month: each tenant has one of its own
         "budget_id": "none",
@@ -177,6 +207,7 @@ async def test_no_route_finds_what_is_another_tenants(api: ControlPlane) -> None
     assert tried == ids.keys()
     assert (await owner.get(f"/v1/fine_tuning/jobs/{job_id}")).json()["status"] != "cancelled"
     assert (await owner.get(f"/v1/webhook_endpoints/{hook_id}")).status_code == 200
+    assert (await owner.get(f"/v1/sessions/{ids['session_id']}")).json()["ends"] is None
 
 
 async def test_a_page_with_nothing_to_show_says_what_to_do(
@@ -196,6 +227,7 @@ async def test_a_page_with_nothing_to_show_says_what_to_do(
             ("", "Upload a file of conversations"),
             ("?search=none", "Choose another state"),
             ("/sweeps", "tunery sweep run"),
+            ("/sessions", "pip install tinker"),
             ("/models", "A job that succeeds publishes one"),
             ("/playground", "tunery base add"),
             (f"/new?file={file_id}", "tunery base add"),

@@ -14,7 +14,8 @@ async def test_a_file_has_one_address_and_no_other(api: ControlPlane) -> None:
         assert answer.headers["content-type"].startswith("text/css")
         assert "immutable" in answer.headers["cache-control"]
         assert (await browser.get(address.replace("assets/", "assets/0"))).status_code == 404
-        assert (await browser.get("/console/assets/x/..%2Fapp.py")).status_code == 404
+        elsewhere = await browser.get("/console/assets/x/..%2Fapp.py")
+        assert elsewhere.headers["location"].startswith("/console/sign-in"), "it is no file"
 
 
 def test_installed_scripts_are_read_where_they_are(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """A page needs a session, ends with its key, and shows its calls."""
 
+import asyncio
+import time
+
 from tests.unit.services.gateway.console.consoles import (
     OWN_SITE,
     console_of,
@@ -63,6 +66,18 @@ async def test_a_revoked_key_ends_its_session(api: ControlPlane) -> None:
         assert (await browser.get("/console")).status_code == 200
         assert (await client.delete("/v1/keys/current")).status_code == 200
         assert (await browser.get("/console")).status_code == 303
+
+
+async def test_a_key_that_expires_in_the_middle_ends_its_session(api: ControlPlane) -> None:
+    tenant = (await api.tenant()).headers["x-tenant"]
+    ends_at = int(time.time()) + 3
+    body = {"scopes": ["read"], "expires_at": ends_at}
+    key = (await api.api.post(f"/v1/tenants/{tenant}/keys", json=body)).json()["key"]
+    async with signed_in(console_of(api), key) as browser:
+        assert (await browser.get("/console/models?a=b")).status_code == 200
+        await asyncio.sleep(ends_at - time.time())
+        shown = await browser.get("/console/models?a=b")
+    assert shown.headers["location"] == "/console/sign-in?next=%2Fconsole%2Fmodels%3Fa%3Db"
 
 
 async def test_a_page_shows_its_calls(api: ControlPlane) -> None:

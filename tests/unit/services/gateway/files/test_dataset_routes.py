@@ -123,7 +123,7 @@ async def deletion(client: httpx.AsyncClient, until: str) -> httpx.Response:
     return answer
 
 
-async def test_review2_u20_files_of_a_model_are_deleted_after_it_as_the_page_says(
+async def test_first_hour2_u20_files_of_a_model_are_deleted_after_it_as_the_page_says(
     api: ControlPlane,
 ) -> None:
     client = await api.tenant()

@@ -8,10 +8,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from services.gateway.files.domain.preview_tasks import Comparison, Preview
+from services.gateway.files.domain.preview_tasks import (
+    Comparison,
+    MovedModels,
+    Preview,
+    RefusedTask,
+)
 from services.gateway.files.previews import PROCESSES_MAX, PreviewProcesses
+from services.gateway.imports.move_page import MeasuredMove, Moves, move_page
 from services.gateway.web.domain.errors import ApiError
 from tests.unit.services.ingest.base import make_base, rows
 from tunery.platform.confined_workers import ConfinedWorkers
@@ -113,6 +120,30 @@ async def test_two_files_are_compared(tmp_path: Path) -> None:
     with pytest.raises(ApiError, match="tunery data diff") as refused:
         await PreviewProcesses(wait_ms_max=1).ask(asked, "acme", 0)
     assert refused.value.param == "before"
+
+
+async def test_exit_kit_a_page_about_moved_models_is_made_in_a_process_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    previews = PreviewProcesses()
+    move = MeasuredMove("ftjob-1", "gpt", "ftjob-2", "ft:new", None, None, [], "not yet", ["bleu"])
+    line = {"job_id": "ftjob-1", "messages": [{"role": "user", "content": "One?"}], "tools": None}
+    with previews.admit("acme", 1) as folder:
+        moves, old = folder / "moves", folder / "old"
+        moves.write_bytes(msgspec.json.encode(Moves(2_000_000, [move])))
+        old.write_bytes(msgspec.json.encode({**line, "reference": "Two.", "answer": "Three."}))
+        asked = MovedModels(moves=str(moves), old=str(old), new=[])
+        html = (await previews.ask(asked, "acme", 0))["html"]
+        with pytest.raises(ApiError, match="within 3 ms") as refused:
+            await PreviewProcesses(wait_ms_max=1).ask(asked, "acme", 0)
+        monkeypatch.setattr("services.gateway.imports.move_page.PAGE_BYTES_MAX", 10)
+        too_large = move_page(moves, old, [])
+    assert server_of(previews) is not None
+    assert "not compared: not yet" in html
+    assert "answers cost 2.0000 USD" in html
+    assert refused.value.param == "import_id"
+    assert isinstance(too_large, RefusedTask)
+    assert too_large.param == "import_id"
 
 
 async def test_security_m6_a_preview_has_a_limit_of_memory(base: Path) -> None:

@@ -45,6 +45,8 @@ async def test_an_adapter_of_elsewhere_is_a_job_without_a_training(api: ControlP
     assert job["hyperparameters"]["rank"] == 4
     estimate = (await client.get(f"/v1/fine_tuning/jobs/{job['id']}/cost")).json()["estimate"]
     assert estimate["train_gpu_ms"] == 0 < estimate["eval_gpu_ms"]
+    starts = await client.get(f"/v1/fine_tuning/jobs/{job['id']}/starts")
+    assert starts.is_success, starts.text
     stored = [key for key in api.world.blobs.bodies if f"/imports/{job['id']}/" in key]
     assert len(stored) == 2
 

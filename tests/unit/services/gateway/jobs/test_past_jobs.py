@@ -46,7 +46,7 @@ def past_job(count: int, train_factor: float, eval_factor: float) -> JobRow:
         attempt=2,
         hold=BudgetHold(tokens=tokens(count), estimate=needs),
         train_gpu_ms=train_gpu_ms,
-        billable_gpu_ms=train_gpu_ms + round(needs.eval_gpu_ms * eval_factor),
+        eval_gpu_ms=round(needs.eval_gpu_ms * eval_factor),
         lost_gpu_ms=0,
     )
 
@@ -61,7 +61,7 @@ def error(row: JobRow, rows: Sequence[JobRow]) -> float:
     needs = estimate(row.spec, row.hold.tokens)
     pace = pace_of(past_jobs_of(rows), row.spec, row.hold.tokens)
     expected = gpu_ms(corrected(replace(row.spec, pace=pace), needs))
-    actual = row.billable_gpu_ms or 0
+    actual = (row.train_gpu_ms or 0) + (row.eval_gpu_ms or 0)
     return max(expected / actual, actual / expected)
 
 

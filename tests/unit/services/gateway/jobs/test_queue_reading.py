@@ -220,7 +220,7 @@ async def test_a_job_whose_cluster_has_not_admitted_it_has_the_words_of_its_queu
     queues = Queues(Rows(nodes=[node()], placements=[row]), Still())
     outlook = await queues.outlook_of(job("j", "provisioning"))
     assert outlook == Outlook(reason=why, since=NOW - 60_000)
-    response = queue_response(job("j", "provisioning"), "queued", outlook)
+    response = queue_response(job("j", "provisioning"), "running", outlook)
     assert response is not None
     assert response.reason == "The cluster has not admitted it yet: 1 more needed."
     assert (response.code, response.since) == ("cluster_admission", NOW // 1_000 - 60)

@@ -147,3 +147,21 @@ async def written(api: ControlPlane) -> int:
     """Number of records in the journals of `job`."""
     bounds = [await api.world.log.bounds(JOB.journal.name, each) for each in range(PARTITIONS)]
     return sum(end for _, end in bounds)
+
+
+async def test_exit_kit_an_estimate_needs_no_file_where_the_tokens_are_known(
+    api: ControlPlane,
+) -> None:
+    """Time and price of a job of another account, before its rows are here."""
+    client, file_id = await ready(api)
+    path, body = "/v1/fine_tuning/jobs/estimate", {"model": "tiny-llama"}
+    known = (await client.post(path, json={**body, "training_tokens": 1_000_000})).json()
+    assert (known["estimation_available"], known["refusal"]) == (True, None)
+    assert 0 < known["amount_micro"] < known["amount_max_micro"]
+    more = (await client.post(path, json={**body, "training_tokens": 4_000_000})).json()
+    assert more["train_gpu_ms"] > known["train_gpu_ms"]
+    counted = (await client.post(path, json={**body, "training_file": file_id})).json()
+    both = {**body, "training_file": file_id, "training_tokens": 4_000_000}
+    assert (await client.post(path, json=both)).json()["steps"] == counted["steps"]
+    refused = await client.post("/v1/fine_tuning/jobs", json=both)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "training_tokens")

@@ -31,7 +31,8 @@ async def test_a_promotion_needs_the_approvals_of_its_rule(api: ControlPlane) ->
     promotion = {"stage": "production", "expected": None}
     refused = await client.post(f"/v1/models/{model_id}/promote", json=promotion)
     assert refused.status_code == 409
-    assert "needs 1 more approvals for production" in refused.json()["error"]["message"]
+    message = refused.json()["error"]["message"]
+    assert "needs approvals for production, by keys other than its author's: 1 more." in message
     approval = {"stage": "production"}
     not_asked = await client.post(f"/v1/models/{model_id}/approve", json=approval)
     assert (not_asked.status_code, not_asked.json()["error"]["param"]) == (409, "model")

@@ -1,7 +1,9 @@
 """Models over HTTP: base and fine-tuned, stages by compare-and-swap, files by URL."""
 
 import json
+from collections import Counter
 from pathlib import Path
+from random import Random
 
 import httpx
 from msgspec.json import encode
@@ -89,6 +91,33 @@ async def test_promotion_needs_the_current_holder_as_expected(api: ControlPlane)
     assert (await client.get(f"/v1/models/{first}")).json()["stage"] == "dev"
     back = await client.post(f"/v1/models/{second}/rollback", json={"stage": "production"})
     assert (back.json()["id"], back.json()["stage"]) == (first, "production")
+
+
+async def test_a_version_names_the_one_to_which_a_roll_back_returns_its_stage(
+    api: ControlPlane,
+) -> None:
+    """After any promotions and roll-backs the API does what the version's `former` says."""
+    client = await api.tenant()
+    versions = [await version(api, client, name) for name in "abc"]
+    holders: dict[str, str | None] = {"staging": None, "production": None}
+    draw, seen = Random(7), Counter[bool]()
+    for _ in range(40):
+        stage = draw.choice([*holders])
+        holder, chosen = holders[stage], draw.choice(versions)
+        if holder is None or (holder != chosen and draw.random() < 0.5):
+            body = {"stage": stage, "expected": holder}
+            moved = await client.post(f"/v1/models/{chosen}/promote", json=body)
+        else:
+            former = (await client.get(f"/v1/models/{holder}")).json()["former"]
+            seen[former is None] += 1
+            moved = await client.post(f"/v1/models/{holder}/rollback", json={"stage": stage})
+            assert moved.json().get("id") == former
+            assert moved.status_code == (409 if former is None else 200)
+        if moved.is_success:
+            moved_id = moved.json()["id"]
+            holders = {name: None if who == moved_id else who for name, who in holders.items()}
+            holders[stage] = moved_id
+    assert min(seen.values()) >= 3, "both came, and often"
 
 
 async def test_first_hour_low_only_the_holder_of_a_stage_is_rolled_back(api: ControlPlane) -> None:
@@ -204,7 +233,7 @@ async def test_first_hour_s12_a_base_has_other_names(api: ControlPlane) -> None:
     assert (await client.get("/v1/models/gpt-4o-mini")).status_code == 404
 
 
-async def test_review2_u24_names_that_answer_are_listed(
+async def test_first_hour2_u24_names_that_answer_are_listed(
     api: ControlPlane, engine: ScriptedEngine
 ) -> None:
     """Programs that look before they ask show what is listed."""

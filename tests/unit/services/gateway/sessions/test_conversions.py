@@ -136,9 +136,9 @@ def sampling(**params: Any) -> SampleRequest:
     [(None, None, ()), ([], (), ()), ([7], (7,), ()), ("a", (), ("a",)), (["a"], (), ("a",))],
 )
 def test_stops_are_tokens_or_texts(stop: Any, tokens: Any, texts: Any) -> None:
-    command, most = sample_body(sampling(max_tokens=4, stop=stop), 9, LIMITS)
+    command, prompt, most = sample_body(sampling(max_tokens=4, stop=stop), 9, LIMITS)
     assert (command.stop_tokens, command.stop_texts, command.seed) == (tokens, texts, 9)
-    assert most == 2 + 2 * 4
+    assert (prompt, most) == (2, 2 * 4)
 
 
 def test_samples_end_with_the_longest_row() -> None:

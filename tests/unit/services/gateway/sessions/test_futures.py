@@ -43,8 +43,15 @@ async def test_answers_have_the_form_of_their_request(api: ControlPlane) -> None
     assert failed == {"error": "no", "category": "user"}
 
 
-async def test_requests_that_were_never_made_are_not_found(api: ControlPlane) -> None:
+async def test_answers_that_are_erased_or_were_never_asked_for_are_not_found(
+    api: ControlPlane,
+) -> None:
     sdk = await new_sdk(api)
     session_id = await sdk.model()
+    await sdk.answer(session_id, "1", StepAnswer(grad_norm=0.5))
+    assert (await sdk.future(f"{session_id}/1")).is_success
+    await api.world.blobs.delete(f"t/{sdk.tenant}/sessions/{session_id}/1")
+    erased = await sdk.future(f"{session_id}/1")
+    assert (erased.status_code, erased.json()["error"]["param"]) == (404, "request_id")
     for request_id in (f"{session_id}/9", "session-ab/1", "nothing"):
         assert (await sdk.future(request_id)).status_code == 404

@@ -2,6 +2,10 @@
 
 from typing import Any
 
+import cramjam
+
+from schemas.session import AHEAD_MAX, CloseSession, SessionTerms, SetSessionTerms
+from schemas.topics import SESSION
 from schemas.training import BlobFile
 from services.gateway.sessions.messages import PassRequest
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
@@ -53,10 +57,26 @@ async def test_a_body_that_is_no_request_is_refused(api: ControlPlane) -> None:
     url = "/api/v1/forward_backward"
     broken = await sdk.client.post(url, content=b"\x0a\xff", headers=PROTOBUF)
     assert (broken.status_code, broken.json()["error"]["code"]) == (400, "invalid_protobuf")
-    packed = {**PROTOBUF, "content-encoding": "zstd"}
-    assert (await sdk.client.post(url, content=b"", headers=packed)).status_code == 415
     unknown = PassRequest(model_id="session-ab", seq_id=1).SerializeToString()
     assert (await sdk.client.post(url, content=unknown, headers=PROTOBUF)).status_code == 404
+
+
+async def test_tinker_bodies_come_compressed_with_zstd_and_no_bomb_does(api: ControlPlane) -> None:
+    sdk = await new_sdk(api)
+    unknown = PassRequest(model_id="session-ab", seq_id=1).SerializeToString()
+    bomb = cramjam.zstd.compress(bytes(50_000_000))
+    for content, encoding, status in (
+        (bytes(cramjam.zstd.compress(unknown)), "zstd", 404),
+        (bytes(bomb), "zstd", 413),
+        (unknown, "zstd", 400),
+        (bytes(bomb)[:-20], "zstd", 413),
+        (bytes(cramjam.zstd.compress(unknown))[:-1], "zstd", 400),
+        (unknown, "gzip", 415),
+    ):
+        headers = {**PROTOBUF, "content-encoding": encoding}
+        url = "/api/v1/forward_backward"
+        answer = await sdk.client.post(url, content=content, headers=headers)
+        assert answer.status_code == status, (encoding, len(content), answer.text)
 
 
 async def test_saved_weights_are_sampled_and_loaded_by_their_own_tenant_alone(
@@ -99,6 +119,27 @@ async def test_saved_weights_are_sampled_and_loaded_by_their_own_tenant_alone(
         assert (await other.call(route, body)).status_code == 404, route
 
 
+async def test_tinker_a_sampler_of_erased_weights_is_refused(api: ControlPlane) -> None:
+    sdk = await new_sdk(api)
+    session_id = await sdk.model()
+    path = f"tinker://{session_id}/sampler_weights/best"
+    save = {"model_id": session_id, "seq_id": 2, "path": "best"}
+    assert (await sdk.call("save_weights_for_sampler", save)).is_success
+    await sdk.answer(session_id, "2", PathAnswer(path=path), saved=(FILE,))
+    assert (await sdk.future(f"{session_id}/2")).is_success
+    sampler = {"session_id": "client-1", "sampling_session_seq_id": 0, "model_path": path}
+    assert (await sdk.call("create_sampling_session", sampler)).is_success
+    brief = SessionTerms(client="client-1", max_tokens=9_999, max_ms=60_000, kept_ms=0)
+    for command in (SetSessionTerms(terms=brief), CloseSession()):
+        await api.send(SESSION, sdk.tenant, command, key=session_id)
+    await api.until(
+        sdk.client, f"/v1/sessions/{session_id}", lambda shown: shown["erased_at"] is not None
+    )
+    refused = await sdk.call("create_sampling_session", sampler)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (404, "model_path")
+    assert "are erased" in refused.json()["error"]["message"]
+
+
 async def test_a_session_that_ends_takes_nothing_more(api: ControlPlane) -> None:
     sdk = await new_sdk(api)
     session_id = await sdk.model()
@@ -106,3 +147,48 @@ async def test_a_session_that_ends_takes_nothing_more(api: ControlPlane) -> None
     refused = await sdk.call("optim_step", step(session_id, 2))
     assert refused.status_code == 409
     assert "is ending" in refused.json()["error"]["message"]
+
+
+async def test_tinker_weights_of_another_rank_or_tenant_are_not_loaded(api: ControlPlane) -> None:
+    sdk = await new_sdk(api)
+    small = await sdk.model()
+    path = f"tinker://{small}/weights/state"
+    save = {"model_id": small, "seq_id": 2, "path": "state"}
+    assert (await sdk.call("save_weights", save)).is_success
+    await sdk.answer(small, "2", PathAnswer(path=path), saved=(FILE,))
+    assert (await sdk.future(f"{small}/2")).is_success
+    large = await sdk.model(lora_config={"rank": 8})
+    load = {"model_id": large, "seq_id": 2, "path": path, "optimizer": True}
+    refused = await sdk.call("load_weights", load)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_weights")
+    assert "its rank is 4" in refused.json()["error"]["message"]
+    other = await new_sdk(api)
+    load = {**load, "model_id": await other.model()}
+    assert (await other.call("load_weights", load)).status_code == 404
+    never = {**load, "model_id": large, "path": f"tinker://{small}/weights/erased"}
+    assert (await sdk.call("load_weights", never)).status_code == 404
+
+
+async def test_tinker_a_chunk_above_what_client_config_says_is_refused(api: ControlPlane) -> None:
+    sdk = await new_sdk(api)
+    session_id = await sdk.model()
+    config = (await sdk.call("client/config")).json()
+    many = PassRequest(model_id=session_id, seq_id=2, loss_fn="cross_entropy")
+    for _ in range(config["fwdbwd_max_chunk_len"] + 1):
+        many.data.add()
+    url = "/api/v1/forward_backward"
+    refused = await sdk.client.post(url, content=many.SerializeToString(), headers=PROTOBUF)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "data")
+    large = bytes(config["fwdbwd_max_chunk_bytes_count"] + 200_000)
+    refused = await sdk.client.post(url, content=large, headers=PROTOBUF)
+    assert refused.status_code == 413
+
+
+async def test_tinker_a_number_far_ahead_of_a_hole_is_refused(api: ControlPlane) -> None:
+    sdk = await new_sdk(api)
+    session_id = await sdk.model()
+    early = await sdk.call("optim_step", step(session_id, 3))
+    assert early.is_success  # one hole may fill yet
+    far = await sdk.call("optim_step", step(session_id, 2 + AHEAD_MAX))
+    assert far.status_code == 409
+    assert "number 2 has not come" in far.json()["error"]["message"]

@@ -43,7 +43,7 @@ async def test_every_answer_has_a_request_id(api: ControlPlane) -> None:
 @pytest.mark.parametrize(
     ("path", "instead"),
     [
-        ("/v1/embeddings", "/adapter"),
+        ("/v1/chat/sessions", "/adapter"),
         ("/v1/fine-tunes", "/v1/fine_tuning/jobs"),
         ("/v1/evals", "`gate`"),
         ("/v1/organization/costs", "/cost"),

@@ -10,6 +10,7 @@ from schemas.admission import BudgetAlert
 from schemas.anomaly import Anomaly, AnomalyKind
 from schemas.billing import HourlyUse
 from schemas.endpoints import CONFIRMATION_REQUESTED
+from schemas.session import SessionTokens
 from services.notifier.domain.mail import ANOMALIES, Mail, is_mail, mail_of, recipient_of
 from services.notifier.domain.target import Forbidden
 from tests.unit.services.notifier.domain.test_message import DUE
@@ -82,6 +83,16 @@ def test_use_says_how_much_and_in_which_hour() -> None:
     given_back = replace(usage, kind="credit", gpu_ms=-1_500)
     mail = sent(due_of(event_type="usage.recorded", usage=given_back))
     assert "job ftjob-1 was credited for 1500 GPU-milliseconds" in mail.subject
+
+
+def test_tokens_of_a_session_are_metered_and_not_billed() -> None:
+    tokens = SessionTokens(train_tokens=100, prefill_tokens=25, sample_tokens=7)
+    usage = HourlyUse(hour_utc=498_611, kind="usage", gpu_ms=0, session=tokens)
+    mail = sent(due_of(event_type="usage.recorded", usage=usage))
+    assert mail.subject == (
+        "[Tunery] acme: job ftjob-1 was metered, tokens: 100 trained, 25 read, 7 sampled, "
+        "in the hour from 2026-11-18 11:00 UTC"
+    )
 
 
 def test_a_test_names_no_job() -> None:

@@ -7,6 +7,7 @@ from schemas.admission import BudgetAlert
 from schemas.anomaly import Anomaly
 from schemas.billing import HourlyUse
 from schemas.sealed import Sealed
+from schemas.session import SessionTokens
 from services.notifier.domain.message import body
 
 DUE = DeliveryDue(
@@ -51,6 +52,22 @@ def test_use_names_its_hour_and_what_was_used_or_given_back() -> None:
         "hour_start": 1_794_999_600,
         "kind": "credit",
         "gpu_ms": -1_500,
+    }
+
+
+def test_tokens_of_a_session_are_named_by_kind() -> None:
+    tokens = SessionTokens(train_tokens=100, prefill_tokens=25, sample_tokens=7)
+    usage = HourlyUse(hour_utc=498_611, kind="usage", gpu_ms=0, session=tokens)
+    event = replace(DUE.event, event_type="usage.recorded", usage=usage)
+    sent = json.loads(body(replace(DUE, event=event)))
+    assert sent["data"] == {
+        "id": "ftjob-1",
+        "hour_start": 1_794_999_600,
+        "kind": "usage",
+        "gpu_ms": 0,
+        "train_tokens": 100,
+        "prefill_tokens": 25,
+        "sample_tokens": 7,
     }
 
 

@@ -231,6 +231,16 @@ def test_roll_back_goes_to_the_version_before_and_then_further() -> None:
     assert refusal(decide(state, back, context())).code == errors.ILLEGAL_STATE
 
 
+def test_rolling_staging_back_leaves_production_its_version() -> None:
+    state = versions("a", "b")
+    state = after(Promote(model_id="a", stage="staging", expected=None), state=state)
+    state = after(Promote(model_id="a", stage="production", expected=None), state=state)
+    state = after(Promote(model_id="b", stage="staging", expected=None), state=state)
+    back = RollBack(series="series", stage="staging", expected="b")
+    refused = refusal(decide(state, back, context()))
+    assert refused.reason == refusing("stage_without_former", stage="staging")
+
+
 def test_a_version_that_holds_a_stage_is_not_deleted() -> None:
     state = after(Promote(model_id="a", stage="staging", expected=None), state=versions("a"))
     delete = DeleteVersion(model_id="a")

@@ -1,6 +1,7 @@
 """Who holds a stage, and who held it before."""
 
 from immutables import Map
+from msgspec.structs import replace
 
 from schemas.model import VersionTerms
 from services.registry.domain.state import (
@@ -20,6 +21,8 @@ VERSION = ModelVersion(
 
 def models(holder: StageHolder, *model_ids: str) -> TenantModels:
     versions = Map(dict.fromkeys(model_ids, VERSION))
+    if holder.model_id is not None:
+        versions = versions.set(holder.model_id, replace(VERSION, stage="production"))
     return TenantModels(versions=versions, holders=Map({"production/s": holder}))
 
 

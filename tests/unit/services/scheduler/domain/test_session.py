@@ -4,12 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from schemas import errors
 from schemas.envelope import Context, Rejected, Tick
 from schemas.session import (
     AHEAD_MAX,
+    KEPT_MS,
     QUIET_MS_MAX,
     AnswerCommand,
     CloseSession,
@@ -21,13 +22,15 @@ from schemas.session import (
     OpenSession,
     SessionCommand,
     SessionEnding,
+    SessionErased,
     SessionTerms,
     TakeCommand,
     TouchSession,
 )
 from schemas.training import BlobFile
+from services.scheduler.domain.session import decide as decider
 from services.scheduler.domain.session.decide import decide
-from services.scheduler.domain.session.evolve import evolve, quiet_at
+from services.scheduler.domain.session.evolve import due_at, evolve, tenant_of
 from services.scheduler.domain.session.state import INITIAL, Sessions
 
 KEY = "session-1"
@@ -80,6 +83,13 @@ def test_commands_may_come_a_little_early_and_never_far() -> None:
     assert after([asked(2), asked(3), asked(1)])[KEY].next_seq == 4
 
 
+def test_tinker_commands_that_nobody_fetches_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert decider.WAITING_MAX == 10_000
+    monkeypatch.setattr(decider, "WAITING_MAX", 2)
+    state = after([asked(1), asked(2)])
+    assert refused(state, asked(3)) == errors.QUOTA_EXCEEDED
+
+
 def test_samples_have_numbers_of_their_own() -> None:
     state = after([asked(1), asked(5, sampler="s"), asked(0, sampler="s")])
     assert state[KEY].next_seq == 2
@@ -106,6 +116,32 @@ def test_the_first_answer_of_the_leases_node_counts() -> None:
     assert refused(state, replace(answer, name="9")) == errors.NOT_FOUND
 
 
+@pytest.mark.parametrize(
+    ("kind", "counts", "tokens"),
+    [
+        ("forward_backward", (10, 0), (10, 0, 0)),
+        ("forward", (10, 0), (0, 10, 0)),
+        ("sample", (50, 5), (0, 5, 7)),
+        ("optim_step", (0, 0), (0, 0, 0)),
+    ],
+)
+def test_an_answer_has_the_tokens_of_its_command_by_kind_and_the_sessions_book(
+    kind: str, counts: tuple[int, int], tokens: tuple[int, int, int]
+) -> None:
+    total, prompt = counts
+    opening = OpenSession(terms=TERMS, price_version="2026-11")
+    request = asked(1, kind=kind, tokens=total, prompt_tokens=prompt)
+    state = INITIAL
+    for command in (opening, request, LeaseSession(attempt=1, node_ids=("a",))):
+        for event in decide(state, command, context()):
+            state = evolve(state, event, context())
+    answer = AnswerCommand(attempt=1, name="1", answer=blob(7), sampled=tokens[2])
+    (answered,) = decide(state, answer, context(sender="node.a"))
+    assert isinstance(answered, CommandAnswered)
+    assert astuple(answered.tokens) == tokens
+    assert answered.price_version == "2026-11"
+
+
 @pytest.mark.parametrize("command", [asked(1), TouchSession(), EndSession()])
 def test_sessions_of_other_tenants_are_not_there(command: Command) -> None:
     assert refused(after([]), command, context(tenant="other")) == errors.NOT_FOUND
@@ -114,12 +150,12 @@ def test_sessions_of_other_tenants_are_not_there(command: Command) -> None:
 
 def test_a_session_ends_when_nothing_is_heard_of_its_client() -> None:
     state = after([])
-    assert quiet_at(state, KEY) == QUIET_MS_MAX
+    assert due_at(state, KEY) == QUIET_MS_MAX
     assert decide(state, Tick(), context(at=QUIET_MS_MAX - 1)) == ()
     (event,) = decide(state, Tick(), context(at=QUIET_MS_MAX))
     assert event == SessionEnding(why="quiet")
     touched = evolve(state, decide(state, TouchSession(), context())[0], context(at=5))
-    assert quiet_at(touched, KEY) == QUIET_MS_MAX + 5
+    assert due_at(touched, KEY) == QUIET_MS_MAX + 5
 
 
 def test_an_ending_session_takes_nothing_more_and_is_then_forgotten() -> None:
@@ -127,10 +163,26 @@ def test_an_ending_session_takes_nothing_more_and_is_then_forgotten() -> None:
     assert decide(state, EndSession(), context()) == ()
     assert decide(state, asked(1), context()) == ()  # the first answer is still its
     assert refused(state, asked(2)) == errors.ILLEGAL_STATE
-    assert quiet_at(state, KEY) is None
-    assert KEY not in after([asked(1), EndSession(), CloseSession()])
+    assert (tenant_of(state, KEY), tenant_of(INITIAL, KEY)) == ("acme", "")
+    (again,) = decide(state, Tick(), context(at=QUIET_MS_MAX))
+    assert again == SessionEnding(why="client")  # where the job waits at its cap it ends now
+    assert decide(state, TouchSession(), context()) == ()
     assert decide(INITIAL, CloseSession(), context()) == ()
     assert decide(INITIAL, LeaseSession(attempt=1, node_ids=()), context()) == ()
+
+
+def test_what_a_session_stored_is_erased_some_days_after_its_end() -> None:
+    ended = after([asked(1), EndSession(), CloseSession()], context(at=7))
+    erased_at = 7 + TERMS.kept_ms
+    assert due_at(ended, KEY) == erased_at == 7 + KEPT_MS
+    assert not ended[KEY].commands
+    for late in (LeaseSession(attempt=1, node_ids=()), CloseSession(), Tick()):
+        assert decide(ended, late, context(at=erased_at - 1)) == ()
+    for command in (asked(1), asked(2), TouchSession(), OpenSession(terms=TERMS)):
+        assert refused(ended, command) == errors.NOT_FOUND
+    (event,) = decide(ended, Tick(), context(at=erased_at))
+    assert event == SessionErased()
+    assert KEY not in evolve(ended, event, context())
 
 
 def test_what_is_saved_is_found_under_its_hash() -> None:

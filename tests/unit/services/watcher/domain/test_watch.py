@@ -203,7 +203,9 @@ def test_losses_of_variants_that_take_turns_are_not_compared_with_each_other() -
 
 
 @pytest.mark.parametrize(("reward", "steps_wanted"), [(0.0, 20), (1.0, 20)])
-def test_review2_u17_rewards_that_are_all_equal_warn_once(reward: float, steps_wanted: int) -> None:
+def test_first_hour2_u17_rewards_that_are_all_equal_warn_once(
+    reward: float, steps_wanted: int
+) -> None:
     messages = steps(50, loss=0.0, reward=reward, reward_std=0.0, total_steps=100)
     _, shown = observed(messages[: steps_wanted - 1])
     assert shown == []
@@ -212,13 +214,13 @@ def test_review2_u17_rewards_that_are_all_equal_warn_once(reward: float, steps_w
     assert shown[0].measured_ppm == round(1_000_000 * reward)
 
 
-def test_review2_u17_a_loss_that_stands_still_warns_with_both_figures() -> None:
+def test_first_hour2_u17_a_loss_that_stands_still_warns_with_both_figures() -> None:
     _, shown = observed(steps(80, loss=0.69, total_steps=200))
     (anomaly,) = shown
     figures = (anomaly.kind, anomaly.measured_ppm, anomaly.usual_ppm)
     assert figures == ("nothing_learnt", 690_000, 690_000)
 
 
-def test_review2_u17_an_attempt_that_goes_on_and_variants_are_not_judged() -> None:
+def test_first_hour2_u17_an_attempt_that_goes_on_and_variants_are_not_judged() -> None:
     assert observed(steps(80, first=21, loss=0.69, total_steps=200))[1] == []
     assert observed(steps(80, loss=0.69, total_steps=200, variant=1))[1] == []

@@ -101,7 +101,7 @@ def test_calls_and_their_results_are_what_chat_templates_know() -> None:
     assert chat_tools(request(tools=[tool("rain")], tool_choice="none")) == ToolUse()
 
 
-def test_review2_u4_a_call_is_forced_and_its_arguments_are_held() -> None:
+def test_first_hour2_u4_a_call_is_forced_and_its_arguments_are_held() -> None:
     functions = [tool("rain"), tool("sun", strict=True)]
     written = (tool("rain"), tool("sun"))
     assert chat_tools(request(tools=functions)) == ToolUse(written, (), ("sun",))

@@ -12,6 +12,10 @@ async def stage_of(client: httpx.AsyncClient, model_id: str) -> str:
     return str((await client.get(f"/v1/models/{model_id}")).json()["stage"])
 
 
+async def shown(browser: httpx.AsyncClient, model_id: str) -> str:
+    return (await browser.get(f"/console/models/{model_id}")).text
+
+
 async def test_a_version_is_promoted_replaced_and_rolled_back(api: ControlPlane) -> None:
     client = await api.tenant()
     first, second = await version(api, client, "a"), await version(api, client, "b")
@@ -33,8 +37,11 @@ async def test_a_version_is_promoted_replaced_and_rolled_back(api: ControlPlane)
         await browser.post(f"/console/models/{second}/promote", data=newer, headers=OWN_SITE)
         assert await stage_of(client, second) == "production"
         back = {"stage": "production"}
+        assert "Roll back production" in (await shown(browser, second))
         await browser.post(f"/console/models/{second}/rollback", data=back, headers=OWN_SITE)
         assert await stage_of(client, first) == "production"
+        assert "none to roll back to" in (alone := await shown(browser, first))
+        assert "Roll back" not in alone
         history = await browser.get(f"/console/models/{first}")
         assert "rollback" in history.text
         part = await browser.get(f"/console/models/{first}/files", headers={"hx-request": "true"})

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import shlex
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.unit.services.gateway.console.consoles import OWN_SITE, console_of, k
 from tests.unit.services.gateway.control_plane import ROW, ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready
 from tunery.cli.main import main
+from tunery.plan.methods import methods_of_rows
 
 FAULT = {
     "row": 7,
@@ -50,9 +52,10 @@ async def test_a_file_is_uploaded_and_a_job_submitted_once(api: ControlPlane) ->
         for shown in ("Price, expected", "Price, at most", "Time, at most", "curl", "Python"):
             assert shown in costs.text
         assert "tunery job submit --model tiny-llama" in costs.text
-        wrong = {**form, "n_epochs": "many"}
-        refused = await browser.post("/console/new/estimate", data=wrong, headers=OWN_SITE)
-        assert "n_epochs" in refused.text
+        for epochs in ("many", "9" * 400):
+            wrong = {**form, "n_epochs": epochs}
+            refused = await browser.post("/console/new/estimate", data=wrong, headers=OWN_SITE)
+            assert "n_epochs" in refused.text
         endless = {**form, "learning_rate_multiplier": "inf", "once": "é"}
         refused = await browser.post("/console/new", data=endless, headers=OWN_SITE)
         assert "learning_rate_multiplier" in refused.text
@@ -158,6 +161,27 @@ BODY = {
     "suffix": 'it\'s "x" $HOME',
     "lora": {"rank": 8},
 }
+
+
+async def test_a_file_of_pairs_is_trained_by_a_method_for_pairs(api: ControlPlane) -> None:
+    client, _ = await ready(api)
+    file_id = (await api.upload(client))["id"]
+    await api.validated(client, file_id, dialect="dpo")
+    form = {"model": "tiny-llama", "training_file": file_id, "n_epochs": "2", "once": "1"}
+    async with signed_in(console_of(api), key_of(client)) as browser:
+        page = await browser.get(f"/console/new?file={file_id}")
+        offered = page.text.partition('<select name="method">')[2].partition("</select>")[0]
+        assert re.findall("<option>([a-z]+)</option>", offered) == [*methods_of_rows("pairs")]
+        part = {"hx-request": "true"}
+        swapped = await browser.get(f"/console/new/report?file={file_id}", headers=part)
+        assert '<label id="method" hx-swap-oob="true">' in swapped.text
+        chosen = {**form, "method": "dpo"}
+        costs = await browser.post("/console/new/estimate", data=chosen, headers=OWN_SITE)
+        assert "--method dpo --epochs 2" in costs.text
+        submitted = await browser.post("/console/new", data=chosen, headers=OWN_SITE)
+        job_id = submitted.headers["location"].rpartition("/")[2]
+    job = (await client.get(f"/v1/fine_tuning/jobs/{job_id}")).json()
+    assert (job["method"]["type"], job["hyperparameters"]["n_epochs"]) == ("dpo", 2)
 
 
 def test_curl_sends_the_body_as_it_is() -> None:

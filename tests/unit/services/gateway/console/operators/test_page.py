@@ -22,6 +22,11 @@ async def test_a_node_is_taken_out_of_service_and_back(api: ControlPlane) -> Non
             assert answer.status_code == 303
             changed = await api.api.get("/v1/nodes/console-1")
             assert changed.json()["status"] == status
+            queue = (await browser.get("/console/operators")).text
+            nodes = (await api.api.get("/v1/nodes")).json()["data"]
+            up = [each for each in nodes if each["status"] == "up"]
+            health = f'{len(up)} <span class="quiet">of {len(nodes)}</span>'
+            assert f"<dt>Nodes up</dt><dd>{health}" in queue
         assert (await browser.post(path + "forget", headers=OWN_SITE)).status_code == 404
     async with signed_in(console_of(api), key_of(client)) as browser:
         assert "Operators" not in (await browser.get("/console")).text

@@ -49,7 +49,7 @@ def test_a_file_that_was_not_checked_yet_is_pending() -> None:
     assert (shown.status, shown.accepted) == ("pending", None)
 
 
-def test_review2_u12_a_rejected_file_says_its_first_problem_and_where_the_others_are() -> None:
+def test_first_hour2_u12_a_rejected_file_says_its_first_problem_and_where_the_others_are() -> None:
     reason = rejecting("row_invalid", row=12, finding="missing_tool_result", errors=3)
     failure = Failure(code="invalid_training_file", reason=reason)
     validation = replace(VALIDATION, accepted=False, errors=3, failure=failure)

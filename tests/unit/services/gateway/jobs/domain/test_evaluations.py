@@ -13,13 +13,12 @@ from services.gateway.jobs.domain.evaluations import (
     gate_run_spec,
     import_spec,
     settings_of,
-    without_rows,
 )
 from services.gateway.views.tables.jobs import JobRow
 from simulator.control_plane.samples import PREPARED
 from tests.unit.services.gateway.jobs.job_events import SPEC
 from tests.unit.services.gateway.views.tables.test_models import ROW
-from tunery.plan.estimate import estimate
+from tunery.plan.estimate import estimate, without_rows
 
 NAMES = ("adapter_model.safetensors", "adapter_config.json", "lineage.json", "model.sig")
 FILES = tuple(BlobFile(name=name, blob=f"t/{name}", sha256="a" * 64, bytes=1) for name in NAMES)

@@ -50,7 +50,7 @@ def test_a_message_is_shown_with_its_time_and_no_data() -> None:
     assert (shown.created_at, shown.message, shown.data) == (MESSAGE.at, MESSAGE.message, {})
 
 
-def test_review2_report_4_only_figures_of_steps_are_in_the_data_of_an_event() -> None:
+def test_first_hour2_report_4_only_figures_of_steps_are_in_the_data_of_an_event() -> None:
     """Typed clients read `data` that has anything as the figures of a step."""
     shown = message_response(replace(MESSAGE, data={"attempt": 1}), lambda _sealed, _field: None)
     assert (shown.data, shown.details) == ({}, {"attempt": 1})
@@ -127,7 +127,7 @@ def test_first_hour_11_a_step_is_a_line_of_the_log() -> None:
         (0.25, 0.4, "reward 0.25"),
     ],
 )
-def test_review2_u17_graded_answers_show_their_reward(
+def test_first_hour2_u17_graded_answers_show_their_reward(
     reward: float, deviation: float, shown: str
 ) -> None:
     """The message had the loss, which is around 0 and says little."""

@@ -107,7 +107,7 @@ def test_a_verdict_of_before_says_no_rule() -> None:
     assert power_words((replace(BASE, items=0, worse=0, better=0),)) is None
 
 
-def test_review2_u11_what_does_not_count_towards_the_verdict_says_so() -> None:
+def test_first_hour2_u11_what_does_not_count_towards_the_verdict_says_so() -> None:
     """A fall of 2.1 %, where 5 are wanted, stood beside "pass" without a word."""
     below = judging("gain_below", gain_ppm=21_000, gain_min_ppm=50_000)
     weak = replace(SUMMARY, reasons=(below,), policy=GatePolicy())
@@ -119,7 +119,7 @@ def test_review2_u11_what_does_not_count_towards_the_verdict_says_so() -> None:
     assert not gate_response(blocks).reasons[0].endswith("verdict)")
 
 
-def test_review2_u17_skills_and_own_task_are_two_words() -> None:
+def test_first_hour2_u17_skills_and_own_task_are_two_words() -> None:
     still = replace(SUMMARY, base_loss_ppm=690_000, adapter_loss_ppm=680_000)
     shown = gate_response(still)
     assert (shown.verdict, shown.own_task) == (SUMMARY.verdict, "not learnt")

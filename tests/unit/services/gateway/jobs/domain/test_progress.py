@@ -9,7 +9,7 @@ from schemas.job import PhaseSet, RecordClosed
 from schemas.pool import AttemptEnd
 from schemas.reasons import ending
 from schemas.topics import JOB as JOB_STREAM
-from services.gateway.jobs.domain.progress import LATE_SHARE, PERCENT_MAX, progress_of
+from services.gateway.jobs.domain.progress import EVEN_SHARE, PERCENT_MAX, progress_of
 from services.gateway.jobs.domain.responses import Moment, job_response
 from services.gateway.views.tables.jobs import JOBS, JobRow, StepRow
 from tests.unit.services.gateway.control_plane import ControlPlane
@@ -64,7 +64,7 @@ def test_first_hour_08_the_end_of_the_training_is_not_the_end_of_the_job() -> No
     assert job.estimated_finish == (last.at + EVAL_MS) // 1_000
 
 
-@pytest.mark.parametrize("later_ms", [0, 3_000, 10_000])
+@pytest.mark.parametrize("later_ms", [0, 3_000, 8_000])
 def test_first_hour_08_the_time_that_is_left_becomes_less_between_two_steps(later_ms: int) -> None:
     shown = progress_of(training(), STEP, STEP.at + later_ms)
     assert shown is not None
@@ -95,8 +95,11 @@ def test_first_hour_08_an_evaluation_has_progress_and_an_end(share: float) -> No
     trained = 100 * TRAIN_MS / (TRAIN_MS + EVAL_MS)
     assert round(trained, 1) <= job.progress.percent <= PERCENT_MAX
     assert job.estimated_finish is not None
-    left_ms = max(EVAL_MS - int(share * EVAL_MS), EVAL_MS // LATE_SHARE)
-    assert job.estimated_finish - at // 1_000 == left_ms // 1_000
+    left_s = job.estimated_finish - at // 1_000
+    if share <= EVEN_SHARE:
+        assert left_s == (EVAL_MS - int(share * EVAL_MS)) // 1_000
+    else:
+        assert 0 <= left_s <= (1 - EVEN_SHARE) * EVAL_MS // 1_000
 
 
 def test_first_hour_08_an_evaluation_takes_what_others_took() -> None:
@@ -123,7 +126,7 @@ def test_first_hour_08_a_published_model_is_a_whole_job() -> None:
     assert (shown.percent, shown.seconds_remaining) == (100.0, None)
 
 
-def test_review2_u8_the_percentage_never_stands_still() -> None:
+def test_first_hour2_u8_the_percentage_never_stands_still() -> None:
     """It stood at 92.8 for 37 of 100 seconds, while the answers of both models were written."""
     row = row_after(*SCORING)
     assert row.eval_started_at is not None
@@ -140,6 +143,24 @@ def test_review2_u8_the_percentage_never_stands_still() -> None:
     following = progress_of(training(), replace(STEP, step=11), STEP.at + 5_000)
     assert following is not None
     assert steps[-1] < following.percent
+
+
+@pytest.mark.parametrize("scoring", [True, False])
+def test_first_hour2_u8_the_time_that_is_left_never_stands_still(scoring: bool) -> None:
+    """`seconds_remaining` was a tenth of the evaluation's time for as long as it was late."""
+    row = row_after(*SCORING) if scoring else training()
+    eval_ms, began = (4_000_000, row.eval_started_at or 0) if scoring else (10_000, STEP.at)
+    slow = replace(STEP, elapsed_ms=4_000_000, at=began)
+    if not scoring:
+        row = replace(row, started_at=began - 4_000_000)
+    left = []
+    for tenth in range(25):  # up to two and a half times as long as it should take
+        step = None if scoring else slow
+        shown = progress_of(row, step, began + tenth * 400_000, eval_ms=eval_ms)
+        assert shown is not None
+        left.append(shown.seconds_remaining)
+    assert None not in left
+    assert left == sorted({each for each in left if each is not None}, reverse=True)
 
 
 def test_a_cancelled_training_keeps_its_share() -> None:

@@ -53,7 +53,7 @@ def test_auto_is_echoed_until_the_job_runs() -> None:
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed", "cancelled"])
 @pytest.mark.parametrize("method", METHODS)
-def test_review2_report_3_an_ended_job_has_numbers_whatever_its_method(
+def test_first_hour2_report_3_an_ended_job_has_numbers_whatever_its_method(
     method: MethodName, outcome: JobOutcome
 ) -> None:
     """Also one that ended before anything was settled."""
@@ -81,7 +81,9 @@ def test_a_given_learning_rate_is_shown_as_its_multiple_of_the_rule() -> None:
     assert job.hyperparameters.learning_rate_multiplier == 2.0
 
 
-def test_review2_report_18_a_model_that_is_served_otherwise_than_it_was_judged_says_so() -> None:
+def test_first_hour2_report_18_a_model_that_is_served_otherwise_than_it_was_judged_says_so() -> (
+    None
+):
     """With QLoRA the gate has the base in four bits, and chats and exports have it whole."""
     row = job_row(VerdictRecorded(job_id=JOB, summary=SUMMARY))
     for adaptation in ("lora", "full", "qlora"):

@@ -30,6 +30,12 @@ def test_a_cancelled_job_is_shown_as_cancelled_in_every_phase(phase: Phase) -> N
     assert job_state("cancelled", phase, None) == "cancelled"
 
 
+def test_first_hour2_u15_a_job_whose_lease_starts_is_not_queued() -> None:
+    assert job_status("run", "provisioning", None) == "running"
+    assert job_state("run", "provisioning", None) == "provisioning"
+    assert job_status("run", "queued", None) == "queued"
+
+
 @pytest.mark.parametrize("phase", get_args(Phase))
 @pytest.mark.parametrize("wanted", get_args(Wanted))
 def test_every_phase_has_a_status_and_a_state(wanted: Wanted, phase: Phase) -> None:

@@ -63,7 +63,7 @@ def test_a_whole_life_ends_in_a_job_that_succeeded() -> None:
     [
         ([], "validating_files"),
         ([PhaseSet(job_id=JOB, phase="queued")], "queued"),
-        ([PhaseSet(job_id=JOB, phase="provisioning")], "queued"),
+        ([PhaseSet(job_id=JOB, phase="provisioning")], "running"),
         ([PhaseSet(job_id=JOB, phase="running")], "running"),
         ([PhaseSet(job_id=JOB, phase="checkpointing")], "running"),
         ([PhaseSet(job_id=JOB, phase="evaluating")], "running"),

@@ -81,6 +81,7 @@ def test_refusals_of_a_minute_are_one_row() -> None:
 BILLS = (
     *(billing.MONTHS, billing.ADJUSTMENTS, billing.CREDIT_NOTES, billing.PREPAID),
     *(billing.STORED, billing.ANSWER_USES, jobs.USAGE, billing.BILLING_TERMS, billing.HELD_BOOKS),
+    billing.SESSION_USES,
 )
 RECORDS = (accounts.ERASED_PARTS, accounts.KEY_USES, audit.AUDIT_ENTRIES)
 #: of the pool, by job: they end by themselves or stay, and have identifiers alone

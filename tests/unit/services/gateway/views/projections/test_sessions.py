@@ -2,22 +2,29 @@
 
 from typing import Any
 
+from msgspec.structs import asdict
+
 from schemas.session import (
+    TOKEN_KINDS,
     CommandAnswered,
     CommandTaken,
     SessionClosed,
     SessionCommand,
     SessionEnding,
+    SessionErased,
     SessionLeased,
     SessionOpened,
     SessionTerms,
+    SessionTermsSet,
     SessionTouched,
 )
 from schemas.training import BlobFile
+from services.gateway.views.projections.journals import JOB_ROWS
 from services.gateway.views.projections.sessions import project_session
+from services.gateway.views.tables.billing import SESSION_USES
 from services.gateway.views.tables.sessions import SAVED_WEIGHTS, SESSION_COMMANDS, SESSIONS
 from tests.unit.services.scheduler.fold import header_of
-from tunery.runtime.verbs import Upsert
+from tunery.runtime.verbs import Delete, Upsert
 
 HEADER = header_of("session", "acme", 9_000)
 FILE = BlobFile(name="answer", blob="t/acme/sessions/1", sha256="ab" * 32, bytes=1)
@@ -62,6 +69,33 @@ def test_a_command_is_answered_and_what_it_saved_is_found() -> None:
     assert (saved.id, saved.command, saved.files) == ("cd" * 32, "4", (FILE,))
     failed = rows_after(SAVE_TAKEN, CommandAnswered(name="4", answer=FILE, failed=True))
     assert SAVED_WEIGHTS.name not in failed
+
+
+def test_tokens_of_a_command_count_when_it_is_answered_by_the_book_of_its_session() -> None:
+    answered = CommandAnswered(
+        name="4", answer=FILE, trained=3, prefilled=2, sampled=1, price_version="2026-11"
+    )
+    assert SESSION_USES.name not in rows_after(SAVE_TAKEN)
+    use = SESSION_USES.read(rows_after(SAVE_TAKEN, answered)[SESSION_USES.name])
+    assert use is not None
+    assert {kind: getattr(use, kind) for kind in TOKEN_KINDS} == asdict(answered.tokens)
+    assert (use.train_tokens, use.prefill_tokens, use.sample_tokens) == (3, 2, 1)
+    assert (use.session_id, use.price_version, use.hour_utc) == ("acme", "2026-11", 0)
+    # what is on an invoice stays on it, also once its tenant's jobs are erased
+    assert SESSION_USES not in JOB_ROWS
+
+
+def test_a_session_may_use_more() -> None:
+    raised = SessionTerms(client="client-1", max_tokens=200, max_ms=90_000)
+    session = session_after(SessionTermsSet(terms=raised))
+    assert (session.max_tokens, session.max_ms) == (200, 90_000)
+
+
+def test_what_an_erased_session_saved_is_not_found_any_more() -> None:
+    session, deleted = project_session(HEADER, SessionErased())
+    assert isinstance(session, Upsert)
+    assert session.values == {"erased_at": 9_000}
+    assert deleted == Delete(SAVED_WEIGHTS.name, {"tenant": "acme", "session_id": "acme"})
 
 
 def test_which_nodes_answer_is_not_shown() -> None:

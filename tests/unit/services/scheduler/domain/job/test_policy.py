@@ -6,14 +6,25 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import errors
-from schemas.job import AttemptEnded, JobEnded, PauseJob, RecordCheckpoint, RecordUsage, ResumeJob
+from schemas.job import (
+    AttemptEnded,
+    JobEnded,
+    PauseJob,
+    RecordCheckpoint,
+    RecordUsage,
+    ResumeJob,
+    WorkDescribed,
+)
 from schemas.reasons import ending, failing
+from schemas.sealed import Sealed
+from schemas.training import EvalWork
 from services.scheduler.domain.job.policy import (
     BAD_NODE_RETRIES_MAX,
     FAILED_MAX,
     FRUITLESS_MAX,
     PLATFORM_RETRIES_MAX,
 )
+from services.scheduler.domain.job.quota import attempt_gpu_ms_max, billed_gpu_ms_max
 from simulator.control_plane.samples import HYPER, MINUTE, checkpoint, limits, submit
 from tests.unit.services.scheduler.domain.job.test_decide import HOUR, hold, hyper_of, placement_of
 from tests.unit.services.scheduler.fold import of
@@ -211,3 +222,47 @@ def test_the_budget_ends_a_job_and_credits_extend_it() -> None:
     nothing_left = closed(outcome="preempted", billable=cap)
     ended = of(lived("running").when(nothing_left), JobEnded)
     assert ended.failure.code == errors.BUDGET_EXHAUSTED
+
+
+def test_first_hour2_u7_an_evaluation_is_billed_no_more_than_its_training() -> None:
+    trained = closed(billable=5 * MINUTE, lost=MINUTE)
+    decider = lived("running")
+    first = placement_of(decider.when(trained))
+    assert (first.role, first.billed_gpu_ms_max) == ("eval", 4 * MINUTE)
+    assert first.max_gpu_ms > 4 * MINUTE, "it may take longer, and ends all the same"
+    decider.accept(trained)
+    again = closed(2, "failed", "bad_node", "eval", billable=3 * MINUTE, lost=2 * MINUTE)
+    assert placement_of(decider.when(again)).billed_gpu_ms_max == 3 * MINUTE
+
+
+@pytest.mark.parametrize("asked", ["measures", "prompts"])
+def test_first_hour2_u7_what_a_tenant_asks_for_besides_the_gate_is_billed(asked: str) -> None:
+    job = job_of(lived("evaluating"))
+    assert job is not None
+    assert billed_gpu_ms_max(job, "eval") == MINUTE
+    text = Sealed(key_id="t.1", nonce=b"n", ciphertext=b"c")
+    job = replace(job, spec=replace(job.spec, **{asked: text}))
+    assert billed_gpu_ms_max(job, "eval") is None
+
+
+def test_first_hour2_u7_an_evaluation_that_uses_its_cap_is_not_begun_anew() -> None:
+    """Unbilled time counts against the cap as billed time does."""
+    decider = lived("evaluating")
+    job = job_of(decider)
+    assert job is not None
+    spent = closed(2, "failed", "budget", "eval", billable=MINUTE)
+    end = replace(spent.end, used_gpu_ms=attempt_gpu_ms_max(job, "eval"))
+    ended = of(decider.when(replace(spent, end=end)), JobEnded)
+    assert ended.failure.code == errors.BUDGET_EXHAUSTED
+
+
+def test_first_hour2_u7_after_a_short_training_two_of_the_prompts_are_answered() -> None:
+    job = job_of(lived("running"))
+    assert job is not None
+    assert job.hold is not None
+    expected_ms = job.hold.eval_gpu_ms
+    for trained_ms, count in ((expected_ms - 1, 2), (expected_ms, None)):
+        events = lived("running").when(closed(billable=trained_ms * job.spec.slots))
+        work = of(events, WorkDescribed).description.work
+        assert isinstance(work, EvalWork)
+        assert work.prompts_max == count

@@ -24,6 +24,7 @@ from schemas.job import (
 from schemas.pool import CloseMode, Role
 from schemas.reasons import Failure, failing, waiting
 from schemas.sealed import Sealed
+from schemas.session import SavedIn
 from schemas.submission import EvaluationTerms
 from schemas.training import AdapterStart, BlobFile, EvalWork, TrainWork
 from services.scheduler.domain.job import steps
@@ -201,6 +202,12 @@ def test_gate_an_import_becomes_a_version_and_a_further_run_only_a_verdict() -> 
     wanted = of(steps.after_verdict(evaluating(imported=True), verdict), RegistrationWanted)
     lineage = wanted.terms.lineage
     assert (lineage.imported, lineage.start_id, lineage.verdict) == (True, None, PASSED.verdict)
+    job = evaluating(imported=True)
+    saved_in = SavedIn(session_id="session-1", command="7")
+    of_session = EvaluationTerms(imported=True, saved_in=saved_in)
+    job = replace(job, spec=replace(job.spec, evaluation=of_session))
+    lineage = of(steps.after_verdict(job, verdict), RegistrationWanted).terms.lineage
+    assert (lineage.imported, lineage.saved_in) == (False, saved_in)
     events = steps.after_verdict(evaluating(imported=False), verdict)
     assert RegistrationWanted not in kinds(events)
     run = of(events, GateRunEnded).run

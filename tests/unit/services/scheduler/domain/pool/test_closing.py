@@ -19,7 +19,16 @@ from schemas.training import SkippedCheckpoint
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.state import JobRefund, Pool
 from services.scheduler.domain.pool.usage import ChargedHour
-from simulator.control_plane.samples import MINUTE, POOL, T0, TRAINED, checkpoint, node, request
+from simulator.control_plane.samples import (
+    MINUTE,
+    POOL,
+    SCORED,
+    T0,
+    TRAINED,
+    checkpoint,
+    node,
+    request,
+)
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     ALIVE,
     begun,
@@ -249,3 +258,18 @@ def test_a_member_that_its_agent_does_not_list_speaks_against_that_node_alone() 
     sight = NodeSeen(node_id="b", incarnation="b-1", last_seen=T0 + MINUTE, silent=False, leases=())
     end = end_of(decider.when(ObserveNodes(seen=(sight,))))
     assert (end.cause, end.nodes_at_fault) == ("platform", ("b",))
+
+
+def test_first_hour2_u7_use_above_what_is_billed_at_most_is_on_no_bill() -> None:
+    wanted = request(role="eval", max_gpu_ms=60 * MINUTE, billed_gpu_ms_max=4 * MINUTE)
+    decider = pool().accept(wanted, node("a", "a-1", 1), begun())
+    decider.at += 10 * MINUTE
+    events = decider.when(exited(outcome="succeeded", result=SCORED))
+    end = end_of(events)
+    assert (end.outcome, end.used_gpu_ms, end.billable_gpu_ms) == (
+        "succeeded",
+        10 * MINUTE,
+        4 * MINUTE,
+    )
+    slices = [event for event in events if isinstance(event, UsageSliced)]
+    assert sum(each.billable_gpu_ms for each in slices) == 4 * MINUTE

@@ -75,7 +75,7 @@ def granted(events: tuple[Any, ...]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("slots", [1, 2, 4])
 @pytest.mark.parametrize("tenant", ["acme", "other"])
-def test_review2_u14_no_younger_training_takes_the_slots_before_the_evaluation(
+def test_first_hour2_u14_no_younger_training_takes_the_slots_before_the_evaluation(
     slots: int, tenant: str
 ) -> None:
     """A's training ended, B got its slot, and A's evaluation waited for B's training."""
@@ -86,7 +86,7 @@ def test_review2_u14_no_younger_training_takes_the_slots_before_the_evaluation(
 
 
 @pytest.mark.parametrize("tenant", ["acme", "other"])
-def test_review2_u14_an_evaluation_asked_for_before_the_slots_are_free_gets_them(
+def test_first_hour2_u14_an_evaluation_asked_for_before_the_slots_are_free_gets_them(
     tenant: str,
 ) -> None:
     decider = trained(waits=(request(YOUNGER, tenant=tenant),))
@@ -94,7 +94,7 @@ def test_review2_u14_an_evaluation_asked_for_before_the_slots_are_free_gets_them
     assert granted(decider.when(freed())) == [(OWN, "eval")]
 
 
-def test_review2_u14_two_trainings_that_end_together_both_go_on() -> None:
+def test_first_hour2_u14_two_trainings_that_end_together_both_go_on() -> None:
     decider = Decider(POOLS, POOL, T0)
     decider.accept(*(describe(f"ftjob-{number}") for number in range(1, 5)))
     decider.accept(node(slots=2), *(request(f"ftjob-{number}") for number in range(1, 5)))
@@ -113,43 +113,41 @@ def test_review2_u14_two_trainings_that_end_together_both_go_on() -> None:
     assert granted(decider.when(evaluation())) == [(OWN, "eval")]
 
 
-def test_review2_u14_an_evaluation_leaves_what_it_does_not_need() -> None:
+def test_first_hour2_u14_an_evaluation_leaves_what_it_does_not_need() -> None:
     decider = trained(4, waits=(request(YOUNGER, slots=3),))
     assert granted(decider.when(freed())) == []
     assert granted(decider.when(evaluation(slots=1))) == [(OWN, "eval"), (YOUNGER, "train")]
 
 
-def test_review2_u14_an_evaluation_that_needs_more_keeps_nothing() -> None:
+def test_first_hour2_u14_an_evaluation_that_needs_more_keeps_nothing() -> None:
     decider = trained(1, waits=(request(YOUNGER),)).accept(freed())
     assert (YOUNGER, "train") in granted(decider.when(evaluation(slots=2)))
 
 
-def test_review2_u14_an_earlier_lane_goes_first() -> None:
+def test_first_hour2_u14_an_earlier_lane_goes_first() -> None:
     decider = trained(waits=(request(YOUNGER, lane="premium"),))
     assert granted(decider.when(freed())) == [(YOUNGER, "train")]
 
 
-def test_review2_u14_a_job_of_an_earlier_lane_that_comes_just_then_waits_for_the_evaluation() -> (
-    None
-):
+def test_first_hour2_u14_a_job_of_an_earlier_lane_that_comes_just_then_waits() -> None:
     """For half a minute at most: until it is queued, when it may be preempted as any other."""
     decider = trained().accept(freed())
     assert granted(decider.when(request(YOUNGER, lane="premium"))) == []
     assert granted(decider.when(evaluation())) == [(OWN, "eval")]
 
 
-def test_review2_u14_nothing_is_kept_where_no_evaluation_follows() -> None:
+def test_first_hour2_u14_nothing_is_kept_where_no_evaluation_follows() -> None:
     decider = trained(waits=(request(YOUNGER),), outcome="failed")
     assert granted(decider.when(freed())) == [(YOUNGER, "train")]
 
 
-def test_review2_u14_a_job_that_ends_instead_gives_the_slots_back_at_once() -> None:
+def test_first_hour2_u14_a_job_that_ends_instead_gives_the_slots_back_at_once() -> None:
     """It was cancelled at that moment, or its budget was used up."""
     decider = trained(waits=(request(YOUNGER),)).accept(freed())
     assert granted(decider.when(ForgetWork(job_id=OWN))) == [(YOUNGER, "train")]
 
 
-def test_review2_u14_a_job_that_is_paused_just_then_keeps_them_for_half_a_minute() -> None:
+def test_first_hour2_u14_a_job_that_is_paused_just_then_keeps_them_for_half_a_minute() -> None:
     decider = trained(waits=(request(YOUNGER),)).accept(freed())
     decider.at += KEPT_MS - 1
     assert granted(decider.when(alive(decider))) == []
@@ -173,7 +171,7 @@ LOST: Final = NodeSeen(node_id="a", incarnation="a-1", last_seen=T0, silent=True
     ],
     ids=lambda between: type(between).__name__,
 )
-def test_review2_u14_a_node_that_is_gone_just_then_keeps_nothing_from_other_nodes(
+def test_first_hour2_u14_a_node_that_is_gone_just_then_keeps_nothing_from_other_nodes(
     between: Message,
 ) -> None:
     """It leaves, is noticed, cordoned, drained or lost between training and evaluation."""
@@ -183,7 +181,7 @@ def test_review2_u14_a_node_that_is_gone_just_then_keeps_nothing_from_other_node
     assert granted(decider.when(evaluation())) == [(OWN, "eval")]
 
 
-def test_review2_u14_kept_slots_survive_a_snapshot() -> None:
+def test_first_hour2_u14_kept_slots_survive_a_snapshot() -> None:
     """The planner's state is built anew from the pool, and says the same."""
     decider = trained(waits=(request(YOUNGER),)).accept(freed())
     decider.state = decider.state.set(POOL, replace(decider.state[POOL]))
