@@ -17,6 +17,7 @@ from hypothesis.internal.conjecture import providers
 from tests.searches import EXAMPLES
 from tests.stacks import elsewhere, sweep, temporary_data_dir
 from tunery.local.stack import Stack, stack
+from tunery.runtime.journal import alarm
 
 # The same examples each time, so that a red check is red for everybody; `soak` searches further.
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=EXAMPLES.quick)
@@ -28,7 +29,7 @@ if settings().derandomize:
     # tests that ran before would choose the examples. It has no setting for that.
     providers._get_local_constants = lambda: providers._local_constants
 
-# agents of tests start a process for each lease, unless a test asks for one that waits
+# agents of tests load the libraries of work with their first lease: many get none
 os.environ.setdefault("TUNERY_NODE_WARM", "false")
 
 WHY_MAX: Final = 2_000  # characters of why a test failed
@@ -64,6 +65,12 @@ def folder_on_disk() -> Iterator[Path]:
     """Outside of `/dev/shm`, where quick tests have their folders and ranks see their own files."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # never in memory
         yield Path(folder)
+
+
+@pytest.fixture
+def nothing_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alarms belong to a process, and other tests of it have sounded some."""
+    monkeypatch.setattr(alarm, "_stopped", {})
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

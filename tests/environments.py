@@ -32,6 +32,16 @@ def environment(name: str, version: str, *others: str, python: Path | None = Non
     return programs
 
 
+def newest_version(name: str) -> str:
+    """The newest version of a package that its index has. Raises CalledProcessError."""
+    command = (find_uv(), "pip", "compile", "--quiet", "--no-deps", "--no-header", "-")
+    asked = subprocess.run(
+        command, input=name, capture_output=True, text=True, check=True, timeout=INSTALL_S_MAX
+    )
+    (pinned,) = (line for line in asked.stdout.splitlines() if line.startswith(f"{name}=="))
+    return pinned.partition("==")[2]
+
+
 def pinned_environment(requirements: Path) -> Path:
     """The folder of the programs of an environment with exactly the packages of a file.
 

@@ -35,13 +35,19 @@ def tiny_model(family: str, tokenizer: Any, **changes: Any) -> Any:
     return model.to(torch.bfloat16)
 
 
-def write_tiny(family: str, folder: Path, **changes: Any) -> Path:
-    """Write a random model of a family with the tokenizer and template of the tiny base."""
+def write_tiny(family: str, folder: Path, *, scale: float = 1.0, **changes: Any) -> Path:
+    """Write a random model of a family with the tokenizer and template of the tiny base.
+
+    scale: factor of its matrices
+    """
     import transformers
 
     from tests.bases import tiny_base
+    from tunery.ml.small_models import scale_matrices
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_base().dir)
-    tiny_model(family, tokenizer, **changes).save_pretrained(folder)
+    model = tiny_model(family, tokenizer, **changes)
+    scale_matrices(model, scale)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

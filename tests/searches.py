@@ -45,4 +45,4 @@ UNIT_WORLDS: Final = Search(quick=4, full=80)  # of the scheduler, without hosts
 CARRIED_POOLS: Final = Search(quick=1, full=6)  # worlds in which each plan is made twice
 PLANNER_WALKS: Final = Search(quick=6, full=40)  # of a planner through a random cluster
 STRAY_SEEDS: Final = Search(quick=2, full=8)  # of cancelled tasks of an agent: seconds of waiting
-EXAMPLES: Final = Search(quick=6, full=100)  # of each property
+EXAMPLES: Final = Search(quick=6, full=24)  # of each property

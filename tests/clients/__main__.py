@@ -9,13 +9,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.clients.program_tests import OTHERS, SHOWS, TRAINS
-from tests.clients.programs import HERE, LEFT_OUT, MIRRORS, NoClient, command_of
+from tests.clients.program_tests import NEWEST_TINKER, ON_PAGE_RUNS, OTHERS, SHOWS, TRAINS
+from tests.clients.programs import HERE, LEFT_OUT, MIRRORS, ON_PAGE, NoClient, command_of
 
 
 def main() -> int:
     """Run the tests of the programs that can be had here."""
-    tests, available = list[str](), set[str]()
+    tests, available = [NEWEST_TINKER], set[str]()
     for program in (*LEFT_OUT, *OTHERS):
         try:
             with tempfile.TemporaryDirectory() as folder:
@@ -27,9 +27,11 @@ def main() -> int:
         tests += OTHERS.get(program, (TRAINS.format(program),))
         if program in MIRRORS:
             tests.append(SHOWS.format(program))
+        if program in ON_PAGE:
+            tests.append(ON_PAGE_RUNS.format(program))
         if left_out := LEFT_OUT.get(program):
             print(f"clients: {program} runs without {left_out}", flush=True)
-    if not tests:
+    if not available:
         return 1
     chosen = [f"{HERE / 'test_clients.py'}::{test}" for test in tests]
     if available.issuperset(MIRRORS):

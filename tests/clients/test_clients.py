@@ -19,6 +19,7 @@ from bench import scoring
 from tests.bases import tiny_base
 from tests.clients.imported_tasks import score_tasks, write_tasks
 from tests.clients.mlflow_servers import mlflow_server
+from tests.clients.page_script import code_below
 from tests.clients.programs import (
     ASKING,
     HERE,
@@ -27,11 +28,16 @@ from tests.clients.programs import (
     LM_EVAL,
     MIRRORS,
     MLFLOW,
+    NODE,
+    ON_PAGE,
     TOOLS,
     WANDB,
     command_of,
 )
+from tests.e2e.shared.test_tinker import PAGE as TINKER_PAGE
+from tests.e2e.shared.test_tinker import run_page
 from tests.e2e.stories import TINY, RunningStack, rows, running_stack, tunery
+from tests.environments import newest_version
 from tests.unit.tunery.provenance.signed import NOW, TERMS, new_key, sign_folder, trust_in
 from tunery.cli.main import main
 from tunery.provenance.folders import compare_folder
@@ -52,6 +58,9 @@ CONTENT_AND_CALLS: Final = (
 )
 GUIDES: Final = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE: Final = GUIDES / "run-an-adapter.md"
+PROGRAMS_PAGE: Final = GUIDES / "your-model-in.md"
+#: programs whose code on that page asks for a type, or forces a call
+TYPED: Final = ("instructor", "langchain", "openai_agents", "pydantic_ai")
 MIRROR_PAGE: Final = GUIDES / "mirror-metrics.md"
 
 
@@ -68,11 +77,33 @@ async def ready_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
         yield home
 
 
+async def test_the_newest_tinker_sdk_runs_the_loop_of_the_page(
+    home: RunningStack, tmp_path: Path
+) -> None:
+    """A newer one than the page names has to be tried, and named there, before people have it."""
+    version = await asyncio.to_thread(newest_version, "tinker")
+    variables = {
+        "OPENAI_BASE_URL": f"{home.stack.api_url}/v1",
+        "OPENAI_API_KEY": home.stack.admin_key,
+        "TUNERY_MODEL": home.base,
+    }
+    losses = await run_page(version, variables, tmp_path)
+    assert losses[-1] < losses[0]
+    assert f"{version} the loop below" in TINKER_PAGE.read_text("utf-8"), version
+
+
 async def run_script(
-    home: RunningStack, program: str, folder: Path, argument: Path, model: str | None = None
+    home: RunningStack,
+    program: str,
+    folder: Path,
+    argument: Path | str,
+    model: str | None = None,
+    script: str | None = None,
 ) -> Any:
-    """The JSON that a program's script prints last. model: None: that of its table."""
-    command = await asyncio.to_thread(command_of, program, folder)
+    """The JSON that a program's script prints last. model: None: that of its table. script: another
+    one that is run in its environment.
+    """
+    command = await asyncio.to_thread(command_of, program, folder, script)
     process = await asyncio.create_subprocess_exec(
         *(*command, str(argument)),
         cwd=folder,
@@ -84,6 +115,7 @@ async def run_script(
             "OPENAI_BASE_URL": f"{home.stack.api_url}/v1",
             "OPENAI_API_KEY": home.stack.admin_key,
             "TUNERY_MODEL": model or MODELS.get(program, home.base),
+            "MODEL": model or home.base,  # as the page says
             "WANDB_MODE": "offline",
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         },
@@ -110,7 +142,7 @@ async def test_first_hour_s02_a_client_trains_a_model_unchanged(
 
 @pytest.mark.parametrize("program", ASKING)
 @pytest.mark.parametrize("base", [TOOLS, TINY])
-async def test_review2_u4_a_framework_forces_and_types_calls_by_its_defaults(
+async def test_first_hour2_u4_a_framework_forces_and_types_calls_by_its_defaults(
     home: RunningStack, program: str, base: str, tmp_path: Path
 ) -> None:
     """With a template that knows tools, and with one that does not."""
@@ -118,6 +150,23 @@ async def test_review2_u4_a_framework_forces_and_types_calls_by_its_defaults(
     numbers = said["answer"] if isinstance(said["answer"], list) else [said["answer"]]
     assert numbers
     assert set(numbers) <= {3, 9}
+
+
+@pytest.mark.parametrize("program", ON_PAGE)
+async def test_review2_44_the_page_runs_in_each_program_as_it_is_written(
+    home: RunningStack, program: str, tmp_path: Path
+) -> None:
+    heading = ON_PAGE[program]
+    argument = f"{PROGRAMS_PAGE}#{heading}"
+    if program == NODE:
+        page = PROGRAMS_PAGE.read_text(encoding="utf-8")
+        code = code_below(page, heading, "js").replace("console.log(", "say(")
+        said = "const say = (answer) => console.log(JSON.stringify({ answer }));\n"
+        (tmp_path / "page.mjs").write_text(said + code, encoding="utf-8")
+    typed = program in TYPED
+    for base in (TOOLS, home.base) if typed else (TOOLS,):
+        printed = await run_script(home, program, tmp_path, argument, base, "page")
+        assert printed["answer"] in ("good", "bad") if typed else printed["answer"].strip()
 
 
 async def test_first_hour_13_the_page_on_adapters_runs_and_llama_cpp_gives_the_same_answer(

@@ -59,19 +59,16 @@ def probe() -> dict[str, str]:
 
 
 def main() -> None:
-    """Probe where this is a process that reads what tenants upload, and keep what was said."""
-    modules = ("tunery.ml.train_and_score", "tunery.ml.train", "tunery.ml.score")
-    module = next((name for name in modules if name in sys.orig_argv), None)
+    """Have workers probe, which read what tenants upload."""
     if "tunery.confinement.fork_server" in sys.orig_argv:
         sys.addaudithook(probe_worker)
-    elif module is not None and "tunery.confinement.enter" not in " ".join(sys.orig_argv):
-        keep("rank" if "RANK" in os.environ else module)
 
 
 def probe_worker(event: str, arguments: tuple[object, ...]) -> None:
-    """A forked worker says that it begins."""
+    """A forked worker says that it begins. What it says is kept by its module, or as a rank's."""
     if event == "tunery.worker_begins":
-        keep(str(arguments[0]))
+        module = sys.argv[1] if arguments[0] == "tunery.ml.loaded" else str(arguments[0])
+        keep("rank" if "RANK" in os.environ else module)
         time.sleep(READ_S)  # a check of few rows ends, and its folder goes, before that is read
 
 

@@ -14,6 +14,7 @@ import httpx
 
 from tests.busy import busy_loops
 from tests.e2e.stories import AGENT_A, Json, RunningStack, running_stack, training
+from tunery.local.stack import ServiceSpec
 
 ANSWER_S_MAX: Final = 50.0  # of a client that waits for REQUEST_S_MAX
 ROUND_PAUSE_S: Final = 0.5
@@ -133,14 +134,16 @@ class SharedStack:
     """The stack that the tests of a file share; it is replaced when a test has left it unusable.
 
     `prepare` is called with each new stack. `variables`: extra environment of services.
+    `agent`: its only node.
     """
 
     def __init__(
         self,
         prepare: Callable[[RunningStack], Awaitable[None]] | None = None,
+        agent: ServiceSpec = AGENT_A,
         **variables: Mapping[str, str],
     ) -> None:
-        self._prepare, self._variables = prepare, variables
+        self._prepare, self._agent, self._variables = prepare, agent, variables
         self._stack: AsyncExitStack | None = None
         self._home: RunningStack | None = None
 
@@ -152,7 +155,7 @@ class SharedStack:
             await self.close()
         self._stack = AsyncExitStack()
         running = await self._stack.enter_async_context(
-            running_stack((AGENT_A,), **self._variables)
+            running_stack((self._agent,), **self._variables)
         )
         if self._prepare is not None:
             await self._prepare(running)

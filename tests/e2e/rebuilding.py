@@ -17,6 +17,7 @@ import asyncpg
 import httpx
 import msgspec
 
+from schemas.access import schema_of
 from schemas.account import Limits
 from schemas.job import CancelJob
 from schemas.streams import PARTITIONS
@@ -56,9 +57,10 @@ SETTLED_S_MAX: Final = (
     240.0  # owners publish state hashes only when idle; a busy machine is idle late
 )
 QUIET_S: Final = 3.0  # many times what a due delivery takes
-JOBS: Final = """
-SELECT tenant, id, outcome, billable_gpu_ms, lost_gpu_ms, released_gpu_ms FROM gateway.jobs
-"""
+JOBS: Final = f"""
+SELECT tenant, id, outcome, billable_gpu_ms, lost_gpu_ms, released_gpu_ms
+FROM {schema_of("gateway")}.jobs
+"""  # noqa: S608  # our names
 LIMITS: Final = "SELECT tenant, soft_gpu_ms, hard_gpu_ms, concurrency FROM billing.tenants"
 Seconds = dict[str, float]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 import sys
 import time
@@ -246,12 +247,13 @@ class RunningStack(Tenant):
 
 
 def rank_of(pid: int) -> int | None:
-    """The number of a rank by what its agent told it; None: it is no rank, or has ended."""
+    """The number of a rank by its name; None: it is no rank, or has ended."""
     try:
-        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        name = Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return None
-    return next((int(each[5:]) for each in entries if each.startswith(b"RANK=")), None)
+    named = re.search(r"\(rank (\d+)\)", name)
+    return None if named is None else int(named[1])
 
 
 def training(job: Json) -> bool:
@@ -265,9 +267,11 @@ async def running_stack(
 ) -> AsyncIterator[RunningStack]:
     """All services and these agents. `variables`: extra environment of services, by name."""
     sweep()
-    environment = {"notifier": {"TUNERY_NOTIFIER_ALLOW_PRIVATE": "1"}, **variables}
+    local = {"notifier": {"TUNERY_NOTIFIER_ALLOW_PRIVATE": "1"}}
     services = [
-        ServiceSpec(name, env=environment.get(name, {})) for name in SERVICES if name != AGENT
+        ServiceSpec(name, env={**local.get(name, {}), **variables.get(name, {})})
+        for name in SERVICES
+        if name != AGENT
     ]
     tiny = await asyncio.to_thread(tiny_base)
     with temporary_data_dir() as data_dir, receiving() as receiver:

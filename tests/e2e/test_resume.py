@@ -23,9 +23,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from services.trainer.adapters.forks import WorkForks
+from services.trainer.adapters.processes import MARK, ProcessGroups
+from services.trainer.effect.environment import environment_on
 from tests.bases import tiny_base
 from tunery.work.exits import ExitCode
-from tunery.work.warm import Order, encode_order
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]  # lowest priority: it may be slow
 
@@ -104,23 +106,6 @@ def shard(path: Path, rows: int, roles: tuple[int, ...] = ()) -> Path:
         tensors["item_bytes"] = torch.tensor(list(ITEM * len(lengths)), dtype=torch.uint8)
     save_file(tensors, path)
     return path
-
-
-@contextmanager
-def warm() -> Iterator[subprocess.Popen[str]]:
-    """A warm process, which says what an ordered training says."""
-    process = subprocess.Popen(
-        (sys.executable, "-m", "tunery.ml.warm"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 @contextmanager
@@ -216,10 +201,13 @@ def test_resume_after_three_kills_gives_the_same_bytes(
     assert not list((tmp_path / "ck").glob("tmp-*"))
 
 
-def test_resume_a_warm_process_trains_the_same_bytes_and_resumes_those_of_a_killed_one(
+async def test_resume_a_fork_trains_the_same_bytes_and_resumes_those_of_a_killed_one(
     spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
 ) -> None:
     killed = attempt(spec, tmp_path, at_step=CHECKPOINT_EVERY + 2)
+    environment = environment_on(())
+    forks = WorkForks(environment, tmp_path / "forks", {MARK: str(tmp_path)})
+    groups = ProcessGroups(str(tmp_path), forks=forks)
     for resume in ([], newest_first(killed)):
         out = tmp_path / str(len(resume))
         out.mkdir()
@@ -228,15 +216,14 @@ def test_resume_a_warm_process_trains_the_same_bytes_and_resumes_those_of_a_kill
         ]
         path = out / "spec.json"
         path.write_text(json.dumps({**spec, "out_dir": str(out / "ck"), "resume": candidates}))
-        order = Order(module="tunery.ml.train", spec=str(path), folder=str(out))
-        with warm() as process:
-            begun, *lines = process.communicate(encode_order(order).decode(), timeout=RUN_S_MAX)[
-                0
-            ].splitlines()
-        events = [json.loads(line) for line in lines]
-        assert (begun, process.returncode) == ("begun", ExitCode.FINISHED)
+        command = (sys.executable, "-m", "tunery.ml.train", str(path))
+        process = await groups.start(command, environment, out)
+        events = [json.loads(line) async for line in process.lines()]
+        assert await process.wait() == ExitCode.FINISHED
         assert events[0]["resumed_from_step"] == (resume[0]["step"] if resume else 0)
         assert adapter(out) == adapter(uninterrupted)
+    assert forks.server_pid is not None
+    await groups.sweep()
 
 
 @pytest.mark.soak  # test_crash_points kills trainings of each

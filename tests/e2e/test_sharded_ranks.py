@@ -15,7 +15,11 @@ from tests.e2e.stories import AGENT_A, Json, RunningStack, replayed, running_sta
 from tests.e2e.test_confinement import assert_billed_by_slots, ranks_of
 from tunery.local.stack import ServiceSpec
 
-pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.train,
+    pytest.mark.timeout(900),
+    pytest.mark.soak,  # test_gang_live loses ranks on a whole stack, test_engines with such weights
+]
 
 SLOTS: Final = 2
 AGENT: Final = ServiceSpec(

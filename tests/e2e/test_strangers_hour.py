@@ -59,6 +59,7 @@ PAGES: Final = (
     "README.md",
     "docs/how-to/check-data.md",
     "docs/how-to/train.md",
+    "docs/how-to/preferences.md",
     "docs/how-to/run-an-adapter.md",
     "docs/how-to/verify-a-model.md",
     "docs/how-to/journal.md",

@@ -51,7 +51,7 @@ async def waiting(home: RunningStack, job_id: str, code: str, position: int) -> 
     return queue
 
 
-async def test_review2_u14_an_evaluation_begins_before_the_training_of_a_younger_job(
+async def test_first_hour2_u14_an_evaluation_begins_before_the_training_of_a_younger_job(
     home: RunningStack,
 ) -> None:
     """Two short jobs that wait for one slot: one is trained and evaluated, then the other."""

@@ -184,6 +184,21 @@ TRAINING: Final = Board(
             "What the node's training with the oldest one would lose with it.",
         ),
         quantiles("Time to store a checkpoint", "tunery_checkpoint_store_seconds"),
+        curves("Sessions", "short", total("tunery_sessions_open", "state"), "{{state}}"),
+        curves(
+            "Commands of sessions a second",
+            "ops",
+            rates("tunery_session_commands_total", "kind", "outcome"),
+            "{{kind}} {{outcome}}",
+        ),
+        curves(
+            "Commands of sessions without an answer",
+            "short",
+            total("tunery_session_commands_waiting"),
+            "commands",
+            "Also those of sessions that wait for their slot.",
+        ),
+        quantiles("Time of a session's command", "tunery_session_command_seconds"),
         curves(
             "Losses that jumped, in an hour",
             "short",

@@ -92,7 +92,8 @@ def test_every_process_has_a_container_as_in_the_chart() -> None:
     assert PROCESSES.keys() == {*CONTROL_PLANE, AGENT}
     assert {name for process, name in PROCESSES.items() if process != AGENT} == set(CONTROL_PLANE)
     chart = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    assert {*PROCESSES.values()} == chart["services"].keys() | {"engine", "agent"}
+    apart = {"views"}  # of the gateway here
+    assert {*PROCESSES.values()} == chart["services"].keys() - apart | {"engine", "agent"}
     idle = {name for name, service in chart["services"].items() if not service["replicas"]}
     assert {name for name, service in EVERY.items() if "profiles" in service} == idle == {EXPORTER}
 

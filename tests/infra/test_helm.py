@@ -48,6 +48,7 @@ from tunery.provenance.keys import CERTIFICATES, PRIVATE
 from tunery.runtime.bus.signing import read_keys
 
 WARNING: Final = 2  # of Helm's severities
+VIEWS: Final = "gateway.fill_views"  # what fills the tables of gateways
 #: what the Secrets hold that are made by hand
 SECRETS: Final = {
     "tunery-shared": {
@@ -102,7 +103,7 @@ def test_every_process_has_a_container_that_runs_its_module() -> None:
         for container in pod["spec"]["containers"]
         if container.get("args", ("",))[0] == "-m"
     }
-    assert started == {f"services.{name}" for name in (*CONTROL_PLANE, CLUSTER)}
+    assert started == {f"services.{name}" for name in (*CONTROL_PLANE, CLUSTER, VIEWS)}
     assert containers()["agent"]["command"][-1].endswith(f"exec python -m services.{AGENT}\n")
     kinds = {item["metadata"]["name"]: item["kind"] for item, _ in workloads(with_exporter)}
     assert kinds.pop("tunery-topics") == kinds.pop("tunery-roles") == "Job"
@@ -160,7 +161,8 @@ def test_review2_p7_agents_reach_each_other_where_they_have_a_fabric(fabric: str
 
 
 @pytest.mark.parametrize(
-    "name", [*(n for n in CONTROL_PLANE if n != EXPORTER), "agent", f"cluster-{CLUSTER_AGENT}"]
+    "name",
+    [*(n for n in CONTROL_PLANE if n != EXPORTER), "agent", f"cluster-{CLUSTER_AGENT}", "views"],
 )
 def test_a_container_has_the_variables_that_its_process_needs(
     name: str, written: Path, monkeypatch: pytest.MonkeyPatch
@@ -169,9 +171,10 @@ def test_a_container_has_the_variables_that_its_process_needs(
     agents = {
         "agent": ("trainer", NODE, "agent"),
         f"cluster-{CLUSTER_AGENT}": (CLUSTER, CLUSTER_AGENT, f"node-{CLUSTER_AGENT}"),
+        "views": ("gateway", "", "gateway"),
     }
     service, node, secret = agents.get(name, (name, "", name))
-    file = f"node.{node}" if node else name
+    file = f"node.{node}" if node else service
     own = environment((written / f"{file}.env").read_text(encoding="utf-8"))
     secrets = {**SECRETS, f"tunery-{secret}": {**own, "TUNERY_KAFKA_PASSWORD": "x-1"}}
     variables: dict[str, str] = {}
@@ -339,11 +342,33 @@ def test_a_service_with_several_replicas_loses_one_at_a_time() -> None:
     several = [name for name in CONTROL_PLANE if name not in (EXPORTER, "engine", "eval")]
     assert budgets == {f"tunery-{name}" for name in several}
     for item in objects:
-        if (
-            item["kind"] == "Deployment"
-            and item["metadata"]["name"] != f"tunery-cluster-{CLUSTER_AGENT}"
-        ):
+        others = (f"tunery-cluster-{CLUSTER_AGENT}", "tunery-views")
+        if item["kind"] == "Deployment" and item["metadata"]["name"] not in others:
             assert item["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+def test_views_of_a_new_version_are_there_before_those_of_the_one_before_end() -> None:
+    objects = {(item["kind"], item["metadata"]["name"]): item for item in example_objects()}
+    spec = objects["Deployment", "tunery-views"]["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "120"]
+    assert pod["terminationGracePeriodSeconds"] > 120
+    assert container["readinessProbe"]["httpGet"]["port"] == "metrics"
+
+
+@pytest.mark.parametrize(("replicas", "fills"), [(1, "false"), (0, "true")])
+def test_gateways_fill_their_tables_where_no_process_does(replicas: int, fills: str) -> None:
+    values = {"services": {"views": {"replicas": replicas}}}
+    objects = tuple(objects_of(rendered(values)))
+    pods = {item["metadata"]["name"]: pod["spec"] for item, pod in workloads(objects)}
+    assert ("tunery-views" in pods) == bool(replicas)
+    gateway = next(
+        each for each in pods["tunery-gateway"]["containers"] if each["name"] == "gateway"
+    )
+    variables = {each["name"]: each.get("value") for each in gateway["env"]}
+    assert variables["TUNERY_GATEWAY_FILLS_VIEWS"] == fills
 
 
 def test_only_the_gateway_is_open_and_policies_can_be_left_out() -> None:

@@ -1,19 +1,43 @@
 """One stack for all tests of this folder, which neither configure it nor leave it broken.
 
-A worker starts it for the first of them and stops it after the last.
+A worker starts it for the first of them and stops it after the last. Its services and its node send
+traces, and the node has a data directory of its own, without a key store.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from tests.e2e.outages import SharedStack, cancel_jobs
 from tests.e2e.shared.guests import Guest, new_guest
+from tests.e2e.stories import AGENT_A
+from tests.otlp import SpanReceiver, receiving_spans
+from tunery.local.stack import SERVICES
+from tunery.runtime.telemetry.traces import ENDPOINTS
+
+
+@pytest.fixture(scope="package")
+def spans() -> Iterator[SpanReceiver]:
+    """Receiver of the traces of the shared stack."""
+    with receiving_spans() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="package")
+def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of the shared stack's only node."""
+    return tmp_path_factory.mktemp("node")
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
-async def shared_stack() -> AsyncIterator[SharedStack]:
-    shared = SharedStack()
+async def shared_stack(spans: SpanReceiver, node_folder: Path) -> AsyncIterator[SharedStack]:
+    traced = {ENDPOINTS[0]: spans.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "500"}
+    own = {**AGENT_A.env, **traced, "TUNERY_DATA_DIR": str(node_folder)}
+    agent = replace(AGENT_A, env=own)
+    shared = SharedStack(None, agent, **dict.fromkeys(SERVICES, traced))
     yield shared
     await shared.close()
 

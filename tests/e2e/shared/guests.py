@@ -25,8 +25,8 @@ class Guest(RunningStack):
         """What programs of this tenant have in their environment."""
         return {"OPENAI_BASE_URL": f"{self.stack.api_url}/v1", "OPENAI_API_KEY": self.key}
 
-    async def command(self, *words: str) -> Any:
-        """What a `tunery` command prints as JSON."""
+    async def command(self, *words: str, code: int = 0) -> Any:
+        """What a `tunery` command with this exit code prints as JSON."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tunery.cli.main", *words, "--json"),
             stdout=asyncio.subprocess.PIPE,
@@ -34,7 +34,7 @@ class Guest(RunningStack):
             env={**os.environ, **self.variables},
         )
         out, errors = await asyncio.wait_for(process.communicate(), COMMAND_S_MAX)
-        assert process.returncode == 0, errors.decode()
+        assert process.returncode == code, errors.decode()
         return json.loads(out)
 
 

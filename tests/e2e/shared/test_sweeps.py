@@ -86,6 +86,7 @@ async def test_configurations_that_take_turns_have_one_lease_and_one_bill(
     assert job["trained_tokens"] == bill["trained_tokens"] > 0
 
 
+@pytest.mark.soak  # test_colocated kills such a process, and the next test a sweep on a stack
 async def test_configurations_that_take_turns_go_on_after_a_kill(home: Guest) -> None:
     path, job_id = await in_turns(home)
     newest = await home.with_checkpoint(job_id)

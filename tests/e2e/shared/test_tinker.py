@@ -1,20 +1,25 @@
 """The unmodified Tinker SDK, with a training loop of the tenant's own, on a live stack.
 
-The process is killed in the middle of it; what is saved at the end has the bytes of a loop that
-nothing disturbed.
+Its process, and its node with the gateway, are killed in the middle of it; what is saved at the end
+has the bytes of a loop that nothing disturbed.
 """
 
 import asyncio
 import json
 import os
 import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import asyncpg
 import httpx
 import pytest
 
+from schemas.access import schema_of
+from schemas.session import TOKEN_KINDS
 from tests.e2e.shared.guests import Guest
 from tests.e2e.test_confinement import AGENT
 from tests.environments import environment
@@ -23,21 +28,54 @@ from tunery.local import processes
 pytestmark = pytest.mark.timeout(900)
 
 VERSION: Final = "0.30.0"
+NEWEST: Final = "0.38.0"  # of those that the page names
 SCRIPT: Final = Path(__file__).with_name("tinker_script.py")
 PAGE: Final = Path(__file__).parents[3] / "docs" / "how-to" / "own-loop.md"
 STORY_S_MAX: Final = 600
-SAVED: Final = "SELECT files FROM gateway.saved_weights WHERE session_id = $1 AND command = $2"
+ERASED_S_MAX: Final = 180
+ROWS: Final = schema_of("gateway")
+SAVED: Final = f"SELECT files FROM {ROWS}.saved_weights WHERE session_id = $1 AND command = $2"  # noqa: S608  # our names
 LAST: Final = (
-    "SELECT id FROM gateway.session_commands WHERE session_id = $1 AND kind = 'save_state' "
+    f"SELECT id FROM {ROWS}.session_commands WHERE session_id = $1 AND kind = 'save_state' "  # noqa: S608  # our names
     "ORDER BY seq DESC LIMIT 1"
 )
 
 
-async def run_loop(home: Guest, *, kills: bool = False) -> Any:
-    """What a loop prints last; its process is killed in the middle of it."""
+class Loop:
+    """A process of a story, which says when it is half-way, and waits for a line."""
+
+    def __init__(self, home: Guest, process: asyncio.subprocess.Process) -> None:
+        self.home, self._process = home, process
+
+    async def half(self) -> None:
+        assert self._process.stdout is not None
+        if not await self._process.stdout.readline():
+            await self.result()
+
+    async def warned(self, words: str) -> None:
+        """Wait until the SDK has logged this."""
+        assert self._process.stderr is not None
+        async for line in self._process.stderr:
+            if words in line.decode():
+                return
+        raise AssertionError(f"the SDK has never said {words!r}")
+
+    def go_on(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+
+    async def result(self) -> Any:
+        """Return the last line that it prints, as JSON."""
+        out, errors = await self._process.communicate()
+        assert self._process.returncode == 0, errors.decode()
+        return json.loads(out.splitlines()[-1])
+
+
+@asynccontextmanager
+async def a_loop(home: Guest, story: str, **metadata: str) -> AsyncIterator[Loop]:
     programs = await asyncio.to_thread(environment, "tinker", VERSION)
     process = await asyncio.create_subprocess_exec(
-        *(str(programs / "python"), str(SCRIPT)),
+        *(str(programs / "python"), str(SCRIPT), story),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -45,19 +83,33 @@ async def run_loop(home: Guest, *, kills: bool = False) -> Any:
             "TUNERY_URL": home.stack.api_url,
             "TUNERY_KEY": home.key,
             "TUNERY_MODEL": home.base,
+            "TUNERY_METADATA": json.dumps(metadata),
             "HOME": str(programs.parent),
         },
     )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    async with asyncio.timeout(STORY_S_MAX):
-        half = await process.stdout.readline()
-        if half and kills:
-            kill_processes(home)
-        process.stdin.write(b"\n")
-        out, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    return json.loads(out.splitlines()[-1])
+    try:
+        async with asyncio.timeout(STORY_S_MAX):
+            yield Loop(home, process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def run_loop(home: Guest, story: str, kill: Callable[[Guest], None] | None = None) -> Any:
+    """Return what a loop prints last. kill: what is killed in the middle of it."""
+    async with a_loop(home, story) as loop:
+        await loop.half()
+        if kill is not None:
+            kill(home)
+        loop.go_on()
+        return await loop.result()
+
+
+async def session_of(home: Guest) -> str:
+    """The newest session."""
+    newest: str = (await home.api.get("/sessions"))["data"][0]["id"]
+    return newest
 
 
 def kill_processes(home: Guest) -> None:
@@ -65,6 +117,12 @@ def kill_processes(home: Guest) -> None:
     assert agent is not None
     for pid in processes.descendants(agent):  # the session's, and one that waits for the next
         os.kill(pid, signal.SIGKILL)
+
+
+def kill_node_and_gateway(home: Guest) -> None:
+    """kill -9 of the node's agent with all of its processes, and of the gateway."""
+    home.stack.supervisor.kill(AGENT, tree=True)
+    home.stack.supervisor.kill("gateway")
 
 
 async def saved(home: Guest, session_id: str) -> dict[str, str]:
@@ -76,6 +134,16 @@ async def saved(home: Guest, session_id: str) -> dict[str, str]:
     finally:
         await connection.close()
     return {f["name"]: f["sha256"] for f in files if f["name"].endswith(".safetensors")}
+
+
+async def rows_of(home: Guest, query: str, *values: str) -> list[dict[str, str]]:
+    """Hashes of files by name, of each row of a query."""
+    connection = await asyncpg.connect(home.dsn)
+    try:
+        rows = await connection.fetch(query, *values)
+    finally:
+        await connection.close()
+    return [{file["name"]: file["sha256"] for file in json.loads(row["files"])} for row in rows]
 
 
 async def end(home: Guest, session_id: str) -> None:
@@ -93,7 +161,7 @@ async def end(home: Guest, session_id: str) -> None:
 
 
 async def test_a_tinker_loop_that_is_killed_ends_with_the_same_bytes(home: Guest) -> None:
-    story = await run_loop(home, kills=True)
+    story = await run_loop(home, "supervised", kill_processes)
     losses = story["losses"]
     assert losses[-1] < 0.7 * losses[0]
     assert story["scored"] == pytest.approx(story["trained"], abs=1e-5)
@@ -102,26 +170,132 @@ async def test_a_tinker_loop_that_is_killed_ends_with_the_same_bytes(home: Guest
     assert job["attempt"] == 2
     killed = await saved(home, story["model"])
     await end(home, story["model"])
-    calm = await run_loop(home)
+    calm = await run_loop(home, "supervised")
     assert calm["losses"] == losses
+    assert await saved(home, calm["model"]) == killed
+    await end(home, calm["model"])
+    folder = str(home.stack.folders.root)
+    replay = await home.command("replay", story["model"], "--data-dir", folder)
+    assert replay["equal"], replay
+    assert {part["name"] for part in replay["parts"] if part["count"]} >= {"bill", "saved weights"}
+    name = calm["sampler"].rpartition("/")[2]
+    job = await home.command("session", "publish", calm["model"], name, "--suffix", "loop")
+    version = (await home.api.ended(job["id"]))["fine_tuned_model"]
+    listed = await home.api.get(f"/models/{quote(version, safe='')}")
+    assert listed["lineage"]["saved_in"]["session_id"] == calm["model"]
+    published = await home.published(job["id"])
+    weights = f"SELECT files FROM {ROWS}.saved_weights WHERE session_id = $1"  # noqa: S608  # our names
+    kept = await rows_of(home, weights, calm["model"])
+    assert any(published.items() <= dict(files).items() for files in kept)
+
+
+@pytest.mark.soak  # kills are those of the test above
+async def test_rewards_of_a_tinker_loop_double_and_a_kill_changes_no_byte(home: Guest) -> None:
+    story = await run_loop(home, "rewarded", kill_node_and_gateway)
+    rewards = story["rewards"]
+    assert sum(rewards[-3:]) > 2 * sum(rewards[:3]), rewards
+    killed = await saved(home, story["model"])
+    await end(home, story["model"])
+    calm = await run_loop(home, "rewarded")
+    assert calm["rewards"] == rewards
     assert await saved(home, calm["model"]) == killed
     await end(home, calm["model"])
 
 
-async def test_the_page_on_tinker_loops_runs(home: Guest, tmp_path: Path) -> None:
-    program = tmp_path / "loop.py"
+async def test_a_tinker_loop_waits_at_its_cap_and_goes_on_once_it_is_raised(home: Guest) -> None:
+    cap = {"tunery_max_tokens": "100", "tunery_max_minutes": "1"}  # three steps of 32 tokens
+    async with a_loop(home, "capped", **cap) as loop:
+        await loop.warned("paused due to billing")
+        session_id = await session_of(home)
+        log = await home.command("session", "log", session_id)
+        assert [each["kind"] for each in log].count("forward_backward") == 3
+        await home.command("session", "raise", session_id, "--tokens", "10000")
+        # it takes no more than half of its steps before it may go on
+        at_cap = await home.api.job(session_id, lambda job: job["phase"] == "queued", 120)
+        assert at_cap["queue"]["code"] == "session_cap", at_cap
+        loop.go_on()
+        await asyncio.sleep(10)  # its requests are taken, and paused
+        raised = await home.command("session", "raise", session_id, "--minutes", "20")
+        assert raised["max_minutes"] == 20
+        story = await loop.result()
+    assert len(story["losses"]) == 12
+    assert story["losses"][-1] < 0.7 * story["losses"][0]
+    capped = await saved(home, session_id)
+    await end(home, session_id)
+    calm = await run_loop(home, "capped")
+    assert calm["losses"] == story["losses"]
+    assert await saved(home, calm["model"]) == capped
+    await end(home, calm["model"])
+
+
+async def test_a_tinker_loop_whose_node_is_drained_waits_and_goes_on(home: Guest) -> None:
+    async with a_loop(home, "supervised") as loop:
+        await loop.half()
+        session_id = await session_of(home)
+        await home.operator.post("/nodes/a/drain")
+        try:
+            waits = await home.api.job(session_id, lambda job: job["phase"] == "queued", 120)
+            loop.go_on()
+            why = await home.command("session", "why", session_id)
+            assert "node" in json.dumps(why), waits
+        finally:
+            await home.operator.post("/nodes/a/uncordon")
+        story = await loop.result()
+    job = await home.api.get(f"/fine_tuning/jobs/{session_id}")
+    assert job["attempt"] == 2
+    assert story["losses"][-1] < 0.7 * story["losses"][0]
+    await end(home, session_id)
+    tenant, tokens = await tokens_of_invoice(home, session_id)
+    assert all(tokens.values()), tokens
+    # once its tenant is erased, the bill and the tokens are what is left to compare
+    await home.operator.post(f"/tenants/{tenant}/erase", {"confirm": tenant})
+    async with asyncio.timeout(ERASED_S_MAX):
+        path = f"/tenants/{tenant}/erasure"
+        while (await home.operator.get(path))["status"] != "done":  # noqa: ASYNC110  # over HTTP
+            await asyncio.sleep(1)
+    folder = str(home.stack.folders.root)
+    replay = await home.command("replay", session_id, "--data-dir", folder, code=2)
+    parts = {part["name"]: part for part in replay["parts"]}
+    assert [part["difference"] for part in parts.values()] == [None] * 3, replay
+    assert [name for name, part in parts.items() if part["missing"]] == ["answers"], replay
+    assert parts["tokens by kind"]["count"] == sum(tokens.values())
+    assert parts["bill"]["count"] > 0
+
+
+async def tokens_of_invoice(home: Guest, session_id: str) -> tuple[str, dict[str, int]]:
+    """The tenant, and the tokens of its only session by kind: the same wherever they are shown."""
+    (draft,) = (await home.api.get("/invoices"))["data"]
+    lines = (await home.api.get(f"/invoices/{draft['id']}/lines", limit=1_000))["data"]
+    (line,) = [line for line in lines if line["kind"] == "session"]
+    assert (line["job_id"], line["amount_micro"]) == (session_id, 0)
+    days = (await home.api.get("/usage/sessions", limit=31))["data"]
+    results = [result for day in days for result in day["results"]]
+    tokens = {kind: sum(result[kind] for result in results) for kind in TOKEN_KINDS}
+    for record in (draft, line):
+        assert {kind: record[kind] for kind in TOKEN_KINDS} == tokens
+    return draft["buyer"], tokens
+
+
+@pytest.mark.parametrize("version", [VERSION, NEWEST])
+async def test_the_page_on_tinker_loops_runs(home: Guest, tmp_path: Path, version: str) -> None:
+    losses = await run_page(version, {**home.variables, "TUNERY_MODEL": home.base}, tmp_path)
+    assert losses[-1] < losses[0]
+
+
+async def run_page(version: str, variables: Mapping[str, str], folder: Path) -> list[float]:
+    """Run the loop of the page with a version of the SDK; return its losses."""
+    program = folder / "loop.py"
     program.write_text(PAGE.read_text("utf-8").split("```python\n")[1].split("```")[0], "utf-8")
-    programs = await asyncio.to_thread(environment, "tinker", VERSION)
+    programs = await asyncio.to_thread(environment, "tinker", version)
     process = await asyncio.create_subprocess_exec(
         *(str(programs / "python"), str(program)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**home.variables, "TUNERY_MODEL": home.base, "HOME": str(tmp_path)},
+        env={**variables, "HOME": str(folder)},
     )
     out, errors = await asyncio.wait_for(process.communicate(), STORY_S_MAX)
     assert process.returncode == 0, errors.decode()
     *steps, tokens = out.decode().splitlines()
     losses = [float(step.split()[1]) for step in steps]
-    assert len(losses) == 5
-    assert losses[-1] < losses[0]
-    assert len(json.loads(tokens)) == 5
+    assert len(losses) == len(json.loads(tokens)) == 5
+    return losses

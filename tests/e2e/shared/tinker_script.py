@@ -1,6 +1,6 @@
-"""A training loop of a tenant's own, with the unmodified Tinker SDK. Prints JSON lines.
+"""Training loops of a tenant's own, with the unmodified Tinker SDK. Prints JSON lines.
 
-    python tinker_script.py
+    python tinker_script.py supervised | rewarded | capped
 
 TUNERY_URL, TUNERY_KEY and TUNERY_MODEL say where, as whom, and on what. In the middle it says so,
 and waits for a line: whoever runs it may break something meanwhile.
@@ -15,6 +15,8 @@ import tinker
 from tinker import types
 
 STEPS = 6
+LESSON_RATE = 5e-3
+LESSONS, ANSWERS, ANSWER = 12, 16, 4  # steps, samples of each, tokens of a sample
 
 
 def say(**facts: Any) -> None:
@@ -46,16 +48,22 @@ def datum(tokens: list[int], **values: list[float]) -> types.Datum:
     )
 
 
+def learn(model: tinker.TrainingClient) -> float:
+    """Take a step on four rows; their loss."""
+    data = [datum(row(number), weights=[1.0] * 8) for number in range(4)]
+    forward = model.forward_backward(data, "cross_entropy")
+    model.optim_step(types.AdamParams(learning_rate=1e-2)).result()
+    loss: float = forward.result().metrics["loss:sum"]
+    return loss
+
+
 def supervised(service: tinker.ServiceClient, model: tinker.TrainingClient) -> None:
     """Learn four rows by heart, then sample, score, and go on from what was saved."""
-    data = [datum(row(number), weights=[1.0] * 8) for number in range(4)]
     losses: list[float] = []
     for step in range(STEPS):
         if step == STEPS // 2:
             pause()
-        forward = model.forward_backward(data, "cross_entropy")
-        model.optim_step(types.AdamParams(learning_rate=1e-2)).result()
-        losses.append(forward.result().metrics["loss:sum"])
+        losses.append(learn(model))
     state = model.save_state("learnt").result().path
     path = model.save_weights_for_sampler("learnt").result().path
     sampler = service.create_sampling_client(model_path=path)
@@ -79,6 +87,44 @@ def supervised(service: tinker.ServiceClient, model: tinker.TrainingClient) -> N
     )
 
 
+def capped(_: tinker.ServiceClient, model: tinker.TrainingClient) -> None:
+    """Take more steps than the session has tokens for, and then more than it has time for."""
+    losses = [learn(model) for _ in range(STEPS)]
+    pause()
+    losses += [learn(model) for _ in range(STEPS)]
+    say(model=model.model_id, losses=losses, state=model.save_state("end").result().path)
+
+
+def rewarded(_: tinker.ServiceClient, model: tinker.TrainingClient) -> None:
+    """Learn by rewards alone to answer with tokens whose number can be divided by four."""
+    prompt = row(0)[:4]
+    rewards: list[float] = []
+    for step in range(LESSONS):
+        if step == LESSONS // 2:
+            pause()
+        sampler = model.save_weights_and_get_sampling_client()
+        params = types.SamplingParams(max_tokens=ANSWER, top_k=8, seed=step, stop=[])
+        drawn = sampler.sample(types.ModelInput.from_ints(prompt), ANSWERS, params).result()
+        scores = [
+            sum(token % 4 == 0 for token in answer.tokens) / ANSWER for answer in drawn.sequences
+        ]
+        mean = sum(scores) / len(scores)
+        rewards.append(mean)
+        data = []
+        for answer, score in zip(drawn.sequences, scores, strict=True):
+            skipped = [0.0] * (len(prompt) - 1)
+            data.append(
+                datum(
+                    prompt + list(answer.tokens),
+                    logprobs=skipped + list(answer.logprobs),
+                    advantages=skipped + [score - mean] * len(answer.tokens),
+                )
+            )
+        model.forward_backward(data, "importance_sampling")
+        model.optim_step(types.AdamParams(learning_rate=LESSON_RATE)).result()
+    say(model=model.model_id, rewards=rewards, state=model.save_state("end").result().path)
+
+
 def main() -> None:
     service = tinker.ServiceClient(
         base_url=os.environ["TUNERY_URL"], api_key=f"tml-{os.environ['TUNERY_KEY']}"
@@ -87,10 +133,13 @@ def main() -> None:
     name = os.environ["TUNERY_MODEL"]
     assert name in [each.model_name for each in listed], listed
     metadata = {"tunery_max_minutes": "20", "tunery_checkpoint_steps": "1"}
+    metadata |= json.loads(os.environ.get("TUNERY_METADATA", "{}"))
     model = service.create_lora_training_client(name, rank=4, seed=5, user_metadata=metadata)
     assert model.get_info().lora_rank == 4
-    supervised(service, model)
+    STORIES[sys.argv[1]](service, model)
 
+
+STORIES = {"supervised": supervised, "capped": capped, "rewarded": rewarded}
 
 if __name__ == "__main__":
     main()

@@ -4,6 +4,8 @@ import asyncio
 import json
 import sys
 
+import pytest
+
 GOALS = {
     "append_read_back_p50_ratio",
     "pipelined_ratio",
@@ -27,6 +29,7 @@ GOALS = {
 WAIT_S = 480
 
 
+@pytest.mark.soak  # make figures runs it at full size
 async def test_the_last_line_has_every_figure() -> None:
     arguments = ("-m", "bench.core", "--quick", "--json")
     process = await asyncio.create_subprocess_exec(

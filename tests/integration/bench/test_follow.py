@@ -4,9 +4,12 @@ import asyncio
 import json
 import sys
 
+import pytest
+
 WAIT_S = 480
 
 
+@pytest.mark.soak  # make figures runs it at full size
 async def test_no_follower_loses_a_step() -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.follow", "--quick", "--json"),

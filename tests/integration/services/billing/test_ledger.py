@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 from msgspec import structs
 
+from schemas.access import schema_of
 from schemas.account import (
     AdjustInvoice,
     CreateTenant,
@@ -270,7 +271,7 @@ async def test_ledger_and_invoice_equal_the_usage_decided_by_the_pool(
 
 async def check_reconciliation(world: World) -> None:
     """Everything agrees; then a row that was changed is found, with its event."""
-    gateway = await open_store(world.dsn, "gateway", 4)
+    gateway = await open_store(world.dsn, schema_of("gateway"), 4)
     async with running(Projector(replace(world.runtime, name="gateway", store=gateway), VIEWS)):
         pass  # it is ready when everything is read
     await gateway.close()

@@ -11,12 +11,21 @@ from typing import Any, Literal
 
 import pytest
 import pytest_asyncio
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from services.engine.adapters.peft import PeftEngine, name_of
 from services.engine.ports import WeightFiles
 from services.engine.settings import EngineSettings
 from tests.bases import tiny_base
-from tests.contract.engine_suite import CONTEXT_TOKENS, AskedEngine, EngineSuite, asked_engine
+from tests.contract.engine_suite import (
+    CONTEXT_TOKENS,
+    EMBEDDINGS,
+    TINY,
+    AskedEngine,
+    EngineSuite,
+    asked_engine,
+)
 from tests.inference_server import Events, InferenceServer, Writer, serving
 from tunery.work.answers import AbandonAnswer, TokensEnded, TokenWritten, WriteAnswer
 from tunery.work.engine import Sampling
@@ -81,16 +90,46 @@ def peft_writer(engine: PeftEngine, base: Path) -> Writer:
     return write
 
 
+def mean_state(text: str) -> torch.Tensor:
+    """The mean of what the last layer of the tiny base says of each token; of length 1."""
+    base = AutoModelForCausalLM.from_pretrained(tiny_base().dir, dtype=torch.float32)
+    ids = AutoTokenizer.from_pretrained(tiny_base().dir)(text, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        states = base(ids, output_hidden_states=True).hidden_states[-1][0]
+    mean: torch.Tensor = states.mean(0)
+    unit: torch.Tensor = mean / mean.norm()
+    return unit
+
+
 class TestLlama(EngineSuite):
     """The suite over llama.cpp in this process."""
 
     driver = "llama"
+
+    async def test_a_text_becomes_the_mean_of_its_last_states(self, asked: AskedEngine) -> None:
+        texts = ["Who are you?", "The lighthouse"]
+        answer = await asked.ok(EMBEDDINGS, model=TINY, input=texts)
+        vectors = [torch.tensor(each["embedding"]) for each in answer["data"]]
+        for text, vector in zip(texts, vectors, strict=True):
+            assert float(vector.norm()) == pytest.approx(1, abs=1e-4)
+            assert float(vector @ mean_state(text)) > 0.999
+        tuned = await asked.ok(EMBEDDINGS, model=asked.tuned, input=texts[0])
+        assert float(vectors[0] @ torch.tensor(tuned["data"][0]["embedding"])) < 0.99
+
+    async def test_a_text_that_is_too_long_to_embed_is_refused(self, asked: AskedEngine) -> None:
+        too_long = "context_length_exceeded"
+        message = await asked.refused(400, too_long, EMBEDDINGS, input="word " * 2_000)
+        assert f"{CONTEXT_TOKENS} tokens" in message
 
 
 class TestPeft(EngineSuite):
     """The suite over PEFT in a process beside."""
 
     driver = "peft"
+
+    async def test_embeddings_are_refused(self, asked: AskedEngine) -> None:
+        message = await asked.refused(400, "model_not_servable", EMBEDDINGS, input="Hello")
+        assert "llama.cpp" in message
 
 
 class TestVllm(EngineSuite):

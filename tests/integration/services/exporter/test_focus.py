@@ -15,6 +15,7 @@ from tests.focus import validator_programs
 from tests.integration.services.exporter.exports import exports_of_a_stack
 from tests.unit.services.exporter.domain.test_focus import charge
 from tests.unit.services.exporter.domain.test_invoices import invoice_charges
+from tests.unit.services.exporter.domain.test_sessions import answered, charge_of
 from tests.unit.services.exporter.journals import lease, sliced
 
 pytestmark = pytest.mark.timeout(900)
@@ -51,6 +52,7 @@ async def test_exported_files_pass_the_official_validator(tmp_path: Path) -> Non
         "use.parquet": max((files[name] for name in files if "/focus-parquet/" in name), key=len),
         "use.csv": max((files[name] for name in files if "/focus-csv/" in name), key=len),
         "invoice.parquet": FOCUS_1_2[0].encode(invoice_charges()),
+        "session.parquet": FOCUS_1_2[0].encode([charge_of(answered(100, 25, 7))]),
     }
     for name, body in bodies.items():
         file = tmp_path / name
@@ -69,7 +71,11 @@ async def test_review2_f11_files_of_1_4_pass_the_rules_that_the_validator_has(
     programs = await asyncio.to_thread(validator_programs)
     for form in FOCUS_1_4:
         file = tmp_path / f"invoice{form.suffix}"
-        file.write_bytes(form.encode([charge(sliced(lease(1))), *invoice_charges()]))
+        file.write_bytes(
+            form.encode(
+                [charge(sliced(lease(1))), charge_of(answered(100, 25, 7)), *invoice_charges()]
+            )
+        )
         results = await asyncio.to_thread(validate, programs, file)
         failed = {rule for rule, result in results.items() if result == "FAIL"} - {NOT_VISIBLE}
         skipped = {rule for rule in failed if rule.startswith(REMOVED_IN_1_4)} | OF_REMOVED

@@ -184,12 +184,15 @@ def models() -> None:
     assert_refused(openai.NotFoundError, *missing, client.models.delete, "ft:x::y")
     ask, question = client.chat.completions.create, {"role": "user", "content": "Hello"}
     assert_refused(openai.NotFoundError, *missing, ask, model="org/none", messages=[question])
+    embed = client.embeddings.create
+    assert_refused(openai.NotFoundError, *missing, embed, model="org/none", input="y")
 
 
 def unsupported_routes() -> None:
     """Routes of OpenAI that do not exist here, an unknown key, and bad page parameters."""
     unknown = ("unknown_url", None)
-    assert_refused(openai.NotFoundError, *unknown, client.embeddings.create, model="x", input="y")
+    draw: Any = client.images.generate
+    assert_refused(openai.NotFoundError, *unknown, draw, prompt="y")
     unauthenticated: Any = openai.OpenAI(api_key="nobody")
     assert_refused(openai.AuthenticationError, "invalid_api_key", None, unauthenticated.models.list)
     pages = client.fine_tuning.jobs.list

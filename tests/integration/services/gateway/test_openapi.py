@@ -19,8 +19,12 @@ VERSION: Final = "4.32.5"
 FUZZ_S_MAX: Final = 60
 RUN_S_MAX: Final = 240
 EXAMPLES_MAX: Final = 8
-#: answer 503 without an engine, which this stack has not; `tests/e2e/test_chat.py` asks a real one
-WITHOUT_ENGINE: Final = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+#: answer 503 without an engine, which this stack has not; `tests/e2e/test_chat.py` asks a real one,
+#: and `tests/integration/services/engine/test_drivers.py` for embeddings
+WITHOUT_ENGINE: Final = (
+    *("/v1/chat/completions", "/v1/completions", "/v1/responses"),
+    "/v1/embeddings",
+)
 #: takes no JSON; `tests/e2e/shared/test_tinker.py` sends it what the SDK does
 OF_PROTOBUF: Final = ("/api/v1/forward_backward",)
 LEFT_OUT: Final = (*WITHOUT_ENGINE, *OF_PROTOBUF)

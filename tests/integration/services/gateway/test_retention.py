@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest_asyncio
 
+from schemas.access import schema_of
 from schemas.units import DAY_MS, Ms
 from services.gateway.settings import GatewaySettings
 from services.gateway.views import retention
@@ -120,7 +121,7 @@ async def test_a_job_whose_states_are_gone_is_shown_as_it_ended(running: Stack) 
         path = f"/fine_tuning/jobs/{job['id']}"
         ended = (await client.post(f"{path}/cancel")).json()
         assert (await client.get(path, params={"at": job["created_at"]})).status_code == 200
-        gateway = await connect_store(running.postgres_dsn, "gateway", 1)
+        gateway = await connect_store(running.postgres_dsn, schema_of("gateway"), 1)
         try:
             later = Later(SystemClock().now_ms() + 401 * DAY_MS)
             await Retention(gateway.pool, later, GatewaySettings().days_kept).work()

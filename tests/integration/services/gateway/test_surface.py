@@ -11,7 +11,11 @@ from tests.environments import environment
 from tests.integration.services.gateway.control_plane import admin
 from tunery.local.stack import Stack
 
-VERSIONS: Final = ("1.109.1", "2.8.0", "3.52.0")
+VERSIONS: Final = (
+    "1.109.1",
+    pytest.param("2.8.0", marks=pytest.mark.soak),  # between the oldest and the newest
+    "3.52.0",
+)
 SCRIPT: Final = Path(__file__).with_name("openai_surface.py")
 SCRIPT_S_MAX: Final = 240
 

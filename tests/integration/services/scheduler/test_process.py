@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import pytest_asyncio
 
 from schemas.job import AttemptEnded, JobSubmitted, PlacementWanted
@@ -140,6 +141,7 @@ async def peers(servers: Stack) -> AsyncIterator[Peers]:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.soak  # test_serving_pools and test_gang_live lose machines of a whole stack
 async def test_the_job_of_a_dead_machine_is_placed_again(servers: Stack, peers: Peers) -> None:
     async with scheduler(servers) as first:
         await peers.send_until_logged(POOL, NAME, node())

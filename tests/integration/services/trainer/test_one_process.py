@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 
 from schemas import pool
+from services.trainer.adapters.leased import LeaseProcesses
 from services.trainer.adapters.processes import ProcessGroup, ProcessGroups, find_marked
-from services.trainer.adapters.warm import WarmProcesses
 from tests.unit.services.trainer.effect.machines import SLOTS, Script, node
 from tests.unit.tunery.work.samples import STARTED
 from tunery.platform.memory_servers import memory_servers
@@ -66,7 +66,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Launches]:
 async def journal(folder: Path, *, goes_on: bool) -> list[tuple[str, int, str]]:
     """Starts, ends and causes of a training and, where it succeeds, of its evaluation."""
     groups = ProcessGroups(str(folder))
-    launcher = WarmProcesses(groups, folder / "warm", SLOTS, None) if goes_on else groups
+    launcher = LeaseProcesses(groups, folder / "kept", SLOTS) if goes_on else groups
     modules = iter((TRAIN, SCORE))
     events: list[Any] = []
     async with node(
@@ -106,7 +106,7 @@ async def journal(folder: Path, *, goes_on: bool) -> list[tuple[str, int, str]]:
         ("evaluation", [GOES_ON], [TRAIN, SCORE]),
     ],
 )
-async def test_review2_u14_one_process_leaves_the_journal_of_two(
+async def test_first_hour2_u14_one_process_leaves_the_journal_of_two(
     dies: str,
     launched_together: Launches,
     launched_apart: Launches,

@@ -196,7 +196,7 @@ async def test_anomalies_are_recorded_once_wherever_the_process_is_killed(
     await each_window_is_there_once(trainings)
 
 
-async def test_review2_p4_u26_a_processor_leaves_nothing_out_as_it_resumes_and_is_quiet_when_idle(
+async def test_first_hour2_u26_p4_a_processor_leaves_nothing_out_and_is_quiet_when_idle(
     trainings: Trainings,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

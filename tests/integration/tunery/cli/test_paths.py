@@ -49,7 +49,13 @@ OPENED_ALONE: Final = frozenset(
         ),
         *("kafka files folder", "kafka files file", "kafka keys file", "model download folder"),
         *("model export base", "model import folder", "model register folder", "node enrol file"),
-        *("prices import file", "simulate spot", "sweep run path", "tenant billing terms"),
+        *(
+            "prices import file",
+            "replay base",
+            "simulate spot",
+            "sweep run path",
+            "tenant billing terms",
+        ),
     )
 )
 
@@ -99,12 +105,12 @@ def paths_of(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[st
             yield " ".join((*words, str(param.name)))
 
 
-def test_review2_u3_every_parameter_that_is_a_path_is_known() -> None:
+def test_first_hour2_u3_every_parameter_that_is_a_path_is_known() -> None:
     assert {*paths_of(main)} == OPENED_ALONE | CHECKED
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_review2_u3_a_relative_path_does_what_an_absolute_one_does(
+def test_first_hour2_u3_a_relative_path_does_what_an_absolute_one_does(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = {"POST /fine_tuning/alpha/graders/validate": {"grader": {"type": "string_check"}}}

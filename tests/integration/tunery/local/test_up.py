@@ -107,9 +107,9 @@ async def read_values(folders: DataDir) -> list[int]:
 async def leave_as_an_earlier_version(folders: DataDir) -> None:
     """A schema and a table of the one role that all services had."""
     connection = await asyncpg.connect(database(folders))
-    await connection.execute("ALTER SCHEMA gateway OWNER TO CURRENT_USER")
-    await connection.execute("CREATE TABLE gateway.earlier (id serial, n int)")
-    await connection.execute("INSERT INTO gateway.earlier (n) VALUES (7)")
+    await connection.execute("ALTER SCHEMA billing OWNER TO CURRENT_USER")
+    await connection.execute("CREATE TABLE billing.earlier (id serial, n int)")
+    await connection.execute("INSERT INTO billing.earlier (n) VALUES (7)")
     await connection.close()
 
 
@@ -142,12 +142,12 @@ async def test_up_after_a_kill_of_every_process_keeps_all_data(started_stack: Da
     assert sorted(live_processes(started_stack)) == ["kafka", "postgres", "s3", "valkey"]
     assert (await read_values(started_stack)).count(2) == 1
     keys, port = secrets.load(started_stack.secrets), ports.read(started_stack.ports)["postgres"]
-    gateway = await asyncpg.connect(dsn(port, keys, "gateway"))
-    await gateway.execute("ALTER TABLE gateway.earlier ADD COLUMN more int")
+    billing = await asyncpg.connect(dsn(port, keys, "billing"))
+    await billing.execute("ALTER TABLE billing.earlier ADD COLUMN more int")
     # 2, or 34: after a crash a sequence leaves out what it had fetched
-    assert await gateway.fetchval("INSERT INTO gateway.earlier (n) VALUES (8) RETURNING id") > 1
-    assert await gateway.fetchval("SELECT sum(n) FROM gateway.earlier") == 15
-    await gateway.close()
+    assert await billing.fetchval("INSERT INTO billing.earlier (n) VALUES (8) RETURNING id") > 1
+    assert await billing.fetchval("SELECT sum(n) FROM billing.earlier") == 15
+    await billing.close()
 
 
 async def test_half_initialised_servers_are_initialised_again(folders: DataDir) -> None:

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 ROOT: Final = Path(__file__).parents[5]
 ROUNDS: Final = 5
 STOP_S_MAX: Final = 120  # time for a soak to stop its processes after SIGTERM
@@ -24,6 +26,7 @@ def run_soak() -> tuple[dict[str, Any], int]:
     return json.loads(output), process.returncode
 
 
+@pytest.mark.soak  # of which make soak has 50
 def test_five_rounds_lose_duplicate_and_reorder_nothing() -> None:
     report, status = run_soak()
     assert report["problems"] == []

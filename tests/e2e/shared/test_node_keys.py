@@ -6,8 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.e2e.stories import running_stack
-from tunery.local.stack import ServiceSpec
+from tests.e2e.shared.guests import Guest
 
 pytestmark = pytest.mark.train
 
@@ -16,30 +15,28 @@ WAIT_MS_MAX: Final = 120_000  # 35 and 56 ms where nothing else ran
 PROMPT: Final = "What is 3 plus 6?"
 
 
-async def test_security_m3_a_node_without_a_key_store_trains_and_scores(tmp_path: Path) -> None:
+async def test_security_m3_a_node_without_a_key_store_trains_and_scores(
+    home: Guest, node_folder: Path
+) -> None:
     """Its data directory is one of its own, so no folder that it knows of has a key."""
-    own = {"TUNERY_NODE_ID": "keyless", "TUNERY_DATA_DIR": str(tmp_path)}
-    agent = ServiceSpec("agent-keyless", module="services.trainer", env=own)
-    async with running_stack((agent,)) as home:
-        job_id = await home.submit(eval={"prompts": [PROMPT]})
-        job = await home.api.ended(job_id)
-        assert job["fine_tuned_model"]
-        path = f"/fine_tuning/jobs/{job_id}/answers"
-        answers = await home.api.get(path)
-        assert [pair["prompt"] for pair in answers["data"]] == [PROMPT]
-        variables = environment_of("keyless")
-        root = home.stack.folders.root
-        keys = [key.read_bytes() for key in (root / "keystore").glob("*.key")]
-        kinds = {kind for kind in KINDS if any(sealed_of(root / "s3", kind))}
-        lines = (home.stack.folders.logs / "agent-keyless.log").read_text().splitlines()
-    waits = [line for line in map(json.loads, lines) if line.get("event") == "lease.keys_opened"]
+    job_id = await home.submit(eval={"prompts": [PROMPT]})
+    job = await home.api.ended(job_id)
+    assert job["fine_tuned_model"]
+    answers = await home.api.get(f"/fine_tuning/jobs/{job_id}/answers")
+    assert [pair["prompt"] for pair in answers["data"]] == [PROMPT]
+    variables = environment_of("a")
+    root = home.stack.folders.root
+    keys = [key.read_bytes() for key in (root / "keystore").glob("*.key")]
+    kinds = {kind for kind in KINDS if any(sealed_of(root / "s3", kind))}
+    lines = map(json.loads, (home.stack.folders.logs / "agent-a.log").read_text().splitlines())
+    waits = [line for line in lines if line.get("event") == "lease.keys_opened"]
     assert len(waits) >= 2, "of the training, and of the evaluation"
     assert max(line["waited_ms"] for line in waits) < WAIT_MS_MAX, waits
     assert keys, "services have them"
     assert kinds == KINDS, "all that the node read and wrote is encrypted"
-    assert variables["TUNERY_DATA_DIR"] == str(tmp_path)
+    assert variables["TUNERY_DATA_DIR"] == str(node_folder)
     assert {"TUNERY_KEYSTORE_DIR", "TUNERY_ROOTS_DIR"}.isdisjoint(variables)
-    left = [file for file in tmp_path.rglob("*") if file.is_file()]
+    left = [file for file in node_folder.rglob("*") if file.is_file()]
     assert left, "it worked in this folder"
     assert not {"keystore", "roots"}.intersection(part for file in left for part in file.parts)
     assert not [file for file in left if file.read_bytes() in keys]

@@ -7,10 +7,9 @@ from typing import Final
 
 import pytest
 
-from tests.e2e.stories import AGENT_A, POLL_S, RunningStack, running_stack
-from tests.otlp import SpanReceiver, receiving_spans
-from tunery.local.stack import SERVICES, ServiceSpec
-from tunery.runtime.telemetry.traces import ENDPOINTS
+from tests.e2e.shared.guests import Guest
+from tests.e2e.stories import AGENT_A, POLL_S
+from tests.otlp import SpanReceiver
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -33,28 +32,25 @@ EXPECTED: Final = {
 }
 
 
-async def test_observe_a_job_has_one_trace_and_one_request_id_from_http_to_its_bill() -> None:
-    with receiving_spans() as receiver:
-        traced = {ENDPOINTS[0]: receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "500"}
-        agent = ServiceSpec(AGENT_A.name, module=AGENT_A.module, env={**AGENT_A.env, **traced})
-        variables = dict.fromkeys(SERVICES, traced)
-        async with running_stack((agent,), **variables) as home:
-            reply = await home.api.call(
-                "POST",
-                "/fine_tuning/jobs",
-                json=home.request(n_epochs=6),
-                headers={"traceparent": HEADER},
-            )
-            assert reply.is_success, reply.text
-            job_id, request_id = reply.json()["id"], reply.headers["x-request-id"]
-            await home.with_checkpoint(job_id)
-            home.stack.kill(agent.name, tree=True)
-            job = await home.api.ended(job_id)
-            await home.bill(job_id)
-            assert job["attempt"] >= 3  # a training before the kill and one after it, an evaluation
-            assert await spans_missing(receiver) == set()
-            check_tree(receiver, job_id)
-            assert len(services_that_name(home, request_id)) >= 4
+async def test_observe_a_job_has_one_trace_and_one_request_id_from_http_to_its_bill(
+    home: Guest, spans: SpanReceiver
+) -> None:
+    reply = await home.api.call(
+        "POST",
+        "/fine_tuning/jobs",
+        json=home.request(n_epochs=6),
+        headers={"traceparent": HEADER},
+    )
+    assert reply.is_success, reply.text
+    job_id, request_id = reply.json()["id"], reply.headers["x-request-id"]
+    await home.with_checkpoint(job_id)
+    home.stack.kill(AGENT_A.name, tree=True)
+    job = await home.api.ended(job_id)
+    await home.bill(job_id)
+    assert job["attempt"] >= 3  # a training before the kill and one after it, an evaluation
+    assert await spans_missing(spans) == set()
+    check_tree(spans, job_id)
+    assert len(services_that_name(home, request_id)) >= 4
 
 
 async def spans_missing(receiver: SpanReceiver) -> set[tuple[str, str]]:
@@ -81,7 +77,7 @@ def check_tree(receiver: SpanReceiver, job_id: str) -> None:
     assert {span.attributes["tunery.job_id"] for span in attempts} == {job_id}
 
 
-def services_that_name(home: RunningStack, request_id: str) -> set[str]:
+def services_that_name(home: Guest, request_id: str) -> set[str]:
     """Services with a log line of the request."""
     named = set()
     for log in home.stack.folders.logs.glob("*.log"):
