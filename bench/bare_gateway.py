@@ -18,6 +18,7 @@ import asyncpg
 import uvicorn
 from fastapi import Body, FastAPI, Header, HTTPException
 
+from schemas.access import schema_of
 from services.gateway.views.table import Table
 from services.gateway.views.tables.accounts import KEYS
 from services.gateway.views.tables.jobs import JOBS
@@ -28,7 +29,7 @@ POOL: Final = 8
 def first_row(table: Table[Any], condition: str) -> str:
     """The query for the first row that meets a condition, in the order of the gateway's table."""
     return (
-        f"SELECT * FROM gateway.{table.name} WHERE {condition} "  # noqa: S608  # all is ours
+        f"SELECT * FROM {schema_of('gateway')}.{table.name} WHERE {condition} "  # noqa: S608  # all is ours
         f"ORDER BY {table.order} ASC, id ASC LIMIT 1"
     )
 

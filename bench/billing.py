@@ -16,16 +16,15 @@ import asyncio
 import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import msgspec
 
+from bench.measures import data_folder
 from schemas.account import Limits, PeriodEnded, PlanTerms, PricesImported, TenantCreated
 from schemas.billing import BillingTerms, Statement, TaxRate
 from schemas.envelope import Header
@@ -64,9 +63,8 @@ TERMS: Final = BillingTerms(taxes=(TaxRate(name="VAT", rate_ppm=190_000),))
 
 async def measure(rows: int) -> dict[str, Any]:
     """Start PostgreSQL, fill a year, close it, and return figures by key."""
-    with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o711)
-        async with stack(Path(folder)) as running:
+    with data_folder() as folder:
+        async with stack(folder) as running:
             store = await open_store(running.postgres_dsn, "billing", 4)
             try:
                 return await _measure(store, rows)

@@ -1,18 +1,17 @@
 """Closes the month of many tenants over a real Kafka and PostgreSQL (`bench.scale`)."""
 
 import asyncio
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count, islice
-from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
 from bench.core import settings_of
+from bench.measures import data_folder
 from schemas.account import (
     CreateTenant,
     ImportPrices,
@@ -106,9 +105,8 @@ async def until(condition: Callable[[], bool], wait_s: float = WAIT_S) -> float:
 async def closings(tenants: int, minutes: float) -> dict[str, float]:
     """Bill so many tenants over servers of their own, for so many minutes at most."""
     clock = ShiftedClock()
-    with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o711)
-        async with stack(Path(folder)) as running:
+    with data_folder() as folder:
+        async with stack(folder) as running:
             log = KafkaLog(patient_kafka_settings(settings_of(running)))
             store = await open_store(running.postgres_dsn, "billing", CONNECTIONS)
             try:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from bench.bases import bundled_base
 from bench.measures import print_figures
-from bench.trainer import TRAIN, documents, hyper_parameters, run_warm, written_spec
+from bench.trainer import TRAIN, documents, hyper_parameters, run_forked, written_spec
 from schemas.training import HyperParameters
 from tunery.plan.memory import CONTEXT_BYTES
 from tunery.work.codec import decode_colocated_event, decode_event, encode_spec
@@ -70,13 +70,13 @@ def compare(spec: TrainSpec, folder: Path) -> dict[str, float]:
     proofs = replace(spec, proof_dir=str(folder / "colocated-proofs"))
     first, *_ = specs_of(proofs, folder / "first").values()
     short = replace(first, hyper=replace(first.hyper, max_steps=1))
-    run_warm(TRAIN, encode_spec(short), folder)  # what is shown once for a node is shown by it
+    run_forked(TRAIN, encode_spec(short), folder)  # what is shown once for a node is shown by it
     each: list[tuple[list[AnyWorkEvent], float]] = []
     for alone in specs_of(proofs, folder / "alone").values():
-        lines, took_s = run_warm(TRAIN, encode_spec(alone), folder)
+        lines, took_s = run_forked(TRAIN, encode_spec(alone), folder)
         each.append(([decode_event(line) for line in lines], took_s))
     together = ColocatedSpec(trainings=specs_of(proofs, folder / "together"))
-    lines, together_s = run_warm(TRAIN, encode_spec(together), folder)
+    lines, together_s = run_forked(TRAIN, encode_spec(together), folder)
     events = [decode_colocated_event(line).event for line in lines]
     alone_s = sum(took_s for _, took_s in each)
     alone_start_s = sum(start_s(own) for own, _ in each)

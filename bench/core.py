@@ -11,14 +11,13 @@ import argparse
 import asyncio
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from bench.log import accounts, appends, drivers, jobs, ledger, owners, replays, tracing
+from bench.measures import data_folder
 from schemas.envelope import Claim
 from schemas.streams import PARTITIONS
 from schemas.topics import TOPICS
@@ -171,8 +170,7 @@ GOALS: Final = (
 
 async def measure(sizes: Sizes) -> dict[str, float]:
     """Measure all figures and all peers; returns them by key."""
-    with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o711)
+    with data_folder() as folder:
         log_progress("starting Kafka, PostgreSQL and object storage")
         async with stack(folder) as running:
             settings = settings_of(running)
@@ -180,7 +178,7 @@ async def measure(sizes: Sizes) -> dict[str, float]:
                 await bundle.log.create(TOPICS, PARTITIONS)
                 figures = await _all(bundle.log, settings, sizes)
             log_progress("accounts: this Kafka beside an open one")
-            async with broker(Path(folder) / "open", OPEN) as opened:
+            async with broker(folder / "open", OPEN) as opened:
                 return figures | await accounts.measure(
                     running.kafka_as(), opened.anybody(), sizes.appends, sizes.in_flight
                 )

@@ -2,11 +2,11 @@
 
     .venv/bin/python -m bench.evaluation --json [--rows 64]
 
-The bundled 135M model and an adapter with random weights, in a warm process that has not scored the
-base model before: the bundled questions and prompts, the loss of validation rows, and as many rows
-of the tenant as may be measured, which both sides answer with as many tokens as an answer may have.
-A random adapter seldom ends an answer early, so this is close to the most. Benchmarks of the
-operator take their own time.
+The bundled 135M model and an adapter with random weights, in a fork of a process that has loaded
+the libraries and has not scored the base model before: the bundled questions and prompts, the loss
+of validation rows, and as many rows of the tenant as may be measured, which both sides answer with
+as many tokens as an answer may have. A random adapter seldom ends an answer early, so this is close
+to the most. Benchmarks of the operator take their own time.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any, Final
 from bench.bases import bundled_base
 from bench.measures import print_figures
 from bench.scoring import write_adapter
-from bench.trainer import documents, follow_warm, write_shard
+from bench.trainer import documents, follow_forked, write_shard
 from services.gateway.jobs.domain.requested import MEASURED_ROWS_MAX
 from tunery.measures.declaration import MEASURES_MAX, NAMES
 from tunery.platform.blobs.base_files import hash_base
@@ -65,7 +65,7 @@ def measure(threads: int, measured: int) -> dict[str, float]:
             measures=json.dumps(list(NAMES)[:MEASURES_MAX]),
             measured_rows=measured,
         )
-        _, took_s = follow_warm("tunery.ml.score", spec, folder)
+        _, took_s = follow_forked("tunery.ml.score", spec, folder)
         rows = json.loads((folder / "scores.json").read_text())["rows"]
     return {
         "evaluation_s": round(took_s, 1),

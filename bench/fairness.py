@@ -24,7 +24,6 @@ import asyncio
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -38,7 +37,7 @@ import httpx
 import msgspec
 
 from bench.loads import EXAMPLE, PURPOSE, Load
-from bench.measures import ok, percentile, print_figures
+from bench.measures import data_folder, ok, percentile, print_figures
 from tunery.local import processes
 from tunery.local.initial_setup import run_setup_steps
 from tunery.local.paths import BASE_MODEL_ID
@@ -123,8 +122,7 @@ async def measure(pools: tuple[str, ...], quick: bool) -> dict[str, float]:
     rounds, seconds = (1, QUICK_S) if quick else (ROUNDS, ROUND_S)
     left_out = ("trainer", "eval", "engine", "notifier", "exporter")
     figures = {"machine_lost_percent": await _machine_lost_percent()}
-    with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o711)
+    with data_folder() as folder:
         services = [name for name in SERVICES if name not in (*left_out, "gateway")]
         gateway = ServiceSpec("gateway", env=UNLIMITED)
         async with stack(folder, (*services, gateway)) as running:

@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -23,6 +22,7 @@ import httpx
 import msgspec
 from aiokafka import AIOKafkaProducer
 
+from bench.measures import data_folder
 from schemas.telemetry import Step
 from schemas.topics import TELEMETRY
 from tunery.local.initial_setup import run_setup_steps
@@ -41,8 +41,7 @@ EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "lighthouse.jsonl"
 async def measure(quick: bool) -> dict[str, float]:
     """Start a stack, follow a job, and return figures by key."""
     followers, steps = (QUICK_FOLLOWERS, QUICK_STEPS) if quick else (FOLLOWERS, STEPS)
-    with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o711)
+    with data_folder() as folder:
         async with stack(folder, [name for name in SERVICES if name != AGENT]) as running:
             await run_setup_steps(running, lambda line: print(line, file=sys.stderr))
             async with httpx.AsyncClient(

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import os
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -22,7 +21,7 @@ from typing import Any, Final
 
 import httpx
 
-from bench.measures import ok, percentile, print_figures
+from bench.measures import data_folder, ok, percentile, print_figures
 from tunery.local.initial_setup import run_setup_steps
 from tunery.local.paths import BASE_MODEL_ID
 from tunery.local.ports import find_free
@@ -47,8 +46,7 @@ Request = Callable[[], Awaitable[None]]
 async def measure(quick: bool) -> dict[str, float]:
     """Measure the gateway and the bare handler while a job trains; returns figures by key."""
     closed_s, paced_s = (QUICK_S, QUICK_S) if quick else (CLOSED_S, PACED_S)
-    with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o711)
+    with data_folder() as folder:
         async with stack(folder, list(SERVICES)) as running:
             await run_setup_steps(running, lambda line: print(line, file=sys.stderr))
             key = await _tenant(running)

@@ -1,7 +1,10 @@
-"""Helpers of the benches: answers over HTTP, percentiles, and how figures are printed."""
+"""Helpers of the benches: answers over HTTP, percentiles, a folder for a stack, printed figures."""
 
 import json
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
@@ -13,6 +16,15 @@ def ok(response: httpx.Response) -> Any:
     if response.is_error:
         raise RuntimeError(f"{response.request.url}: {response.status_code} {response.text[:500]}")
     return response.json()
+
+
+@contextmanager
+def data_folder() -> Iterator[Path]:
+    """A folder for a stack of the block, removed at its end. Leases reach their own below it."""
+    with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        yield folder
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

@@ -13,10 +13,9 @@ import argparse
 import asyncio
 import json
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any, Final
 
+from bench.measures import data_folder
 from tests.e2e.rebuilding import Rebuilt, rebuild
 
 JOBS: Final = 1_000
@@ -41,10 +40,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     parser.add_argument("--jobs", type=int, default=JOBS, help=f"default: {JOBS}")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o711)
+    with data_folder() as folder:
         rebuilt = asyncio.run(
-            rebuild(arguments.jobs, Path(folder), lambda line: print(line, file=sys.stderr))
+            rebuild(arguments.jobs, folder, lambda line: print(line, file=sys.stderr))
         )
     figures = report(rebuilt)
     if arguments.json:

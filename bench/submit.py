@@ -10,7 +10,6 @@ bare client's acknowledged append to a topic with the same settings is measured 
 import argparse
 import asyncio
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ import httpx
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from bench.measures import ok, percentile, print_figures
+from bench.measures import data_folder, ok, percentile, print_figures
 from tunery.local.initial_setup import run_setup_steps
 from tunery.local.paths import BASE_MODEL_ID
 from tunery.local.stack import AGENT, SERVICES, Stack, stack
@@ -39,8 +38,7 @@ LIMITS: Final = {"soft_gpu_ms": 2**52, "hard_gpu_ms": 2**52, "concurrency": 10_0
 
 async def measure() -> dict[str, float]:
     """Submit jobs to a new stack, and append with the bare client; returns figures by key."""
-    with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o711)
+    with data_folder() as folder:
         services = [name for name in SERVICES if name != AGENT]
         async with stack(folder, services) as running:
             await run_setup_steps(running, lambda line: print(line, file=sys.stderr))

@@ -13,13 +13,14 @@ MFU: the arithmetic of the model, 4 FLOP for each token and weight of the base's
 each of the adapter's, without attention and without what is computed twice, in percent of what the
 GPU's maker says that it does in bf16.
 
-Ours starts as on a node that has trained with these settings before: in a warm process, which takes
-no trial step. `start_first_s` is what it takes where nothing has been shown yet. An evaluation too
-has a warm process: `evaluation_first_s` where the base model has not been scored yet, and
-`evaluation_s` where it has.
+Ours starts as on a node that has trained with these settings before: in a fork of a process that
+has loaded the libraries, without a trial step. `start_first_s` is what it takes where nothing has
+been shown yet. An evaluation is a fork too: `evaluation_first_s` where the base model has not been
+scored yet, and `evaluation_s` where it has.
 """
 
 import argparse
+import asyncio
 import json
 import os
 import subprocess
@@ -40,15 +41,19 @@ from bench.measures import print_figures
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from services.gateway.models.base_folders import describe
+from services.trainer.adapters.forks import WorkForks
+from services.trainer.adapters.processes import MARK, ProcessGroups
+from services.trainer.effect.environment import environment_on
 from tunery.data.tokens.packing import pack
 from tunery.ml.base import MODEL_ID
 from tunery.ml.process import NICENESS
 from tunery.plan.memory import CONTEXT_BYTES, LORA_TENTHS, memory_bytes
 from tunery.platform.blobs.base_files import hash_base
+from tunery.ranks.launching import VISIBLE
 from tunery.work.codec import decode_event, encode_spec
 from tunery.work.events import AnyWorkEvent, Checkpointed, Finished, Started, StepCompleted
 from tunery.work.spec import Hyper, ScoreSpec, TrainSpec
-from tunery.work.warm import BEGUN, Order, WarmModule, encode_order
+from tunery.work.warm import WarmModule
 
 CAPACITY: Final = 512  # tokens of a packed row, unless `--capacity` says otherwise
 MEDIAN: Final = 74  # tokens of a document in such a row
@@ -59,8 +64,6 @@ SEED: Final = 11
 PEERS: Final = ("packed", "padded")  # of plain TRL
 LIGER: Final = "liger"  # TRL that packs, with the kernels of Liger
 TRAIN: Final = "tunery.ml.train"
-IDLE_S: Final = 0.5
-LOADING_TICKS_MIN: Final = 100  # a second of processor time: libraries take some
 EVERY: Final = 2  # steps between checkpoints: on a fast GPU one is still written when one step ends
 TOKEN_IDS: Final = 40_000
 # Dense bf16 of a GPU by a part of its name: data sheets of NVIDIA.
@@ -127,53 +130,38 @@ def written_spec(
     )
 
 
-def follow_warm(
+def follow_forked(
     module: WarmModule, spec: TrainSpec | ScoreSpec, folder: Path
 ) -> tuple[list[AnyWorkEvent], float]:
-    """The events of a process, and its seconds. As `run_warm`."""
-    lines, took_s = run_warm(module, encode_spec(spec), folder)
+    """The events of a process, and its seconds. As `run_forked`."""
+    lines, took_s = run_forked(module, encode_spec(spec), folder)
     return [decode_event(line) for line in lines], took_s
 
 
-def run_warm(module: WarmModule, spec: bytes, folder: Path) -> tuple[list[bytes], float]:
-    """The lines of a process that had loaded its libraries, and the seconds from order to end.
+def run_forked(module: WarmModule, spec: bytes, folder: Path) -> tuple[list[bytes], float]:
+    """The lines of a process forked from one that had loaded its libraries, and its seconds.
 
     Raises RuntimeError with its last words when it fails.
     """
     path = folder / "spec.json"
     path.write_bytes(spec)
-    order = Order(module=module, spec=str(path), folder=str(folder))
-    command = [sys.executable, "-m", "tunery.ml.warm"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-        wait_until_idle(process.pid)
-        began_s = time.monotonic()
-        said, errors = process.communicate(encode_order(order))
-        took_s = time.monotonic() - began_s
-    if process.returncode:
-        raise RuntimeError(f"{module}: {said[-500:]!r} {errors[-500:]!r}")
-    begun, *lines = said.splitlines(keepends=True)
-    if begun != BEGUN:
-        raise RuntimeError(f"the warm process said {begun!r}")
+    return asyncio.run(_run_forked((sys.executable, "-m", module), path))
+
+
+async def _run_forked(program: tuple[str, ...], path: Path) -> tuple[list[bytes], float]:
+    folder, environment = path.parent, environment_on(os.environ.get(VISIBLE, "").split(","))
+    forks = WorkForks(environment, folder / "forks", {MARK: str(folder)})
+    groups = ProcessGroups(str(folder), forks=forks)
+    loaded = await groups.start((*program, str(folder / "none.json")), environment, folder)
+    await loaded.wait()
+    began_s = time.monotonic()
+    process = await groups.start((*program, str(path)), environment, folder)
+    lines = [line async for line in process.lines()]
+    status, took_s = await process.wait(), time.monotonic() - began_s
+    await groups.sweep()
+    if status:
+        raise RuntimeError(f"{program[-1]}: {lines[-1:]} {process.error_tail()[-500:]}")
     return lines, took_s
-
-
-def wait_until_idle(pid: int) -> None:
-    """Until a process has loaded something, and sleeps: it waits for its order."""
-    used = 0
-    while True:
-        time.sleep(IDLE_S)
-        state, ticks = state_of(pid)
-        if state == "S" and ticks == used >= LOADING_TICKS_MIN:
-            return
-        used = ticks
-
-
-def state_of(pid: int) -> tuple[str, int]:
-    """The state of a process ("S": it sleeps), and the clock ticks that it has computed."""
-    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    fields = stat.rpartition(")")[2].split()
-    return fields[0], int(fields[11]) + int(fields[12])
 
 
 def plain_trl(kind: str, folder: Path, threads: int, hyper: HyperParameters) -> float:
@@ -296,8 +284,8 @@ def measure(
             proof_dir=str(folder / "proofs"),
         )
         short = replace(spec, hyper=replace(spec.hyper, max_steps=1), out_dir=str(folder / "short"))
-        first = of_training(follow_warm(TRAIN, short, folder)[0])
-        figures = of_training(follow_warm(TRAIN, spec, folder)[0])
+        first = of_training(follow_forked(TRAIN, short, folder)[0])
+        figures = of_training(follow_forked(TRAIN, spec, folder)[0])
         figures["start_first_s"] = first["start_s"]
         adapter = figures.pop("adapter_dir")
         estimated = memory_bytes(base, hyper, device)
@@ -321,7 +309,7 @@ def measure(
                 base_scores_dir=str(folder / "base-scores"),
             )
             for key in ("evaluation_first_s", "evaluation_s"):
-                _, took_s = follow_warm("tunery.ml.score", score, folder)
+                _, took_s = follow_forked("tunery.ml.score", score, folder)
                 figures[key] = round(took_s, 1)
         if hyper.adaptation == "lora":
             figures |= compare(spec, folder)
@@ -331,7 +319,7 @@ def measure(
 def of_training(events: list[AnyWorkEvent]) -> dict[str, Any]:
     """Return the figures of our process.
 
-    start_s: time from the order to the warm process to the first step that it could take
+    start_s: time from the fork to the first step that it could take
     stall_ms: the longest that the training stood still for a checkpoint
     """
     steps = [event for event in events if isinstance(event, StepCompleted)]
