@@ -25,11 +25,11 @@ OUTAGES := tests/e2e/test_outages.py
 FOCUS := tests/integration/services/exporter/test_focus.py
 PYTEST := $(BIN)/python -m pytest -q
 BESIDE := -n 2 --dist loadfile --no-loadscope-reorder
-# They take three quarters of an hour. A run that takes 65 minutes ends with the names of what failed and
+# They take half an hour. A run that takes 65 minutes ends with the names of what failed and
 # of the slowest tests, before CI ends it without any.
 WITHIN := --session-timeout=3900 --durations=20
-# One race among 900 tests with real processes must not hide what the others say: each has a second
-# try, and the end of the run names those that needed it (RERUN). Such a test is a bug to be mended.
+# One race among 12,000 tests must not hide what the others say: each has a second try, and the end
+# of the run names those that needed it (RERUN). Such a test is a bug to be mended.
 AGAIN := --reruns 1 -raR
 # Long searches share no servers, so a worker that has none left takes some of another. Some wait
 # for a process or a clock: three workers keep two cores busy.
@@ -39,7 +39,7 @@ SHARED := -n 3 --dist worksteal
 # tenth more CPU time. Their files are in memory where there is room: on a disk each costs 0.4 ms.
 QUICK_FILES = $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 2000000 { print "TMPDIR=/dev/shm" }')
 # Files of tests whose results still hold are left out: FULL=1 runs all, as `make test` does.
-QUICK_TESTS = $(QUICK_FILES) $(PYTEST) -p no:cacheprovider $(if $(FULL),,-p tests.unchanged) -m "not train and not long"
+QUICK_TESTS = $(QUICK_FILES) $(PYTEST) -p no:cacheprovider $(if $(FULL),$(AGAIN),-p tests.unchanged) -m "not train and not long"
 # They import FastAPI and the gateway's routes, or openai: three seconds.
 WITH_HTTP := $(addprefix tests/unit/,services/gateway services/notifier tunery/cli/replay tunery/cli/reconcile)
 
@@ -64,7 +64,7 @@ test-security: export HYPOTHESIS_PROFILE = repeatable
 test-security: setup ## what shows that findings of the security review hold: rights, borders, walls, quotas, generated requests
 	$(PYTEST) $(BESIDE) --durations=10 -m "security and not soak" tests $(ARGS)
 
-test-clients: setup ## DSPy, LlamaIndex, LangChain, pydantic-ai, Agents SDK, litellm, instructor, W&B, openai-node, unchanged, each in an environment of its own
+test-clients: setup ## the newest Tinker SDK, DSPy, LlamaIndex, LangChain, pydantic-ai, Agents SDK, litellm, instructor, W&B, openai-node, unchanged, each in an environment of its own
 	@$(BIN)/python -m tests.clients $(ARGS)
 
 test-vllm: setup ## the suite of engines over a real vLLM on the CPU, in an environment of its own (6 GB)
@@ -89,11 +89,10 @@ reference: setup ## dist/openapi.json and dist/recipe.schema.json, for clients a
 focus: setup ## the FinOps Foundation's validator on exported files; it needs Python 3.12 or newer
 	@if $(BIN)/python -m tests.focus; then $(PYTEST) $(FOCUS); fi
 
-# All of the searches of which `make check` runs a share (tests/searches.py), and four times the
-# examples of each property, here and in the tests with servers.
+# The searches of which `make check` runs a share (tests/searches.py), seeds of the simulator among
+# them, and four times the examples of each property, here and in the tests with servers.
 integration: export HYPOTHESIS_PROFILE = repeatable
 integration: setup
-	$(BIN)/python -m simulator --seeds 100 --first 1001
 	$(PYTEST) $(SHARED) -m "(hypothesis or long) and not train and not soak" $(QUICK)
 	$(PYTEST) $(BESIDE) $(AGAIN) tests/unit tests/repo -m "train and not soak"
 	$(PYTEST) $(BESIDE) $(AGAIN) $(WITHIN) -m "not soak" --ignore=$(OUTAGES) --ignore=$(FOCUS) $(SLOW)
