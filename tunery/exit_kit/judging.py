@@ -8,9 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from schemas.gate import GatePolicy
-from services.eval.domain.judged import judge_result, judged_reason
-from services.gateway.wording import verdict_words
+from services.gateway.imports.judgement import OWN_ANSWERS, judged_move
 from services.trainer.effect.judging import PairJudge
 from tunery.comparison.models import HeldOutQuestion, JudgedMove
 from tunery.exit_kit.folder import ExportFolder, append_line, read_lines
@@ -51,9 +49,7 @@ class Judge:
         models: those that are compared; none of them may judge
         """
         if self.model in models:
-            return JudgedMove(
-                self.model, "unused", ["a model does not judge its own answers: name another one"]
-            )
+            return JudgedMove(self.model, "unused", [OWN_ANSWERS])
         rows = [
             MeasuredRow(
                 row=number,
@@ -69,18 +65,7 @@ class Judge:
             )
             for number, (question, old, new) in enumerate(answered, 1)
         ]
-        judgement = asyncio.run(self._judged(rows))
-        result = judge_result(judgement, GatePolicy())
-        verdict = "unused" if result.unused else _VERDICTS[result.verdict]
-        words = verdict_words(judged_reason(result)).replace("the base model's", "the old model's")
-        return JudgedMove(
-            model=self.model,
-            verdict=verdict,
-            reasons=[words],
-            wins=result.wins,
-            losses=result.losses,
-            ties=result.ties,
-        )
+        return judged_move(asyncio.run(self._judged(rows)))
 
     async def _judged(self, rows: Sequence[MeasuredRow]) -> Judgement:
         endpoint = ChatEndpoint(
@@ -94,13 +79,6 @@ class Judge:
         # what it said of the labelled pairs is kept, too: it is qualified anew for each model
         kept = _KeptAnswers(self._path, endpoint)
         return await PairJudge(kept, self.model, self._pairs).compare(rows)
-
-
-_VERDICTS: Final[Mapping[str, str]] = {
-    "pass": "better",
-    "block": "worse",
-    "inconclusive": "no difference shown",
-}
 
 
 class _KeptAnswers:

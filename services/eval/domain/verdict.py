@@ -18,7 +18,6 @@ from schemas.reasons import VerdictCode, judging
 from schemas.training import TrainingFacts
 from schemas.units import PPM
 from services.eval.domain.benchmarked import benchmark_results, safety_reasons, safety_results
-from services.eval.domain.judged import judge_result, judged_reason
 from services.eval.domain.measured import measure_results, measured_reason
 from services.eval.domain.pairs import are_pairs, judge_pairs
 from services.eval.domain.suggestions import suggest
@@ -33,6 +32,7 @@ from tunery.gate.decision import (
     decide,
     overall,
 )
+from tunery.gate.judged import judge_result, judged_reason
 from tunery.gate.outcomes import LEARNT_SHARE
 from tunery.work.scores import BenchmarkScores, ItemScore, Scores
 

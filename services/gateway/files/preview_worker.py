@@ -63,7 +63,7 @@ def answer(task: Task) -> Answer:
             outcome = diff(Path(task.before), Path(task.after))
             return ComparisonAnswer(difference=msgspec.to_builtins(outcome))
         case MovedModels():
-            return move_page(Path(task.moves), Path(task.old), [*map(Path, task.new)])
+            return move_page(task)
         case _:
             assert_never(task)
 

@@ -136,7 +136,7 @@ def _policy(task: Task) -> ConfinementPolicy:
         case Comparison():
             read = (task.before, task.after)
         case MovedModels():
-            read = (task.moves, task.old, *task.new)
+            read = (task.moves, task.old, *task.new, *task.judged)
     return ConfinementPolicy(
         read=read, memory_bytes_max=MEMORY_BYTES_MAX, file_bytes_max=0, cpu_s_max=CPU_S_MAX
     )

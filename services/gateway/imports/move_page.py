@@ -7,8 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
-from services.gateway.files.domain.preview_tasks import READ_FILES, PageAnswer, RefusedTask
-from tunery.comparison.models import HeldOutQuestion, Move, compared
+from services.gateway.files.domain.preview_tasks import (
+    READ_FILES,
+    MovedModels,
+    PageAnswer,
+    RefusedTask,
+)
+from services.gateway.imports.judgement import judge_move
+from tunery.comparison.models import HeldOutQuestion, JudgedMove, Move, compared
 from tunery.comparison.page import comparison_page
 
 PAGE_BYTES_MAX: Final = 16 * 1024**2
@@ -21,10 +27,14 @@ class MeasuredMove(Move, frozen=True):
 
 
 class Moves(msgspec.Struct, frozen=True):
-    """Moves of all models of an import. spent_micro: cost of the old ones' answers"""
+    """Moves of all models of an import.
+
+    spent_micro: cost of the old ones' answers; judge: the model that compares answers, if any
+    """
 
     spent_micro: int
     moves: list[MeasuredMove]
+    judge: str | None = None
 
 
 def old_answers(content: bytes) -> dict[str, list[tuple[HeldOutQuestion, str]]]:
@@ -57,11 +67,17 @@ def _answers(content: bytes) -> Iterator[tuple[str, str]]:
         yield line["custom_id"], message["content"] or ""
 
 
-def move_page(moves: Path, old: Path, new: Sequence[Path]) -> PageAnswer | RefusedTask:
+def move_page(task: MovedModels) -> PageAnswer | RefusedTask:
     """Compare models, and render the page. Raises OSError."""
-    known = msgspec.json.decode(moves.read_bytes(), type=Moves)
-    before, after = old_answers(old.read_bytes()), new_answers([p.read_bytes() for p in new])
-    moved = [compared(move, move.measures, [*_both(move, before, after)]) for move in known.moves]
+    known = msgspec.json.decode(Path(task.moves).read_bytes(), type=Moves)
+    before = old_answers(Path(task.old).read_bytes())
+    after = new_answers([Path(name).read_bytes() for name in task.new])
+    said = new_answers([Path(name).read_bytes() for name in task.judged])
+    moved = []
+    for move in known.moves:
+        answered = [*both_answers(move.job_id, move.new_job, before, after)]
+        judge = None if known.judge is None else _judge(known.judge, move, answered, said)
+        moved.append(compared(move, move.measures, answered, judge))
     page = comparison_page(moved, known.spent_micro)
     if len(page.encode()) > PAGE_BYTES_MAX:
         text = f"The page would have more than {PAGE_BYTES_MAX:,} bytes. {READ_FILES}"
@@ -69,11 +85,26 @@ def move_page(moves: Path, old: Path, new: Sequence[Path]) -> PageAnswer | Refus
     return PageAnswer(html=page)
 
 
-def _both(
-    move: Move, before: Mapping[str, list[tuple[HeldOutQuestion, str]]], after: Mapping[str, str]
+def _judge(
+    judge: str,
+    move: Move,
+    answered: Sequence[tuple[HeldOutQuestion, str, str]],
+    said: Mapping[str, str],
+) -> JudgedMove | None:
+    if not answered:
+        return None
+    asked = [(row_name(str(move.new_job), question), old, new) for question, old, new in answered]
+    return judge_move(judge, asked, said)
+
+
+def both_answers(
+    old_job: str,
+    new_job: str | None,
+    before: Mapping[str, list[tuple[HeldOutQuestion, str]]],
+    after: Mapping[str, str],
 ) -> Iterator[tuple[HeldOutQuestion, str, str]]:
-    """Yield the questions that both models have answered."""
-    for question, old in before.get(move.job_id, ()):
-        new = after.get(row_name(str(move.new_job), question))
+    """Yield the questions that the models of both jobs have answered, with the answers."""
+    for question, old in before.get(old_job, ()):
+        new = after.get(row_name(str(new_job), question))
         if new is not None:
             yield question, old, new

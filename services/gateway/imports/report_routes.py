@@ -1,7 +1,8 @@
 """`/v1/fine_tuning/imports/{id}/report`: the models of an import beside the old ones, as a page.
 
-Moved models answer the questions of the old ones as batches, whose identifiers follow from the
-import: a request that comes twice asks nothing twice.
+Moved models answer the questions of the old ones in batches, and a judge compares both answers in
+others. Identifiers of batches follow from the import: a request that comes twice asks nothing
+twice.
 """
 
 import asyncio
@@ -16,14 +17,18 @@ from schemas.ids import BATCH, FILE, derived_id
 from services.gateway.accounts.deps import limits_of
 from services.gateway.batches.domain.responses import BatchResponse, batch_response, status_of
 from services.gateway.batches.routes import start_batch
+from services.gateway.chat.models import find_model
 from services.gateway.chat.spending import refuse_above_budget
 from services.gateway.files.domain.bodies import BATCH as BATCH_PURPOSE
 from services.gateway.files.domain.preview_tasks import READ_FILES, MovedModels
 from services.gateway.files.routes import find_file, known_file
 from services.gateway.files.storage_routes import checked_limits
+from services.gateway.imports.domain.bodies import JudgementRequest
+from services.gateway.imports.judgement import OWN_ANSWERS, labelled_questions, move_questions
 from services.gateway.imports.move_page import (
     MeasuredMove,
     Moves,
+    both_answers,
     new_answers,
     old_answers,
     row_name,
@@ -39,20 +44,24 @@ from services.gateway.views.tables.batches import BATCHES, BatchRow
 from services.gateway.views.tables.files import FileRow
 from services.gateway.views.tables.jobs import JOBS, JobRow
 from services.gateway.web.deps import Caller, Principal, require
+from services.gateway.web.domain.bodies import Id
 from services.gateway.web.domain.errors import ApiError, invalid
 from services.gateway.web.domain.html import SECURITY
 from services.gateway.web.domain.responses import Unseal
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
 from tunery.comparison.models import ANSWER_TOKENS_MAX
+from tunery.graders.pair_questions import LabelledPair
 from tunery.platform.seal.model_names import with_shown_names
 
-BATCHES_MAX: Final = 20  # of one import
+BATCHES_MAX: Final = 20  # of one import, and of each judge of it
 BYTES_MAX: Final = 32 * 1024**2  # of all answers of an import
 JOBS_PAGE: Final = 1_000
 JOBS_MAX: Final = 5_000  # of a tenant that are looked through, as metadata is sealed
 MARK: Final = "openai_job"  # in the metadata of a planned job: the job there
 CHAT: Final = "/v1/chat/completions"
+ANSWERS: Final = "answers"  # what batches of an import are for
+JUDGEMENT: Final = "judgement"
 router = new_router("imports")
 
 
@@ -69,6 +78,26 @@ class _Moved(NamedTuple):
     batches: list[BatchRow]
 
 
+class _Asking(NamedTuple):
+    """Batches that were begun for a purpose of an import, oldest first."""
+
+    import_id: str
+    purpose: Sequence[str]
+    batches: Sequence[BatchRow]
+
+    @property
+    def is_over(self) -> bool:
+        return not self.batches or self.batches[-1].ended_at is not None
+
+
+class _Answers(NamedTuple):
+    """Content of files: what old models, new ones and a judge have answered."""
+
+    old: bytes
+    new: Sequence[bytes]
+    judged: Sequence[bytes]
+
+
 @router.post("/v1/fine_tuning/imports/{import_id}/answers")
 async def ask_moved_models(import_id: str, deps: WithJobDeps, caller: Caller) -> BatchResponse:
     """Ask the models of an import what the old ones were asked, in a batch, for the report.
@@ -78,38 +107,74 @@ async def ask_moved_models(import_id: str, deps: WithJobDeps, caller: Caller) ->
     """
     require(caller, "chat.write")
     moved = await _moved(deps, caller, import_id)
-    newest = moved.batches[-1] if moved.batches else None
-    if newest is None or newest.ended_at is not None:
+    asking = _Asking(import_id, (ANSWERS,), moved.batches)
+    if asking.is_over:
         content = await _questions(deps, caller, moved)
         if content:
-            return await _ask(deps, caller, import_id, len(moved.batches), content)
-    if newest is None:
-        text = "None of its jobs has a model here: submit them, and wait until one has succeeded."
-        raise ApiError(409, errors.ILLEGAL_STATE, text, "import_id")
-    return batch_response(newest, deps.unseal)
+            return await _ask(deps, caller, asking, content)
+    text = "None of its jobs has a model here: submit them, and wait until one has succeeded."
+    return _newest(deps, asking, text)
+
+
+@router.post("/v1/fine_tuning/imports/{import_id}/judgements")
+async def ask_judge(
+    import_id: str, body: JudgementRequest, deps: WithJobDeps, caller: Caller
+) -> BatchResponse:
+    """Have a model compare the old and the new answers of an import, both orders of each, in a
+    batch, for the report.
+
+    It compares labelled pairs, too, and counts where it agrees with their labels. The batch is
+    billed as any other. The same request again asks only what has no answer yet. The key also needs
+    the scope chat.write.
+    """
+    require(caller, "chat.write")
+    served = await find_model(deps, caller, body.judge)
+    moved = await _moved(deps, caller, import_id)
+    if served.name in {job.model_id for job in moved.jobs.values()}:
+        raise invalid(OWN_ANSWERS, "judge")
+    purpose = (JUDGEMENT, body.judge)
+    asking = _Asking(import_id, purpose, await _batches(deps, caller, import_id, purpose))
+    if asking.is_over:
+        files = [moved.old, *await _answer_files(deps, caller, moved.batches)]
+        said = await _answer_files(deps, caller, asking.batches)
+        _check_size([*files, *said])
+        old, *new = await _contents(deps, [*files, *said])
+        texts = _Answers(old, new[: len(files) - 1], new[len(files) - 1 :])
+        content = await asyncio.to_thread(_judge_rows, body, moved.jobs, texts)
+        if content:
+            return await _ask(deps, caller, asking, content)
+    text = f"No new model has answered: POST /v1/fine_tuning/imports/{import_id}/answers first."
+    return _newest(deps, asking, text)
 
 
 @router.get("/v1/fine_tuning/imports/{import_id}/report", response_class=HTMLResponse)
-async def import_report(import_id: str, deps: WithJobDeps, caller: Caller) -> HTMLResponse:
+async def import_report(
+    import_id: str, deps: WithJobDeps, caller: Caller, judge: Id | None = None
+) -> HTMLResponse:
     """The models of an import beside the old ones as one page of HTML: "3 of 4 models reach 95 %".
 
     It has both models' scores, agreement and answers, and the gate's verdict, or why a model is
     not compared. It loads nothing and has no scripts, so that it can be kept and sent as a file.
+    With `judge` it has that model's verdict, too; one whose answers it shows to be worse has not
+    moved.
     """
     limits = await limits_of(deps, caller.tenant)
     with deps.previews.admit(caller.tenant, limits.previews_max) as folder:
         moved = await _moved(deps, caller, import_id)
         spent = {asked["model"]: asked["spent_micro"] for asked in moved.plan.get("teacher", ())}
         moves = [_move(deps, import_id, job, moved) for job in moved.planned]
-        known = Moves(spent_micro=sum(spent.values()), moves=moves)
+        known = Moves(spent_micro=sum(spent.values()), moves=moves, judge=judge)
         (folder / "moves").write_bytes(msgspec.json.encode(known))
-        files = [moved.old, *await _answer_files(deps, caller, moved.batches)]
+        new = await _answer_files(deps, caller, moved.batches)
+        asked = await _batches(deps, caller, import_id, (JUDGEMENT, judge)) if judge else []
+        files = [moved.old, *new, *await _answer_files(deps, caller, asked)]
         _check_size(files)
         for number, file in enumerate(files):
             path = folder / str(number)
             await within(deps.blobs.get_file(file.blob, path, sha256=file.sha256), file.bytes)
-        old, *new = (str(folder / str(number)) for number in range(len(files)))
-        task = MovedModels(moves=str(folder / "moves"), old=old, new=new)
+        old, *others = (str(folder / str(number)) for number in range(len(files)))
+        said, judged = others[: len(new)], others[len(new) :]
+        task = MovedModels(moves=str(folder / "moves"), old=old, new=said, judged=judged)
         page = await deps.previews.ask(task, caller.tenant, limits.niceness)
     return HTMLResponse(page["html"], headers=SECURITY)
 
@@ -125,17 +190,26 @@ async def _moved(deps: JobDeps, caller: Principal, import_id: str) -> _Moved:
         raise ApiError(409, errors.ILLEGAL_STATE, text, "import_id")
     old = await known_file(deps, caller, result.teacher_file_id)
     planned = [job for job in jobs_of(plan) if job["status"] == "succeeded" and job["tuned_model"]]
-    batches: list[BatchRow] = []
-    while len(batches) < BATCHES_MAX:
-        key = {"tenant": caller.tenant, "id": _batch_id(caller, import_id, len(batches))}
-        if (row := await deps.views.first(BATCHES, key)) is None:
-            break
-        batches.append(row)
+    batches = await _batches(deps, caller, import_id, (ANSWERS,))
     return _Moved(plan, planned, await _jobs_here(deps, caller, planned), old, batches)
 
 
-def _batch_id(caller: Principal, import_id: str, number: int) -> str:
-    return BATCH + derived_id(caller.tenant, import_id, "answers", str(number))
+async def _batches(
+    deps: JobDeps, caller: Principal, import_id: str, purpose: Sequence[str]
+) -> list[BatchRow]:
+    """Return the batches that were begun for a purpose, oldest first."""
+    batches: list[BatchRow] = []
+    while len(batches) < BATCHES_MAX:
+        batch_id = _batch_id(caller, import_id, purpose, len(batches))
+        row = await deps.views.first(BATCHES, {"tenant": caller.tenant, "id": batch_id})
+        if row is None:
+            break
+        batches.append(row)
+    return batches
+
+
+def _batch_id(caller: Principal, import_id: str, purpose: Sequence[str], number: int) -> str:
+    return BATCH + derived_id(caller.tenant, import_id, *purpose, str(number))
 
 
 async def _jobs_here(
@@ -195,18 +269,46 @@ async def _questions(deps: JobDeps, caller: Principal, moved: _Moved) -> bytes:
     """Return a row for each question that a model here has not answered. Raises ApiError."""
     files = [moved.old, *await _answer_files(deps, caller, moved.batches)]
     _check_size(files)
-    old, *new = [
-        await within(deps.blobs.get(file.blob, sha256=file.sha256), file.bytes) for file in files
-    ]
+    old, *new = await _contents(deps, files)
     models = {name: (row.id, row.model_id) for name, row in moved.jobs.items() if row.model_id}
     shown = with_shown_names(deps.seal, caller.tenant, models)
     return await asyncio.to_thread(_rows, shown, old, new)
 
 
+async def _contents(deps: JobDeps, files: Sequence[FileRow]) -> list[bytes]:
+    return [
+        await within(deps.blobs.get(file.blob, sha256=file.sha256), file.bytes) for file in files
+    ]
+
+
+def _judge_rows(body: JudgementRequest, jobs: Mapping[str, JobRow], answers: _Answers) -> bytes:
+    """Return rows of what the judge has not compared; none where no new model has answered."""
+    before, after = old_answers(answers.old), new_answers(answers.new)
+    bodies: dict[str, dict[str, Any]] = {}
+    for source_job, job in jobs.items():
+        for question, old, new in both_answers(source_job, job.id, before, after):
+            bodies |= move_questions(body.judge, row_name(job.id, question), question, old, new)
+    if not bodies:
+        return b""
+    pairs = [LabelledPair(**pair.model_dump()) for pair in body.pairs]
+    known = new_answers(answers.judged)
+    asked = labelled_questions(body.judge, pairs) | bodies
+    return _lines({name: chat for name, chat in asked.items() if name not in known})
+
+
+def _lines(bodies: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """Return rows of a batch, by `custom_id`."""
+    rows = (
+        {"custom_id": name, "method": "POST", "url": CHAT, "body": body}
+        for name, body in bodies.items()
+    )
+    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+
+
 def _rows(models: Mapping[str, Sequence[str]], old: bytes, new: Sequence[bytes]) -> bytes:
     """models: job and model here, by the job there"""
     known, before = new_answers(new), old_answers(old)
-    rows = []
+    bodies: dict[str, dict[str, Any]] = {}
     for source_job, (job_id, model) in models.items():
         for question, _ in before.get(source_job, ()):
             name = row_name(job_id, question)
@@ -215,19 +317,25 @@ def _rows(models: Mapping[str, Sequence[str]], old: bytes, new: Sequence[bytes])
             body = {"model": model, "messages": question.messages, "temperature": 0}
             body |= {"max_tokens": ANSWER_TOKENS_MAX}
             body |= {"tools": question.tools} if question.tools else {}
-            rows.append({"custom_id": name, "method": "POST", "url": CHAT, "body": body})
-    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+            bodies[name] = body
+    return _lines(bodies)
 
 
-async def _ask(
-    deps: JobDeps, caller: Principal, import_id: str, number: int, content: bytes
-) -> BatchResponse:
-    """Begin the batch of this number with rows. Raises ApiError."""
+def _newest(deps: JobDeps, asking: _Asking, missing: str) -> BatchResponse:
+    """Return the newest batch. Raises ApiError 409 where there is none. missing: says why"""
+    if not asking.batches:
+        raise ApiError(409, errors.ILLEGAL_STATE, missing, "import_id")
+    return batch_response(asking.batches[-1], deps.unseal)
+
+
+async def _ask(deps: JobDeps, caller: Principal, asking: _Asking, content: bytes) -> BatchResponse:
+    """Begin the next batch with rows. Raises ApiError."""
+    import_id, number = asking.import_id, len(asking.batches)
     if number == BATCHES_MAX:
         text = f"{BATCHES_MAX} batches have asked them, and some questions still have no answer."
         raise ApiError(409, errors.ILLEGAL_STATE, text, "import_id")
     await refuse_above_budget(deps, caller)
-    batch_id = _batch_id(caller, import_id, number)
+    batch_id = _batch_id(caller, import_id, asking.purpose, number)
     file_id = FILE + derived_id(caller.tenant, batch_id, "input")
     file = await find_file(deps, caller, file_id)
     if file is None:

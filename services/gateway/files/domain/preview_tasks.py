@@ -29,12 +29,13 @@ class MovedModels(Struct, frozen=True, kw_only=True, tag="moved"):
     """Models of an import beside the old ones, as a page.
 
     moves: file with what became of them; old: file with what old models answered
-    new: files with the answers of batches
+    new: files with the answers of batches; judged: files with those of a judge
     """
 
     moves: str
     old: str
     new: list[str]
+    judged: list[str]
 
 
 class Segment(Struct, frozen=True, kw_only=True):

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Collection, Mapping
 from decimal import Decimal
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, SecretStr, StrictInt, StringConstraints
 
 from schemas.imports import ImportSource
 from services.gateway.web.domain.bodies import Body, Count, Id, Name
 from services.gateway.web.domain.errors import invalid
+from tunery.graders.pair_questions import PAIRS_MAX, PAIRS_MIN, TEXT_MAX
 
 KEY_LENGTH_MAX: Final = 1_000
 PRICES_MAX: Final = 100
@@ -19,6 +20,7 @@ BUDGET_MICRO_MAX: Final = 100_000_000_000
 Deployment = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Deployments = Annotated[dict[Id, Deployment], Field(max_length=DEPLOYMENTS_MAX)]
 ApiVersion = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}(-preview)?$")]
+PairText = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=TEXT_MAX)]
 Dollars = Annotated[Decimal, Field(ge=0, le=100_000, allow_inf_nan=False)]
 OFFICIAL: Final[Mapping[ImportSource, str]] = {
     "openai": "https://api.openai.com/v1",
@@ -62,6 +64,28 @@ class TrainImportRequest(Body):
     """
 
     max_amount_micro: Count
+
+
+class LabelledPairBody(Body):
+    """Two answers to a prompt, and which is better by people's judgement."""
+
+    prompt: PairText
+    a: PairText
+    b: PairText
+    better: Literal["a", "b", "tie"]
+
+
+class JudgementRequest(Body):
+    """Request to have a model compare answers of old and new models.
+
+    `judge`: any model that the key may ask, none that is compared. `pairs`: labelled by people;
+    the judge counts where it agrees with them.
+    """
+
+    judge: Id
+    pairs: Annotated[
+        tuple[LabelledPairBody, ...], Field(min_length=PAIRS_MIN, max_length=PAIRS_MAX)
+    ]
 
 
 def secret_of(body: ImportRequest) -> str:

@@ -1,6 +1,7 @@
 """An engine that gives the replies of a script, and keeps what it was asked."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TypeAlias
 
 from services.gateway.web.domain.errors import unavailable
 from tunery.work.engine import AnswerEnded, EngineModel, EngineReply, Question, Sampling, TextAdded
@@ -11,15 +12,16 @@ QUESTION = Question(
     ({"role": "user", "content": "Hi"},),
     Sampling(),
 )
+Script: TypeAlias = Sequence[EngineReply] | Callable[[Question], Sequence[EngineReply]]
 
 
 class ScriptedEngine:
     """Implements `ChatEngine`. away: it does not run."""
 
-    def __init__(self, replies: Sequence[EngineReply] = HELLO, *, away: bool = False) -> None:
+    def __init__(self, replies: Script = HELLO, *, away: bool = False) -> None:
         self.begin(replies, away=away)
 
-    def begin(self, replies: Sequence[EngineReply] = HELLO, *, away: bool = False) -> None:
+    def begin(self, replies: Script = HELLO, *, away: bool = False) -> None:
         """Forget what was asked, and go on with this script."""
         self.replies, self.away = replies, away
         self.asked: list[Question] = []
@@ -31,7 +33,7 @@ class ScriptedEngine:
             raise unavailable("The engine")
         complete = False
         try:
-            for reply in self.replies:
+            for reply in self.replies(question) if callable(self.replies) else self.replies:
                 yield reply
             complete = True
         finally:

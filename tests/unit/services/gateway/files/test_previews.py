@@ -132,12 +132,12 @@ async def test_exit_kit_a_page_about_moved_models_is_made_in_a_process_apart(
         moves, old = folder / "moves", folder / "old"
         moves.write_bytes(msgspec.json.encode(Moves(2_000_000, [move])))
         old.write_bytes(msgspec.json.encode({**line, "reference": "Two.", "answer": "Three."}))
-        asked = MovedModels(moves=str(moves), old=str(old), new=[])
+        asked = MovedModels(moves=str(moves), old=str(old), new=[], judged=[])
         html = (await previews.ask(asked, "acme", 0))["html"]
         with pytest.raises(ApiError, match="within 3 ms") as refused:
             await PreviewProcesses(wait_ms_max=1).ask(asked, "acme", 0)
         monkeypatch.setattr("services.gateway.imports.move_page.PAGE_BYTES_MAX", 10)
-        too_large = move_page(moves, old, [])
+        too_large = move_page(asked)
     assert server_of(previews) is not None
     assert "not compared: not yet" in html
     assert "answers cost 2.0000 USD" in html

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -14,14 +15,14 @@ from services.gateway.views.tables.jobs import JOBS
 from tests.unit.services.gateway.batches.test_routes import ENDED
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
 from tests.unit.services.gateway.chat.test_routes import engine
-from tests.unit.services.gateway.control_plane import ControlPlane
+from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tests.unit.services.gateway.imports.test_routes import ended, stub
 from tests.unit.services.gateway.imports.test_training import OLD, PRICES, content, imported
 from tests.unit.services.gateway.jobs.job_events import SUMMARY
 from tests.unit.services.gateway.models.test_routes import version
 from tunery.exit_kit.stand_in import KEY, AccountStub
 from tunery.runtime.store.abstract import RowBatch
-from tunery.work.engine import AnswerEnded, TextAdded
+from tunery.work.engine import AnswerEnded, EngineReply, Question, TextAdded
 
 __all__ = ["engine", "stub"]  # fixtures
 
@@ -156,3 +157,72 @@ async def test_exit_kit_answers_that_are_too_many_for_a_page_are_refused(
     answer = await owner.get(f"{path}/report")
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "import_id")
     assert "and 10 are compared. Read its teacher_file_id" in answer.text
+
+
+LABELLED = [{"prompt": f"{n}?", "a": "good", "b": "bad", "better": "a"} for n in range(30)]
+
+
+def judging(question: Question) -> Sequence[EngineReply]:
+    """A new model whose answers are good, and a judge that prefers what is good."""
+    words = question.messages[-1]["content"]
+    if words.startswith("{"):
+        words = '{"better": "%s"}' % ("A" if "good" in json.loads(words)["answer_a"] else "B")
+    else:
+        words = "good"
+    return TextAdded(words), AnswerEnded("stop", 5, 2)
+
+
+async def test_exit_kit_a_judge_over_http_compares_both_answers_in_both_orders_once(
+    api: ControlPlane, stub: AccountStub, engine: ScriptedEngine
+) -> None:
+    """It is asked in a batch, about labelled pairs, too, and never about its own answers."""
+    owner = await api.tenant()
+    path = await asked_import(api, owner, stub)
+    body = {"judge": BASE.base_id, "pairs": LABELLED}
+    await trained(api, owner, path)
+    early = await owner.post(f"{path}/judgements", json=body)
+    assert (early.status_code, early.json()["error"]["code"]) == (409, errors.ILLEGAL_STATE)
+    assert f"POST {path}/answers first" in early.text
+    engine.begin(judging)
+    answered = (await owner.post(f"{path}/answers")).json()
+    await api.until(owner, f"/v1/batches/{answered['id']}", lambda row: row["status"] in ENDED)
+    judged = {"judge": BASE.base_id}
+    unasked = await owner.get(f"{path}/report", params=judged)
+    assert "it has compared 0 of 10 pairs of answers: ask it again" in unasked.text
+    engine.begin(judging)
+    batch = (await owner.post(f"{path}/judgements", json=body)).json()
+    done = await api.until(owner, f"/v1/batches/{batch['id']}", lambda row: row["status"] in ENDED)
+    assert done["request_counts"] == {"total": 80, "completed": 80, "failed": 0}
+    again = (await owner.post(f"{path}/judgements", json=body)).json()
+    assert (again["id"], len(engine.asked)) == (batch["id"], 80)
+    page = (await owner.get(f"{path}/report", params=judged)).text
+    assert f"The judge {BASE.base_id}, which compares" in page
+    assert "a judge prefers the new model&#39;s answers" in page
+    assert "The judge" not in (await owner.get(f"{path}/report")).text
+    model = (await owner.get("/v1/models")).json()["data"]
+    own = next(each["id"] for each in model if each["id"].startswith("ft:"))
+    refused = await owner.post(f"{path}/judgements", json={**body, "judge": own})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "judge")
+    few = await owner.post(f"{path}/judgements", json={**body, "pairs": LABELLED[:5]})
+    assert (few.status_code, few.json()["error"]["param"]) == (400, "pairs")
+    unknown = await owner.post(f"{path}/judgements", json={**body, "judge": "nobody"})
+    assert unknown.status_code == 404
+    stranger = await api.tenant()
+    assert (await stranger.post(f"{path}/judgements", json=body)).status_code == 404
+
+
+async def test_exit_kit_a_judge_over_http_that_goes_by_order_is_not_used(
+    api: ControlPlane, stub: AccountStub, engine: ScriptedEngine
+) -> None:
+    owner = await api.tenant()
+    path = await asked_import(api, owner, stub)
+    await trained(api, owner, path)
+    engine.begin((TextAdded('{"better": "A"}'), AnswerEnded("stop", 5, 2)))
+    for route, body in (
+        ("answers", None),
+        ("judgements", {"judge": BASE.base_id, "pairs": LABELLED}),
+    ):
+        batch = (await owner.post(f"{path}/{route}", json=body)).json()
+        await api.until(owner, f"/v1/batches/{batch['id']}", lambda row: row["status"] in ENDED)
+    page = (await owner.get(f"{path}/report", params={"judge": BASE.base_id})).text
+    assert "the order alone decides 100 %" in page
