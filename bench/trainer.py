@@ -52,8 +52,8 @@ from tunery.platform.blobs.base_files import hash_base
 from tunery.ranks.launching import VISIBLE
 from tunery.work.codec import decode_event, encode_spec
 from tunery.work.events import AnyWorkEvent, Checkpointed, Finished, Started, StepCompleted
+from tunery.work.orders import WorkModule
 from tunery.work.spec import Hyper, ScoreSpec, TrainSpec
-from tunery.work.warm import WarmModule
 
 CAPACITY: Final = 512  # tokens of a packed row, unless `--capacity` says otherwise
 MEDIAN: Final = 74  # tokens of a document in such a row
@@ -131,14 +131,14 @@ def written_spec(
 
 
 def follow_forked(
-    module: WarmModule, spec: TrainSpec | ScoreSpec, folder: Path
+    module: WorkModule, spec: TrainSpec | ScoreSpec, folder: Path
 ) -> tuple[list[AnyWorkEvent], float]:
     """The events of a process, and its seconds. As `run_forked`."""
     lines, took_s = run_forked(module, encode_spec(spec), folder)
     return [decode_event(line) for line in lines], took_s
 
 
-def run_forked(module: WarmModule, spec: bytes, folder: Path) -> tuple[list[bytes], float]:
+def run_forked(module: WorkModule, spec: bytes, folder: Path) -> tuple[list[bytes], float]:
     """The lines of a process forked from one that had loaded its libraries, and its seconds.
 
     Raises RuntimeError with its last words when it fails.

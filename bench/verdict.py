@@ -1,13 +1,11 @@
-"""Measures a short job from its submission to its verdict, in one process and in two.
+"""Measures short jobs from their submission to their verdict.
 
-    python -m bench.verdict [--json] [--jobs 3]
+    python -m bench.verdict [--json] [--jobs 3] [--steps 4]
 
-Two local stacks, one after the other, each with SmolLM2-135M, one slot and jobs of STEPS steps
-that are submitted one by one. In the first, as `tunery up` has it, a training is a fork of a
-process that has loaded the libraries, and continues as the evaluation of its job; in the second,
-each lease starts a process anew. The first job of a stack is not counted: it scores the base model,
-for all that follow. `first_step_s` is the median time from the lease of a job to its first step, in
-the first stack.
+A local stack as `tunery up` has it, SmolLM2-135M, one slot, and jobs of so many steps that are
+submitted one by one. The first job is not counted: it scores the base model for all that follow.
+All figures are medians. `first_step_s`: from the lease of a job to its first step;
+`training_s` and `gate_s`: of the slot that the ledger bills for training and for the evaluation.
 """
 
 import argparse
@@ -15,11 +13,10 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
-from unittest.mock import patch
 
 import asyncpg
 
@@ -36,44 +33,29 @@ JOBS: Final = 3
 FILE_S_MAX: Final = 300
 JOB_S_MAX: Final = 900
 IDLE_S: Final = 20
-NODE: Final = {"TUNERY_NODE_ID": "bench", "TUNERY_NODE_SLOTS": "1"}
+NODE: Final = {"TUNERY_NODE_ID": "bench", "TUNERY_NODE_SLOTS": "1", **WARM_NODE}
 FIRST_STEP: Final = """
 SELECT steps.at AS stepped_at, placements.granted_at
 FROM {rows}.steps JOIN {rows}.placements ON placements.id = steps.job_id
 WHERE steps.job_id = $1 AND placements.granted_at < steps.at ORDER BY steps.step LIMIT 1
 """.format(rows=schema_of("gateway"))
 EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "lighthouse.jsonl"
-AGENTS: Final = {
-    "one": ServiceSpec(AGENT, env=NODE | WARM_NODE),
-    "two": ServiceSpec(AGENT, argv=(sys.executable, "-m", "bench.verdict", "--agent"), env=NODE),
-}
 
 
 class Times(NamedTuple):
-    """Seconds from submission to verdict, and from the lease to the first step."""
+    """Seconds of a job."""
 
     verdict_s: float
     first_step_s: float
+    training_s: float
+    gate_s: float
 
 
-async def measure(jobs: int) -> dict[str, float]:
-    """Run the jobs in both ways, and return figures by key."""
-    return figures({way: await _times(agent, jobs) for way, agent in AGENTS.items()})
-
-
-def figures(times: Mapping[str, Sequence[Times]]) -> dict[str, float]:
-    """Medians by the number of processes, and how many seconds one process saves."""
-    medians = {way: median(each.verdict_s for each in of_way) for way, of_way in times.items()}
-    named = {f"{way}_s": round(value, 1) for way, value in medians.items()}
-    first = median(each.first_step_s for each in times["one"])
-    saved = medians["two"] - medians["one"]
-    return {**named, "saved_s": round(saved, 1), "first_step_s": round(first, 2)}
-
-
-async def _times(agent: ServiceSpec, jobs: int) -> list[Times]:
+async def measure(jobs: int, steps: int) -> dict[str, float]:
+    """Run the jobs, and return figures by key."""
     services: list[str | ServiceSpec] = [name for name in SERVICES if name != AGENT]
     with data_folder() as folder:
-        async with stack(folder, [*services, agent]) as running:
+        async with stack(folder, [*services, ServiceSpec(AGENT, env=NODE)]) as running:
             await run_setup_steps(running, lambda line: print(line, file=sys.stderr))
             async with AsyncApi(f"{running.api_url}/v1", running.admin_key) as api:
                 file_id = (await api.upload(EXAMPLE))["id"]
@@ -83,13 +65,22 @@ async def _times(agent: ServiceSpec, jobs: int) -> list[Times]:
                     FILE_S_MAX,
                 )
                 rows = await asyncpg.connect(running.postgres_dsn)
-                times = [await _job(api, rows, file_id, number) for number in range(jobs + 1)]
+                times = []
+                for number in range(jobs + 1):
+                    times.append(await _job(api, rows, file_id, steps, number))
+                    print(times[-1], file=sys.stderr)
                 await rows.close()
-    print(f"{agent.argv or agent.name}: {times}", file=sys.stderr)
-    return times[1:]
+    return figures(times[1:])
 
 
-async def _job(api: AsyncApi, rows: Any, file_id: str, seed: int) -> Times:
+def figures(times: Sequence[Times]) -> dict[str, float]:
+    """Return medians, and the gate's share of the training's time."""
+    medians = {name: median(getattr(each, name) for each in times) for name in Times._fields}
+    gate_share = medians["gate_s"] / medians["training_s"]
+    return {name: round(s, 2) for name, s in medians.items()} | {"gate_share": round(gate_share, 2)}
+
+
+async def _job(api: AsyncApi, rows: Any, file_id: str, steps: int, seed: int) -> Times:
     """Times of one job. Raises ValueError where it has no verdict."""
     await asyncio.sleep(IDLE_S)  # the stack does nothing else
     begun = time.monotonic()
@@ -97,7 +88,7 @@ async def _job(api: AsyncApi, rows: Any, file_id: str, seed: int) -> Times:
         "model": BASE_MODEL_ID,
         "training_file": file_id,
         "seed": seed,
-        "training": {"max_steps": STEPS, "max_length": 128},
+        "training": {"max_steps": steps, "max_length": 128},
     }
     job_id = (await api.submit(body, f"bench-verdict-{seed}"))["id"]
     async with asyncio.timeout(JOB_S_MAX):
@@ -106,40 +97,32 @@ async def _job(api: AsyncApi, rows: Any, file_id: str, seed: int) -> Times:
     job = await poll_until(
         lambda: api.job(job_id), lambda shown: shown["phase"] == "done", JOB_S_MAX
     )
+    verdict_s = round(time.monotonic() - begun, 1)
     if job["status"] != "succeeded":
         raise ValueError(f"a job ended as {job['status']}: {job['error']}")
+    cost = await poll_until(lambda: api.cost(job_id), lambda shown: shown["final"], JOB_S_MAX)
+    used = {"train": 0, "eval": 0}
+    for line in cost["lines"]:
+        used[line["role"]] += line["used_gpu_ms"]
     first_step_s = (first["stepped_at"] - first["granted_at"]) / 1_000
-    return Times(round(time.monotonic() - begun, 1), first_step_s)
-
-
-def be_agent() -> None:
-    """Be an agent that starts each process anew; trainings never continue as evaluations."""
-    from services.trainer.app import build
-    from services.trainer.settings import STOP_MS_MAX
-    from tunery.platform.process import main as serve
-
-    adapters = "services.trainer.adapters"
-    with patch(f"{adapters}.leased.TRAIN", ""), patch(f"{adapters}.forks.WARM_MODULES", ()):
-        serve("trainer", build, stop_ms_max=STOP_MS_MAX)
+    return Times(verdict_s, first_step_s, used["train"] / 1_000, used["eval"] / 1_000)
 
 
 def main() -> None:
-    """Print the figures, or be the agent of the stack with two processes."""
+    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print figures as JSON")
-    parser.add_argument("--jobs", type=int, default=JOBS, help="jobs in each way")
-    parser.add_argument("--agent", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--jobs", type=int, default=JOBS, help="jobs that are counted")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of each job")
     options = parser.parse_args()
-    if options.agent:
-        be_agent()
-        return
-    measured = asyncio.run(measure(options.jobs))
+    measured = asyncio.run(measure(options.jobs, options.steps))
     if options.json:
         print(json.dumps(measured))
         return
-    print(f"one process:  {measured['one_s']} s from submission to verdict")
-    print(f"first step:    {measured['first_step_s']} s after the lease")
-    print(f"two processes: {measured['two_s']} s; one saves {measured['saved_s']} s")
+    print(f"verdict:    {measured['verdict_s']} s after submission")
+    print(f"first step: {measured['first_step_s']} s after the lease")
+    print(f"training:   {measured['training_s']} s of the slot")
+    print(f"gate:       {measured['gate_s']} s, {measured['gate_share']} of the training's time")
 
 
 if __name__ == "__main__":

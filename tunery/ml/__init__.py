@@ -1,7 +1,7 @@
 """Training and scoring with tensors: the processes behind the port in `tunery.work`.
 
 * processes: `train`, `score` (with the bundled `items/`), `train_and_score` (both for one job),
-  `warm` (waits to become one of them), `orders` (that a process with its libraries loaded reads),
+  `loaded` (whose forks are such processes), `orders` (that a training that has ended reads),
   `process` (what they have in common), `inputs` (spec files, checked), `events` (their output),
   `beats` (heartbeats of ranks), `stop` (signals), `imports` (of large libraries)
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),

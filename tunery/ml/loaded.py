@@ -24,12 +24,12 @@ from tunery.ml.stop import StopRequest
 from tunery.ml.train import train
 from tunery.ml.train_and_score import train_and_score
 from tunery.work.exits import WorkError
+from tunery.work.orders import SCORE, WorkModule
 from tunery.work.spec import TrainSpec
-from tunery.work.warm import SCORE, WarmModule
 
 ASKS_NVML: Final = "PYTORCH_NVML_BASED_CUDA_CHECK"
 DRIVERS: Final = tuple(f"/dev/{name.rstrip('*')}" for name in ACCELERATORS)
-WORK: Final[Mapping[WarmModule, WorkFunction]] = {
+WORK: Final[Mapping[WorkModule, WorkFunction]] = {
     "tunery.ml.train": train,
     "tunery.ml.train_and_score": train_and_score,
     "tunery.ml.score": score_file,
@@ -69,7 +69,7 @@ def drivers_in(descriptors: Path) -> list[str]:
     return sorted(opened)
 
 
-def run(module: WarmModule, spec: str, folder: str) -> NoReturn:
+def run(module: WorkModule, spec: str, folder: str) -> NoReturn:
     """Do the work on a spec in a folder, and leave with its exit code. Raises OSError."""
     stop = StopRequest()
     stop.listen()
@@ -82,7 +82,7 @@ def run(module: WarmModule, spec: str, folder: str) -> NoReturn:
     run_to_end(WORK[module], Path(spec), stop)
 
 
-def quantises(module: WarmModule, path: Path) -> bool:
+def quantises(module: WorkModule, path: Path) -> bool:
     """Return whether the work on a spec is of QLoRA; the work itself refuses a bad spec."""
     try:
         if module == SCORE:

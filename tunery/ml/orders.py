@@ -1,4 +1,4 @@
-"""Orders that a process that has trained reads from its standard input."""
+"""The order that a process that has trained reads from its standard input."""
 
 import os
 import select
@@ -7,13 +7,13 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tunery.work.warm import GOES_ON, Order, decode_order
+from tunery.work.orders import Order, decode_order
 
 OWN_FOLDERS: Final = ("HOME", "TMPDIR", "XDG_CACHE_HOME")
 
 
 def read_order(wait_s: float | None = None) -> Order | None:
-    """Wait for the next order; None when the agent is gone, or none has come in that time.
+    """Wait for the order; None when the agent is gone, or none has come in that time.
 
     Raises msgspec.MsgspecError.
     """
@@ -30,7 +30,5 @@ def become(order: Order) -> None:
         if name in os.environ:
             os.environ[name] = str(Path(order.folder) / Path(os.environ[name]).name)
     tempfile.tempdir = None
-    if order.module == GOES_ON:  # its next order comes there
-        return
     with Path(os.devnull).open("rb") as no_input:
         os.dup2(no_input.fileno(), sys.stdin.fileno())

@@ -4,7 +4,7 @@
 
 Trains as `tunery.ml.train` does. A training that does not finish leaves as it does there. One that
 has finished frees all but its libraries and the weights of the base model, writes `ENDED`, and
-waits for a `tunery.work.warm.Order` on standard input. Then it writes `BEGUN`, scores as
+waits for a `tunery.work.orders.Order` on standard input. Then it writes `BEGUN`, scores as
 `tunery.ml.score` does, and leaves with the exit code of that. Without an order within `WAIT_S`, or
 without its agent, it leaves.
 """
@@ -27,7 +27,7 @@ from tunery.ml.score import score_file
 from tunery.ml.stop import StopRequest
 from tunery.ml.train import train
 from tunery.work.exits import ExitCode
-from tunery.work.warm import BEGUN, ENDED, WAIT_S
+from tunery.work.orders import BEGUN, ENDED, WAIT_S
 
 
 class KeptBase:

@@ -13,7 +13,7 @@ from tunery.confinement.forking import ONE_THREAD, ForkedWorker, ForkServer
 from tunery.platform.lasting_forks import NO_POLICY, LastingFork, LastingForks
 from tunery.ranks.launching import VISIBLE
 from tunery.runtime.telemetry.logs import log_event
-from tunery.work.warm import WARM_MODULES
+from tunery.work.orders import WORK_MODULES
 
 LOADED: Final = "tunery.ml.loaded"
 OPEN_FILES: Final = "/proc/self/fd"
@@ -112,7 +112,7 @@ class WorkForks:
 
     def can_start(self, argv: Sequence[str], environment: Mapping[str, str]) -> bool:
         """Return whether this is work for a fork: what libraries read as they load is the same."""
-        is_work = len(argv) == 4 and argv[1] == "-m" and argv[2] in WARM_MODULES
+        is_work = len(argv) == 4 and argv[1] == "-m" and argv[2] in WORK_MODULES
         return is_work and {**environment, VISIBLE: ""} == {**self._environment, VISIBLE: ""}
 
     async def start(

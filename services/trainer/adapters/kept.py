@@ -21,7 +21,7 @@ from services.trainer.ports import Access
 from tunery.confinement.confined import TEMPORARY
 from tunery.ranks.launching import VISIBLE
 from tunery.runtime.telemetry.logs import log_event
-from tunery.work.warm import WAIT_S
+from tunery.work.orders import WAIT_S
 
 GRACE_S: Final = 5  # after which a process that has not left by itself is killed
 OWN: Final = frozenset({TEMPORARY, ERRORS})  # entries of a lease's folder that go with the process

@@ -9,7 +9,7 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from services.trainer.adapters.forks import WorkForks
 from services.trainer.adapters.kept import KeptProcesses
@@ -17,7 +17,7 @@ from services.trainer.adapters.processes import ProcessGroup, ProcessGroups
 from services.trainer.ports import NO_ACCESS, Access, WorkProcess
 from tunery.runtime.telemetry.logs import log_event
 from tunery.work.exits import ExitCode
-from tunery.work.warm import BEGUN, ENDED, GOES_ON, SCORE, TRAIN, Order, WarmModule, encode_order
+from tunery.work.orders import BEGUN, ENDED, GOES_ON, SCORE, TRAIN, Order, encode_order
 
 Environment: TypeAlias = Mapping[str, str]
 LOG: Final = logging.getLogger(__name__)
@@ -73,9 +73,7 @@ class LeaseProcesses:
             else:
                 waiting, of_waiting = kept
                 move_into(of_waiting, folder)
-                module, spec = cast("WarmModule", argv[2]), argv[3]
-                order = Order(module=module, spec=spec, folder=str(folder))
-                waiting.hand_over(encode_order(order))
+                waiting.hand_over(encode_order(Order(spec=argv[3], folder=str(folder))))
                 process = LeasedProcess(waiting, begin, end)
             self._running += access.processes
         return process

@@ -16,7 +16,7 @@ from tests.unit.services.trainer.effect.machines import SLOTS, Script, node
 from tests.unit.tunery.work.samples import STARTED
 from tunery.platform.memory_servers import memory_servers
 from tunery.work.codec import encode_event
-from tunery.work.warm import GOES_ON, SCORE, TRAIN
+from tunery.work.orders import GOES_ON, SCORE, TRAIN
 
 #: what the module does that it is started as, and where it dies
 PROCESS: Final = """

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from tunery.work.codec import encode_spec
 from tunery.work.exits import ExitCode
+from tunery.work.orders import BEGUN, ENDED, Order, encode_order
 from tunery.work.spec import ScoreSpec, TrainSpec
-from tunery.work.warm import BEGUN, ENDED, SCORE, Order, encode_order
 
 pytestmark = pytest.mark.train
 # With fewer seconds to wait, and what is left of a training at its end.
@@ -105,7 +105,7 @@ def test_first_hour2_u14_scores_and_weights_are_those_of_two_processes(
     spec = replace(spec, out_dir=str(tmp_path / "out"), threads=1, precision="fp32")
     (lease := tmp_path / "lease").mkdir()
     (lease / "spec.json").write_bytes(encode_spec(evaluation))
-    order = Order(module=SCORE, spec=str(lease / "spec.json"), folder=str(lease))
+    order = Order(spec=str(lease / "spec.json"), folder=str(lease))
     with started(spec, tmp_path) as process:
         (finished,) = [each for each in until_ended(process) if each["type"] == "finished"]
         said, errors = process.communicate(encode_order(order), timeout=500)

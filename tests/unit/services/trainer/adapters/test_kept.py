@@ -40,7 +40,7 @@ os.chdir(order["folder"])
 print("begun", flush=True)
 pathlib.Path("scores").write_text("of " + pathlib.Path("input").read_text())
 {probes}
-print("scored", os.getpid(), order["module"], sorted(os.listdir(".")), flush=True)
+print("scored", os.getpid(), order["spec"], sorted(os.listdir(".")), flush=True)
 sys.exit(3)
 """
 
@@ -125,9 +125,9 @@ async def test_first_hour2_u14_the_training_goes_on_as_the_evaluation_of_its_job
     assert node.kept == 1
     evaluation = await node.start("score")
     entries = "['input', 'scores', 'stderr.log']"
-    assert await said(evaluation) == [
-        f"scored {process.pid} tunery.ml.score {entries}\n".encode()
-    ], "nothing of the training's files is there"
+    assert await said(evaluation) == [f"scored {process.pid} spec.json {entries}\n".encode()], (
+        "nothing of the training's files is there"
+    )
     assert (tmp_path / "score" / "scores").read_text() == "of score"
     assert await evaluation.wait() == 3
     assert evaluation.error_tail() == "", "what the training said is not the evaluation's"

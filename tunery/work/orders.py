@@ -1,8 +1,7 @@
-"""Orders to a process that has trained, and what it says about itself.
+"""Modules of work, and the order to a training to go on as the evaluation of its job.
 
 A training that is started as `GOES_ON` says `ENDED` once it has finished, and waits for an order,
-as a JSON line on its standard input: the evaluation of its job. It says `BEGUN` once it has taken
-it.
+as a JSON line on its standard input. It says `BEGUN` once it has taken it.
 """
 
 from typing import Final, Literal, TypeAlias, get_args
@@ -10,11 +9,11 @@ from typing import Final, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import Struct
 
-WarmModule: TypeAlias = Literal["tunery.ml.train", "tunery.ml.train_and_score", "tunery.ml.score"]
-WARM_MODULES: Final[tuple[str, ...]] = get_args(WarmModule)
-TRAIN: Final[WarmModule] = "tunery.ml.train"
-GOES_ON: Final[WarmModule] = "tunery.ml.train_and_score"
-SCORE: Final[WarmModule] = "tunery.ml.score"
+WorkModule: TypeAlias = Literal["tunery.ml.train", "tunery.ml.train_and_score", "tunery.ml.score"]
+WORK_MODULES: Final[tuple[str, ...]] = get_args(WorkModule)
+TRAIN: Final[WorkModule] = "tunery.ml.train"
+GOES_ON: Final[WorkModule] = "tunery.ml.train_and_score"
+SCORE: Final[WorkModule] = "tunery.ml.score"
 BEGUN: Final = b"begun\n"
 ENDED: Final = b"ended\n"
 #: how long a training that has ended waits for its evaluation. Its result is stored in that time.
@@ -22,10 +21,9 @@ WAIT_S: Final = 60
 
 
 class Order(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One piece of work."""
+    """An evaluation."""
 
-    module: WarmModule  # module whose process it becomes
-    spec: str  # path of the spec, the process's only argument
+    spec: str  # path of the spec
     folder: str  # its working directory
 
 
