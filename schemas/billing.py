@@ -101,7 +101,7 @@ class PrepaidUse(Part):
 
 
 class StorageCharge(Part):
-    """Charge for a tenant's stored files and models in a month under one price book."""
+    """Charge for what a tenant stores in a month under one price book."""
 
     price_version: str  # the tenant's price book while it was kept
     byte_hours: int  # bytes times the hours that they were kept
@@ -246,6 +246,6 @@ class PriceBook(Part):
     rates: tuple[Rate, ...] = ()
     # lower prices of the tokens that a lane has in a month above a quantity
     token_tiers: tuple[Tier, ...] = ()
-    storage_micro_per_gb_month: Micro = 0  # 10⁹ bytes of files and models that are kept all month
+    storage_micro_per_gb_month: Micro = 0  # 10⁹ bytes that are kept all month
     # prices of tokens that models read and write, None: answers cost nothing
     answers: AnswerPrices | None = None

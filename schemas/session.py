@@ -191,6 +191,10 @@ class CommandAnswered(Message):
     trained: Tokens = 0
     prefilled: Tokens = 0
     price_version: str = ""  # see `OpenSession`
+    # how many commands have saved something, this one included, and the bytes of all that; 0: it
+    # has saved nothing
+    saves: int = 0
+    saved_bytes: int = 0
 
     @property
     def tokens(self) -> SessionTokens:
@@ -221,6 +225,8 @@ class SessionClosed(Message):
 
 class SessionErased(Message):
     """End of the time for which it was kept: bodies, answers and what it has saved are erased."""
+
+    saves: int = 0  # see `CommandAnswered`
 
 
 Command: TypeAlias = (

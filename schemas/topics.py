@@ -78,7 +78,7 @@ SESSION: Final = Stream(
     "session",
     "session",
     SOURCES["session"],
-    ("scheduler", "trainer", "gateway", "ingest", "exporter"),
+    ("scheduler", "trainer", "billing", "gateway", "ingest", "exporter"),
     session.Command,
     session.Event,
     permits=senders.SESSION,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from schemas.topics import ACCOUNT, DATASET, MODEL, POOL, STREAMS
+from schemas.topics import ACCOUNT, DATASET, MODEL, POOL, SESSION, STREAMS
 from schemas.units import Ms
 from services.billing.adapters.ledger import PostgresBooks
 from services.billing.adapters.prices import PriceImport, read_imports
@@ -67,8 +67,8 @@ LEDGER = Projection(
 )
 STORAGE = Projection(
     name="storage",
-    version=1,
-    streams=(DATASET, MODEL),
+    version=2,  # 2: what sessions saved
+    streams=(DATASET, MODEL, SESSION),
     project=project_storage,
     ddl=STORAGE_DDL,
     once_built=STORAGE_VIEWS,

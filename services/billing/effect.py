@@ -13,7 +13,7 @@ from typing import Final
 from schemas.account import CloseInvoice, PeriodEnded
 from schemas.erasure import RecordErasedPart
 from schemas.streams import PARTITIONS, Stream
-from schemas.topics import DATASET, MODEL, POOL
+from schemas.topics import DATASET, MODEL, POOL, SESSION
 from schemas.units import Ms
 from services.billing.ports import Books
 from services.billing.project import CLOSE, DESTROY_KEY, DestroyKey
@@ -104,7 +104,7 @@ def destroy_key(seal: Sealer) -> Effect[DestroyKey]:
 async def _expect_storage(log: Log, books: Books) -> None:
     """Raises Behind where something that is kept or was deleted is not known yet."""
     stored = await books.stored()
-    for stream in (DATASET, MODEL):
+    for stream in (DATASET, MODEL, SESSION):
         for partition, end in enumerate(await _ends(log, stream)):
             if stored[stream.name, partition] < end:
                 raise Behind(f"partition {partition} of {stream.journal.name} is not read to {end}")

@@ -203,8 +203,8 @@ def _row(
 
 
 def project_storage(header: Header, event: Any) -> tuple[Change, ...]:
-    """A row for each file and model that a tenant keeps or has kept."""
-    return tuple(_storage(header, fact) for fact in storage_facts(event))
+    """Rows of what a tenant keeps or has kept: files, models and what sessions saved."""
+    return tuple(_storage(header, fact) for fact in storage_facts(header.key, event))
 
 
 def _storage(header: Header, fact: StorageFact) -> Upsert:
@@ -212,7 +212,7 @@ def _storage(header: Header, fact: StorageFact) -> Upsert:
         values = {"until": header.at}
     else:
         values = {"bytes": fact.bytes, "since": header.at, "until": FOREVER}
-    return Upsert("storage", {"tenant": header.key, "object_id": fact.object_id}, values)
+    return Upsert("storage", {"tenant": header.tenant, "object_id": fact.object_id}, values)
 
 
 def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:

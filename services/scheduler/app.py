@@ -64,7 +64,7 @@ POOLS: Final = Aggregate(
 )
 SESSIONS: Final = Aggregate(
     stream=SESSION,
-    fold_version=4,  # 4: tokens by kind; 3: sessions that have ended
+    fold_version=4,  # 4: tokens by kind, bytes saved; 3: sessions that have ended
     initial=NO_SESSIONS,
     state_type=Sessions,
     decide=decide_session,

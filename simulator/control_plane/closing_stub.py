@@ -12,7 +12,7 @@ from schemas.account import InvoiceAdjusted, PeriodEnded
 from schemas.answers import AnswersCounted, AnswerUse
 from schemas.billing import BillingTerms, Statement
 from schemas.streams import PARTITIONS
-from schemas.topics import DATASET, MODEL
+from schemas.topics import DATASET, MODEL, SESSION
 from schemas.units import HOUR_MS
 from services.billing.adapters.ledger import LEDGER, read_reached
 from simulator.control_plane.bills import books_on_log
@@ -42,7 +42,7 @@ class SimBooks:
         memory = self._context.broker.memory
         return {
             (stream.name, number): (await memory.bounds(stream.journal.name, number))[1]
-            for stream in (DATASET, MODEL)
+            for stream in (DATASET, MODEL, SESSION)
             for number in range(PARTITIONS)
         }
 

@@ -1,7 +1,8 @@
 """What a tenant keeps in storage, and what a month of it costs, where a book has a price of it.
 
-A tenant keeps its files until they are deleted or expire, and its published models until their
-files are erased: 30 days after the deletion, or at once. Parts of uploads, prepared caches and
+A tenant keeps its files until they are deleted or expire, its published models until their files
+are erased, 30 days after the deletion or at once, and what its sessions saved until it is erased
+some days after their end. Parts of uploads, prepared caches and
 checkpoints of a training under way are the platform's own and cost nothing. The price is that of a
 gigabyte (10⁹ bytes) that is kept all month, by the book that the tenant has at the time: when its
 plan moves to another book within the month, each book prices its own part of it.
@@ -19,6 +20,7 @@ from schemas.dataset import FileDeleted, FileRegistered
 from schemas.erasure import FilesErased, ModelsErased
 from schemas.lifetime import VersionErased
 from schemas.model import VersionDeleted, VersionPublished
+from schemas.session import CommandAnswered, SessionErased
 from schemas.units import HOUR_MS, Ms, divide_half_even
 from tunery.billing.currency import in_units
 from tunery.billing.periods import Period
@@ -31,7 +33,7 @@ FOREVER: Final[Ms] = 2**62  # what has no end yet
 
 
 class StoredObject(Struct, frozen=True, kw_only=True):
-    """A file or a model of a tenant."""
+    """A file or a model of a tenant, or all that a session had saved for a while."""
 
     bytes: int
     # since, until: when it was stored, and when it was erased
@@ -60,11 +62,21 @@ class StorageFact(NamedTuple):
     bytes: int | None  # size of a new object; None: it was erased
 
 
-def storage_facts(event: Any) -> tuple[StorageFact, ...]:
-    """Return the changes to a tenant's stored objects in a `dataset` or `model` event."""
+def storage_facts(key: str, event: Any) -> tuple[StorageFact, ...]:
+    """Return the changes to a tenant's stored objects in a `dataset`, `model` or `session` event.
+
+    key: of the event
+    """
     match event:
         case FilesErased(files=names) | ModelsErased(models=names):
             return tuple(StorageFact(name, None) for name in names)
+        case CommandAnswered(saves=saves) if saves:
+            # one object at a time, with the bytes of all: erasure names one, however many there are
+            saved = StorageFact(f"{key}/{saves}", event.saved_bytes)
+            before = (StorageFact(f"{key}/{saves - 1}", None),) if saves > 1 else ()
+            return (*before, saved)
+        case SessionErased(saves=saves) if saves:
+            return (StorageFact(f"{key}/{saves}", None),)
         case _:
             fact = _storage_fact(event)
             return () if fact is None else (fact,)
@@ -141,7 +153,7 @@ def gb_months(charge: StorageCharge, month: Period) -> Decimal:
 
 
 def storage_words(charge: StorageCharge) -> str:
-    """`files and models, 12.345 GB-hours at 0.02 a GB-month`."""
+    """`files, models and sessions, 12.345 GB-hours at 0.02 a GB-month`."""
     hours = EXACT.divide(Decimal(charge.byte_hours), GB).quantize(MILLIONTH, context=EXACT)
     price = in_units(charge.micro_per_gb_month)
-    return f"files and models, {hours:,} GB-hours at {price} a GB-month"
+    return f"files, models and sessions, {hours:,} GB-hours at {price} a GB-month"

@@ -88,7 +88,7 @@ def _charges_of_bill(
 def _charge_of_storage(
     header: Header, context: BillingContext, charge: StorageCharge
 ) -> ExportedCharge:
-    """A month of files and models, by the gigabyte."""
+    """A month of files, models and what sessions saved, by the gigabyte."""
     quantity = gb_months(charge, context.month)
     own = {
         "ChargeFrequency": "Usage-Based",
@@ -106,7 +106,7 @@ def _charge_of_storage(
         "SkuMeter": "Storage",
         "SkuPriceId": f"{charge.price_version}/storage",
     }
-    return _charge(header, context, "Usage", "files and models", charge.amount_micro, own)
+    return _charge(header, context, "Usage", "files, models and sessions", charge.amount_micro, own)
 
 
 def _charges_of_answers(

@@ -197,7 +197,7 @@ class PriceBookRequest(Body):
         default_factory=list, description="exceptions; the one that says most counts"
     )
     storage_micro_per_gb_month: PriceMicro = Field(
-        default=0, description="10⁹ bytes of files and models, all month"
+        default=0, description="10⁹ bytes of files, models and what sessions saved, all month"
     )
     token_tiers: Tiers = Field(
         default_factory=list, description="of a lane's trained tokens in a month"

@@ -19,6 +19,7 @@ from schemas.dataset import Event as DatasetEvent
 from schemas.envelope import Header
 from schemas.model import Event as ModelEvent
 from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
+from schemas.session import Event as SessionEvent
 from schemas.units import Ms, hour_of
 from services.gateway.views.tables.billing import (
     ADJUSTMENTS,
@@ -122,15 +123,17 @@ def _held_book(tenant: str, since: Ms, price_version: str) -> Change:
     return HELD_BOOKS.insert(held)
 
 
-def project_storage(header: Header, event: DatasetEvent | ModelEvent) -> tuple[Change, ...]:
-    """The row of a file or a model, which stays when that is deleted: its months are billed."""
-    return tuple(_stored(header, fact) for fact in storage_facts(event))
+def project_storage(
+    header: Header, event: DatasetEvent | ModelEvent | SessionEvent
+) -> tuple[Change, ...]:
+    """Rows of what is stored, which stay when it is deleted: its months are billed."""
+    return tuple(_stored(header, fact) for fact in storage_facts(header.key, event))
 
 
 def _stored(header: Header, fact: StorageFact) -> Change:
     if fact.bytes is None:
-        return STORED.update({"tenant": header.key, "id": fact.object_id}, until=header.at)
+        return STORED.update({"tenant": header.tenant, "id": fact.object_id}, until=header.at)
     kept = StoredRow(
-        tenant=header.key, id=fact.object_id, bytes=fact.bytes, since=header.at, until=FOREVER
+        tenant=header.tenant, id=fact.object_id, bytes=fact.bytes, since=header.at, until=FOREVER
     )
     return STORED.insert(kept)

@@ -129,7 +129,7 @@ def _project(header: Header, event: Any) -> tuple[Change, ...]:
                 *project_storage(header, event),
             )
         case "session":
-            return project_session(header, event)
+            return (*project_session(header, event), *project_storage(header, event))
         case other:
             raise ValueError(f"no projection of the stream {other!r}")
 

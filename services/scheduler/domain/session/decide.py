@@ -2,6 +2,8 @@
 
 from typing import Final, assert_never
 
+from msgspec.structs import replace
+
 from schemas import errors
 from schemas.envelope import Context, Rejected, Tick, reject
 from schemas.reasons import refusing
@@ -68,7 +70,8 @@ def _without_session(other: Session | None, command: Command, ctx: Context) -> t
     if isinstance(command, OpenSession) and other is None:
         return (SessionOpened(terms=command.terms, price_version=command.price_version),)
     if isinstance(command, Tick) and other is not None and other.closed_at is not None:
-        return (SessionErased(),) if other.closed_at + other.terms.kept_ms <= ctx.at else ()
+        is_over = other.closed_at + other.terms.kept_ms <= ctx.at
+        return (SessionErased(saves=other.saves),) if is_over else ()
     if isinstance(command, LeaseSession | SetSessionTerms | CloseSession | Tick):
         return ()  # facts that came late
     return reject(errors.NOT_FOUND, refusing("session_missing", session_id=ctx.key))
@@ -124,6 +127,9 @@ def _answer(session: Session, command: AnswerCommand, ctx: Context) -> tuple[Eve
         sampled=command.sampled,
         price_version=session.price_version,
     )
+    if command.saved:
+        saved_bytes = session.saved_bytes + sum(file.bytes for file in command.saved)
+        answered = replace(answered, saves=session.saves + 1, saved_bytes=saved_bytes)
     return (answered,)
 
 

@@ -79,7 +79,10 @@ def _evolve(
         case CommandAnswered():
             known = replace(session.commands[event.name], answered=True)
             commands = session.commands.set(event.name, known)
-            return replace(session, commands=commands, waiting=session.waiting - 1)
+            answered = replace(session, commands=commands, waiting=session.waiting - 1)
+            if not event.saves:
+                return answered
+            return replace(answered, saves=event.saves, saved_bytes=event.saved_bytes)
         case SessionTouched():
             return replace(session, touched_at=ctx.at)
         case SessionEnding():

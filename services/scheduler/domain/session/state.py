@@ -36,6 +36,9 @@ class Session(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     node_ids: tuple[str, ...] = ()
     ending: SessionEnd | None = None  # why no more commands are taken
+    # saves, saved_bytes: see `CommandAnswered`
+    saves: int = 0
+    saved_bytes: int = 0
     closed_at: Ms | None = None  # it has ended, and what it has stored is kept for a while
 
 

@@ -12,7 +12,7 @@ from schemas.billing import Statement
 from schemas.erasure import RecordErasedPart
 from schemas.sealed import REDACTED
 from schemas.streams import PARTITIONS
-from schemas.topics import DATASET, MODEL, POOL
+from schemas.topics import DATASET, MODEL, POOL, SESSION, STREAMS
 from services.billing.effect import Behind, close, destroy_key
 from services.billing.project import DestroyKey
 from tunery.billing.periods import BillShare, Cut, period
@@ -37,7 +37,7 @@ class FakeBooks:
         return Cut(offsets=self.at, incarnations=(0,) * len(self.at))
 
     async def stored(self) -> Mapping[tuple[str, int], int]:
-        return {(s, p): self.stored_to for s in ("dataset", "model") for p in range(PARTITIONS)}
+        return {(s, p): self.stored_to for s in STREAMS for p in range(PARTITIONS)}
 
     async def statement(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
         self.asked = share
@@ -54,7 +54,7 @@ def ended(before: Statement | None = None) -> PeriodEnded:
 
 async def written() -> MemoryLog:
     log = MemoryLog()
-    await log.create((POOL.journal, DATASET.journal, MODEL.journal), PARTITIONS)
+    await log.create((POOL.journal, DATASET.journal, MODEL.journal, SESSION.journal), PARTITIONS)
     key = next(key for key in (b"%d" % n for n in range(99)) if partition_of(key) == 3)
     for _ in range(WRITTEN):
         await log.send(POOL.journal.name, key, b"{}")

@@ -14,6 +14,7 @@ from schemas.erasure import FilesErased, ModelsErased
 from schemas.lifetime import VersionErased
 from schemas.model import Lineage, VersionDeleted, VersionPublished, VersionSubmitted, VersionTerms
 from schemas.sealed import Sealed
+from schemas.session import CommandAnswered, SessionErased
 from schemas.storage import FileTerms
 from schemas.training import BlobFile
 from schemas.units import DAY_MS, HOUR_MS
@@ -25,6 +26,7 @@ from tunery.billing.periods import BillShare, Period, period
 from tunery.billing.storage import (
     GB,
     BookPeriod,
+    StorageFact,
     StorageUse,
     StoredObject,
     gb_months,
@@ -98,15 +100,29 @@ def invoice(use: StorageUse, books: dict[str, PriceBook], **changes: Any) -> Inv
 def test_money_b3_files_and_models_are_kept_until_they_are_deleted(
     event: Any, fact: tuple[str, int | None] | None
 ) -> None:
-    assert storage_facts(event) == (() if fact is None else (fact,))
+    assert storage_facts("acme", event) == (() if fact is None else (fact,))
+
+
+def test_tinker_what_a_session_saved_is_kept_until_it_is_erased() -> None:
+    """One object at a time has the bytes of all that it saved."""
+
+    def saved(saves: int, saved_bytes: int) -> tuple[StorageFact, ...]:
+        event = CommandAnswered(name="1", answer=ADAPTER[0], saves=saves, saved_bytes=saved_bytes)
+        return storage_facts("session-1", event)
+
+    assert saved(0, 0) == ()
+    assert saved(1, 10) == (("session-1/1", 10),)
+    assert saved(2, 25) == (("session-1/1", None), ("session-1/2", 25))
+    assert storage_facts("session-1", SessionErased(saves=2)) == (("session-1/2", None),)
+    assert storage_facts("session-1", SessionErased()) == (), "it has saved nothing"
 
 
 def test_security_h4_what_an_erased_tenant_kept_is_kept_no_more() -> None:
-    assert storage_facts(FilesErased(files=("file-1", "file-2"))) == (
+    assert storage_facts("acme", FilesErased(files=("file-1", "file-2"))) == (
         ("file-1", None),
         ("file-2", None),
     )
-    assert storage_facts(ModelsErased(models=("ft:1",))) == (("ft:1", None),)
+    assert storage_facts("acme", ModelsErased(models=("ft:1",))) == (("ft:1", None),)
 
 
 def test_money_b3_only_the_time_inside_the_month_counts() -> None:
@@ -162,7 +178,7 @@ def test_a_line_of_storage_says_how_much_and_at_what_price() -> None:
     charge = StorageCharge(
         price_version="v", byte_hours=1_234 * GB, micro_per_gb_month=20_000, amount_micro=1
     )
-    words = "files and models, 1,234.000000 GB-hours at 0.02 a GB-month"
+    words = "files, models and sessions, 1,234.000000 GB-hours at 0.02 a GB-month"
     assert storage_words(charge) == words
 
 
@@ -199,11 +215,11 @@ def test_review2_m7_a_deleted_model_is_billed_until_its_files_are_erased(
         restorable = VersionDeleted(
             model_id="ft:1", files=(), job_id="j", erase_at=at + erased_days_later * DAY_MS
         )
-        assert storage_facts(restorable) == (), "its files are still there"
+        assert storage_facts("acme", restorable) == (), "its files are still there"
         ending: Any = VersionErased(model_id="ft:1", files=(), job_id="j")
     else:
         ending = VersionDeleted(model_id="ft:1")
-    assert storage_facts(ending) == (("ft:1", None),)
+    assert storage_facts("acme", ending) == (("ft:1", None),)
     model = gb(FIRST, at + erased_days_later * DAY_MS)
     two_months = [MONTH, MONTH.following()]
     assert sum(byte_hours([model], part, part.end_ms) for part in two_months) == gb_hours * GB

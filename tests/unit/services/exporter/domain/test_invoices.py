@@ -110,7 +110,7 @@ def test_money_each_part_of_an_invoice_is_a_row_of_its_category() -> None:
     ]
     assert [row["ChargeDescription"] for row in rows][:6] == [
         "goodwill, T-1",
-        "files and models",
+        "files, models and sessions",
         "volume tiers",
         "contract terms",
         "rounding to what can be paid",

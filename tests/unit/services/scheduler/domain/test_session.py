@@ -20,6 +20,7 @@ from schemas.session import (
     EndSession,
     LeaseSession,
     OpenSession,
+    SessionClosed,
     SessionCommand,
     SessionEnding,
     SessionErased,
@@ -194,3 +195,21 @@ def test_what_is_saved_is_found_under_its_hash() -> None:
     (event,) = decide(after([take, leased]), answer, context())
     assert isinstance(event, CommandAnswered)
     assert (event.path, event.saved) == ("hash", (blob(8),))
+
+
+def test_tinker_bytes_of_what_was_saved_are_counted_until_it_is_erased() -> None:
+    """An answer counts all that was saved by then, and a second one to a command nothing."""
+    leased = LeaseSession(attempt=1, node_ids=("a",))
+    state = after([*map(asked, (1, 2, 3)), leased])
+    counted = []
+    for number, saved in ((1, (blob(8), blob(9))), (2, ()), (3, (blob(8),))):
+        answer = AnswerCommand(attempt=1, name=str(number), answer=blob(7), saved=saved)
+        (event,) = decide(state, answer, context())
+        assert isinstance(event, CommandAnswered)
+        counted.append((event.saves, event.saved_bytes))
+        state = evolve(state, event, context())
+        assert decide(state, answer, context()) == ()
+    size = blob(8).bytes
+    assert counted == [(1, 2 * size), (0, 0), (2, 3 * size)]
+    state = evolve(state, SessionClosed(), context(at=7))
+    assert decide(state, Tick(), context(at=7 + KEPT_MS)) == (SessionErased(saves=2),)

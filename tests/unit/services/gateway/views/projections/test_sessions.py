@@ -1,5 +1,6 @@
 """Rows of sessions: how long they are open, what was asked of them, and what they have saved."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import asdict
@@ -19,12 +20,13 @@ from schemas.session import (
     SessionTouched,
 )
 from schemas.training import BlobFile
-from services.gateway.views.projections.journals import JOB_ROWS
+from services.billing.project import project_storage
+from services.gateway.views.projections.journals import JOB_ROWS, project
 from services.gateway.views.projections.sessions import project_session
-from services.gateway.views.tables.billing import SESSION_USES
+from services.gateway.views.tables.billing import SESSION_USES, STORED
 from services.gateway.views.tables.sessions import SAVED_WEIGHTS, SESSION_COMMANDS, SESSIONS
 from tests.unit.services.scheduler.fold import header_of
-from tunery.runtime.verbs import Delete, Upsert
+from tunery.runtime.verbs import Change, Delete, Upsert
 
 HEADER = header_of("session", "acme", 9_000)
 FILE = BlobFile(name="answer", blob="t/acme/sessions/1", sha256="ab" * 32, bytes=1)
@@ -100,3 +102,20 @@ def test_what_an_erased_session_saved_is_not_found_any_more() -> None:
 
 def test_which_nodes_answer_is_not_shown() -> None:
     assert project_session(HEADER, SessionLeased(attempt=1, node_ids=("a",))) == ()
+
+
+def test_tinker_what_a_session_saved_is_stored_as_long_by_the_draft_as_by_the_bill() -> None:
+    saved = [CommandAnswered(name=str(n), answer=FILE, saves=n, saved_bytes=10 * n) for n in (1, 2)]
+    for event in (*saved, SessionErased(saves=2)):
+        of_bill = _rows("storage", "object_id", project_storage(HEADER, event))
+        of_draft = _rows(STORED.name, "id", project(HEADER, event))
+        assert list(of_draft) == list(of_bill)
+        for name, values in of_bill.items():
+            assert values.items() <= of_draft[name].items()
+    assert of_bill == {"acme/2": {"until": 9_000}}
+
+
+def _rows(table: str, name: str, changes: Iterable[Change]) -> dict[str, Mapping[str, Any]]:
+    """Return values of the changed rows of a table by name."""
+    rows = [each for each in changes if isinstance(each, Upsert) and each.table == table]
+    return {row.key[name]: row.values for row in rows}
