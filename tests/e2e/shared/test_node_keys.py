@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from tests.e2e.shared.guests import Guest
+from tests.e2e.stories import AGENT_A
 
 pytestmark = pytest.mark.train
 
@@ -24,7 +25,7 @@ async def test_security_m3_a_node_without_a_key_store_trains_and_scores(
     assert job["fine_tuned_model"]
     answers = await home.api.get(f"/fine_tuning/jobs/{job_id}/answers")
     assert [pair["prompt"] for pair in answers["data"]] == [PROMPT]
-    variables = environment_of("a")
+    variables = environment_of(home.stack.supervisor.pid(AGENT_A.name))
     root = home.stack.folders.root
     keys = [key.read_bytes() for key in (root / "keystore").glob("*.key")]
     kinds = {kind for kind in KINDS if any(sealed_of(root / "s3", kind))}
@@ -46,15 +47,6 @@ def sealed_of(folder: Path, kind: str) -> list[Path]:
     return [path for path in folder.rglob("*.sealed") if kind in path.parts]
 
 
-def environment_of(node_id: str) -> dict[str, str]:
-    """The environment of the running agent of a node."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            text = (process / "environ").read_bytes().decode("utf-8", "replace")
-            arguments = (process / "cmdline").read_bytes()
-        except OSError:
-            continue
-        variables = dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
-        if variables.get("TUNERY_NODE_ID") == node_id and b"services.trainer" in arguments:
-            return variables
-    raise AssertionError(f"no agent of {node_id} runs")
+def environment_of(pid: int | None) -> dict[str, str]:
+    text = Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace")
+    return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
