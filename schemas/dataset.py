@@ -9,6 +9,8 @@ from schemas.storage import FileTerms, StorageQuota, UploadPart, UploadTerms
 from schemas.units import Ms, Tokens
 
 LengthPolicy: TypeAlias = Literal["reject", "truncate", "split"]
+# What becomes of the reasoning before an answer: it is learned, or removed before rendering.
+ReasoningPolicy: TypeAlias = Literal["keep", "drop"]
 # What a row is: answers to learn, a preferred answer and another one, an answer with a label, a
 # prompt to be answered with what a grader reads.
 RowKind: TypeAlias = Literal["answers", "pairs", "labels", "prompts"]
@@ -38,6 +40,8 @@ class BaseTokens(Part):
     trainable_tokens: Tokens  # tokens that the loss counts
     longest_row_tokens: Tokens  # number of tokens in the longest row
     plans: tuple[PackPlan, ...] = ()  # sizes after packing
+    # what the counts are of; "drop": with its reasoning the base model's chat template refuses it
+    reasoning: ReasoningPolicy = "keep"
 
 
 class Validation(Part):
@@ -73,6 +77,7 @@ class PrepareSpec(Part):
     seed: int  # seed of the choice of validation rows
     # kind of rows that the job's method learns from; files of other kinds are refused
     rows: RowKind = "answers"
+    reasoning: ReasoningPolicy = "keep"  # what becomes of the reasoning of answers
 
 
 class MixedFile(Part):

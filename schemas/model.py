@@ -7,6 +7,7 @@ partition, with the key `GLOBAL`.
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
+from schemas.dataset import ReasoningPolicy
 from schemas.deployments import CountTraffic, Deploy, Deployed, TrafficCounted
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
 from schemas.erasure import EraseModels, ModelsErased
@@ -136,6 +137,7 @@ class Lineage(Part):
     # a session has saved it, whose journal says what it was trained on; None: a job trained it.
     # Then `job_id` and `dataset_version` are as with `imported`.
     saved_in: SavedIn | None = None
+    reasoning: ReasoningPolicy = "keep"  # what became of the reasoning of its rows
 
 
 class Share(Part):

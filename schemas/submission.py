@@ -7,7 +7,7 @@ from msgspec import Meta, structs
 from schemas.benchmark import Benchmark
 from schemas.billing import Lane
 from schemas.billing import Price as Price
-from schemas.dataset import BaseTokens, LengthPolicy, Prepared
+from schemas.dataset import BaseTokens, LengthPolicy, Prepared, ReasoningPolicy
 from schemas.envelope import Part, Sha256
 from schemas.integrations import Integration
 from schemas.model import Base
@@ -119,6 +119,7 @@ class JobSettings(Part, kw_only=True):
     # loss of accuracy at which the gate blocks, None: the gate's own
     drop_max_ppm: int | None = None
     constraints: NodeConstraints | None = None  # constraints on nodes; None: any node
+    reasoning: ReasoningPolicy = "keep"  # what becomes of the reasoning of answers
     measured_rows: int = 0  # how many validation rows are answered for `measures`
     benchmark_items: int = 0  # largest number of items of each benchmark
     # part of its model's name

@@ -15,7 +15,7 @@ from tunery.local.paths import DataDir, cache_dir
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from schemas.dataset import LengthPolicy
+    from schemas.dataset import LengthPolicy, ReasoningPolicy
     from tunery.data.reports.report import CheckReport
     from tunery.data.screening.contamination import BenchmarkItem
     from tunery.data.screening.screening import Personal
@@ -90,6 +90,13 @@ def command() -> None:
     help="What happens to longer rows; `split` is for plain text.",
 )
 @click.option(
+    "--reasoning",
+    type=click.Choice(("keep", "drop")),
+    default="keep",
+    show_default=True,
+    help="Whether the reasoning of answers is learned, or removed first.",
+)
+@click.option(
     "--benchmarks",
     "names",
     multiple=True,
@@ -127,6 +134,7 @@ def check(
     min_rows: int,
     max_length: int | None,
     length_policy: "LengthPolicy",
+    reasoning: "ReasoningPolicy",
     names: tuple[str, ...],
     personal: "Personal",
     personal_model: str | None,
@@ -152,6 +160,7 @@ def check(
         min_rows=min_rows,
         max_length=max_length or _context(model),
         length_policy=length_policy,
+        reasoning=reasoning,
         policy=ScreeningPolicy(
             personal=personal, personal_model=personal_model, toxicity_model=toxicity_model
         ),

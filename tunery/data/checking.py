@@ -8,11 +8,11 @@ from typing import Final, TypeAlias, assert_never
 
 from msgspec.structs import replace
 
-from schemas.dataset import LengthPolicy
+from schemas.dataset import LengthPolicy, ReasoningPolicy
 from tunery.data.containers.reading import Rows, Source, open_rows
 from tunery.data.containers.row import Block, Row
 from tunery.data.dialects import chat, chat_fast_path, preferences, prompts, single_turn
-from tunery.data.dialects.conversation import Conversation
+from tunery.data.dialects.conversation import Conversation, without_reasoning
 from tunery.data.dialects.detection import (
     MISSING_CODES,
     USED_KEYS,
@@ -74,6 +74,7 @@ class Checker:
         max_length: int | None = None,
         length_policy: LengthPolicy = "reject",
         screening: Screening | None = None,
+        reasoning: ReasoningPolicy = "keep",
     ) -> None:
         self.findings = Collector()
         self.fingerprints = HashCounter()
@@ -86,13 +87,25 @@ class Checker:
             TokenStatistics(tokenizer, max_length, length_policy) if tokenizer is not None else None
         )
         self._length_policy = length_policy
+        self._reasoning = reasoning
         self.screening = screening
         self._failed: set[int] = set()  # valid rows that screening or tokenising refused
         self._ignored: set[str] = set()
         self._progress: Progress | None = None
 
     def conversations(self, rows: Rows) -> Iterator[tuple[Row, Conversation]]:
-        """Yield the valid rows; the others are counted and added to `findings`."""
+        """Yield the valid rows; the others are counted and added to `findings`.
+
+        Where reasoning is dropped, they come without it.
+        """
+        for row, conversation in self._valid(rows):
+            kept = conversation if self._reasoning == "keep" else without_reasoning(conversation)
+            if isinstance(kept, Note):
+                self._record([kept.to_finding(row.number, row.line)])
+            else:
+                yield row, kept
+
+    def _valid(self, rows: Rows) -> Iterator[tuple[Row, Conversation]]:
         next_report = 0
         for item in self._detect_dialect(rows.blocks()):
             if self._progress is not None and self.rows >= next_report:
@@ -276,6 +289,7 @@ def check(
     max_rows: int | None = None,
     max_length: int | None = None,
     length_policy: LengthPolicy = "reject",
+    reasoning: ReasoningPolicy = "keep",
     policy: ScreeningPolicy = DEFAULT,
     benchmarks: Sequence[BenchmarkItem] = (),
     progress: Progress | None = None,
@@ -288,6 +302,7 @@ def check(
     max_rows: more rows are an error, and reading stops
     max_length: tokens a row may have; needs `base_dir`
     length_policy: whether longer rows are errors, or will be truncated or split
+    reasoning: whether the reasoning of answers is learned, or removed first
     policy: what the rows are screened for
     benchmarks: items that should not be in the rows
     progress: called with the bytes read so far
@@ -302,6 +317,7 @@ def check(
             max_length=max_length,
             length_policy=length_policy,
             screening=screening,
+            reasoning=reasoning,
         )
         checker.run(rows, progress)
         checker.finish(min_rows)

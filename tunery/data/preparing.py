@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from schemas.dataset import LengthPolicy, RowKind
+from schemas.dataset import LengthPolicy, ReasoningPolicy, RowKind
 from schemas.units import PPM, divide_up
 from tunery.data.checking import Checker
 from tunery.data.containers.reading import open_rows
@@ -102,6 +102,7 @@ class PreparedManifest(Struct, frozen=True):
     files: dict[str, PreparedFile]  # hash and size of each file by name
     rows: RowKind = "answers"  # what the rows are
     mixture: tuple[MixedContent, ...] = ()  # further files that train
+    reasoning: ReasoningPolicy = "keep"  # what became of the reasoning of answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,22 +160,21 @@ def prepare(
     progress: Progress | None = None,
     rows: RowKind = "answers",
     mixture: Sequence[MixedSource] = (),
+    reasoning: ReasoningPolicy = "keep",
 ) -> PreparedDirectory:
     """Render, tokenise, split and pack a file into `out_dir`, or reuse it if it has the same key.
 
     path: the training file
     base_dir: directory of the base model
     out_dir: appears complete or not at all; replaced when it has another key or damaged files
-    max_length: tokens of a packed row
-    length_policy: what happens to rows with more tokens
-    validation_fraction_ppm: share of validation rows, in parts per million
-    seed: seed of the choice of validation rows
+    max_length, length_policy: tokens of a packed row, and what happens to rows with more
+    validation_fraction_ppm, seed: share of validation rows in millionths, seed of their choice
     validation_path: a validation file; then all rows of `path` train and the fraction is not used
     screen: what happens to near duplicates, benchmark items, personal data and toxic rows
     benchmarks: items that rows are compared with
     work_dir: intermediate results, on the disk of `out_dir`, from which the same call resumes
     progress: called with the bytes read so far and the bytes to read
-    rows: what the training method learns from; files with others are refused
+    rows: what the method learns from. reasoning: whether the reasoning of answers is learned
     mixture: further files that train, each with how often an epoch sees its rows
 
     Raises `DataRefused` when rows cannot be prepared, `BaseUnusable` when the base model cannot
@@ -188,13 +188,13 @@ def prepare(
     validation = None if validation_path is None else file_sha256(validation_path)
     mixed = [(file, MixedContent(file_sha256(file.path), file.weight_ppm)) for file in mixture]
     of_mixture = tuple(of_file for _, of_file in mixed)
-    key = cache_key(content, validation, tokenizer, policy, rows, of_mixture)
+    key = cache_key(content, validation, tokenizer, policy, rows, of_mixture, reasoning)
     if (existing := find_prepared(out_dir, key)) is not None:
         return existing
     meter = _ProgressMeter(path, validation_path, mixture, progress)
     with _work_directory(work_dir or out_dir.with_name(f".{out_dir.name}.work"), key) as work:
         directory = _empty_folder(work / RESULT)
-        with _Preparation(policy, rows, directory, work, meter) as preparation:
+        with _Preparation(policy, rows, reasoning, directory, work, meter) as preparation:
             train, held_out = preparation.run(tokenizer, path, validation_path, mixed, benchmarks)
         manifest = PreparedManifest(
             key=key,
@@ -210,6 +210,7 @@ def prepare(
             files={name: _describe_file(directory / name) for name in FILES},
             rows=rows,
             mixture=of_mixture,
+            reasoning=reasoning,
         )
         _publish(directory, manifest, out_dir)
     return PreparedDirectory(out_dir, manifest, reused=False)
@@ -234,6 +235,7 @@ def cache_key(
     policy: PreparationPolicy,
     rows: RowKind = "answers",
     mixture: tuple[MixedContent, ...] = (),
+    reasoning: ReasoningPolicy = "keep",
 ) -> str:
     """Hash everything that the bytes of a prepared directory depend on (SHA-256 in hex)."""
     parts: tuple[object, ...] = (
@@ -248,6 +250,8 @@ def cache_key(
         parts += (rows,)
     if mixture:
         parts += (MIXTURE_VERSION, mixture)
+    if reasoning != "keep":
+        parts += ("reasoning", reasoning)
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 
@@ -306,12 +310,13 @@ class _Preparation:
         self,
         policy: PreparationPolicy,
         rows: RowKind,
+        reasoning: ReasoningPolicy,
         directory: Path,
         work: Path,
         meter: _ProgressMeter,
     ) -> None:
         self.left_out = 0
-        self._policy, self._rows_kind = policy, rows
+        self._policy, self._rows_kind, self._reasoning = policy, rows, reasoning
         self._meter = meter
         self._work = work
         self._refused = Collector()
@@ -429,7 +434,7 @@ class _Preparation:
         return SelectedRow(row, scrub(conversation, self._policy.screen), validates)
 
     def _rows(self, path: Path) -> Iterator[tuple[Row, Conversation]]:
-        checker = Checker()
+        checker = Checker(reasoning=self._reasoning)
         with open_rows(path) as rows:
             for done, item in enumerate(checker.conversations(rows)):
                 if done % PROGRESS_ROWS == 0:

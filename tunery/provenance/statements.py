@@ -122,11 +122,13 @@ def _inputs(terms: VersionTerms) -> list[dict[str, Any]]:
         name = f"session:{session.session_id}"
         inputs.append({"name": name, "uri": f"urn:tunery:{name}:{session.command}"})
     elif not lineage.imported:  # else what it was trained on is not known
-        dataset = {
+        dataset: dict[str, Any] = {
             "name": "dataset",
             "digest": {"sha256": lineage.training_sha256},
             "annotations": {"version": lineage.dataset_version},
         }
+        if lineage.reasoning != "keep":
+            dataset["annotations"]["reasoning"] = lineage.reasoning
         inputs.append(dataset)
     if lineage.start_id is not None and lineage.start_sha256 is not None:
         inputs.append(

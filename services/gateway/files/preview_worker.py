@@ -74,7 +74,7 @@ def preview(task: Preview) -> Answer:
         tokenizer = Tokenizer.load(Path(task.base_path))
     except BaseUnusable as error:
         return RefusedTask(message=str(error), param="model")
-    checker = Checker()
+    checker = Checker(reasoning=task.reasoning)
     shown_rows: list[Row] = []
     rendered: list[Rendered] = []
     with open_rows(Path(task.path)) as rows:

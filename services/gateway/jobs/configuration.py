@@ -48,6 +48,8 @@ def configuration_of(
         "slots": spec.slots,
         "device": spec.device,
     }
+    if spec.reasoning != "keep":  # there was no choice once
+        parts["reasoning"] = spec.reasoning
     if spec.start is not None:
         parts["start"] = spec.start.sha256
     if spec.mixture:

@@ -44,6 +44,7 @@ async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller)
             rows=body.rows,
             max_length=body.max_length,
             length_policy=body.length_policy,
+            reasoning=body.reasoning,
         )
         rows = await deps.previews.ask(task, caller.tenant, limits.niceness)
     return PreviewResponse(

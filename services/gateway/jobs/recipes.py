@@ -155,6 +155,7 @@ def recipe_of(
             **training,
             "slots": spec.slots,
             "length_policy": spec.length_policy,
+            **({"reasoning": spec.reasoning} if spec.reasoning != "keep" else {}),
             **({"mixture": as_requested(spec.mixture)} if spec.mixture else {}),
         },
         "eval": _present(evaluation),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from schemas import errors
 from schemas.dataset import BaseTokens
@@ -42,6 +43,7 @@ from tunery.data.tokens.tokenizer import BaseUnusable, warm
 
 TOO_FEW_ROWS: Final = frozenset({"empty_file", "header_only", "too_few_rows"})
 TOO_MANY_ROWS: Final = "too_many_rows"
+DROPS_TEXT: Final = "template_drops_text"
 
 EXIT_ORPHANED: Final = 3
 __all__ = ("process", "run", "warm")  # `warm` for the fork server
@@ -78,7 +80,8 @@ def process(task: Task) -> Answer:
 def check_file(task: CheckTask) -> CheckedFile:
     """Check a file under every base model; it is accepted when any of them can train on it.
 
-    The report is that of the first base model that accepts it, else that of the first one.
+    The report is that of the first base model that accepts it, else that of the first one. Rows
+    whose reasoning a template leaves out are checked without it as well.
     """
     check_rows = partial(
         check,
@@ -93,12 +96,16 @@ def check_file(task: CheckTask) -> CheckedFile:
     for base in sorted(task.bases, key=lambda base: base.base_id):
         try:
             report = check_rows(base_dir=Path(base.path))
+            if with_drop := DROPS_TEXT in report.counts:  # a job may drop the reasoning
+                reports.append(report)
+                report = check_rows(base_dir=Path(base.path), reasoning="drop")
         except BaseUnusable as error:
             unusable.append(f"{base.base_id}: {error}")
             continue
         reports.append(report)
         if report.verdict == "accepted" and report.tokens is not None:
-            tokens.append(build_from(BaseTokens, report.tokens, base, base_sha256=base.sha256))
+            counted = build_from(BaseTokens, report.tokens, base, base_sha256=base.sha256)
+            tokens.append(replace(counted, reasoning="drop") if with_drop else counted)
     reports = reports or [check_rows()]
     shown = next((report for report in reports if report.verdict == "accepted"), reports[0])
     accepted = shown.verdict == "accepted"
@@ -136,6 +143,7 @@ def prepare_file(task: PrepareTask) -> PreparedAnswer | RefusedAnswer:
             benchmarks=load_items(task.screen),
             work_dir=Path(task.work),
             rows=spec.rows,
+            reasoning=spec.reasoning,
             mixture=[MixedSource(Path(file.path), file.weight_ppm) for file in task.mixture],
         )
     except (preparing.DataRefused, BaseUnusable) as error:

@@ -120,6 +120,7 @@ def work_id(
         str(spec.validation_fraction_ppm),
         str(spec.seed),
         *(() if spec.rows == "answers" else (spec.rows,)),  # there were no others once
+        *(() if spec.reasoning == "keep" else (f"reasoning:{spec.reasoning}",)),
         *(f"weight:{mixed.weight_ppm}" for mixed in mixture),
     )
     return derived_id(tenant, *sources, *parts)

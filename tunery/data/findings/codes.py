@@ -188,7 +188,7 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
     ),
     "template_drops_text": (
         "The base model's chat template leaves out a part of an answer that is to be learned",
-        "Remove this part, give the answer weight 0, or choose another base model.",
+        "Set training.reasoning to drop if it is reasoning, give the answer weight 0, or cut it.",
     ),
     "template_without_tools": (
         "The base model's chat template ignores tool calls",

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from tunery.data.dialects.conversation import REASONING
+from tunery.data.dialects.conversation import REASONING, THINK_TAGS
 from tunery.data.dialects.parsing import Object
 
 PartKind: TypeAlias = Literal["text", "reasoning", "call"]
 
 NONCHARACTERS: Final = tuple(chr(point) for point in range(0xFDD0, 0xFDF0))
 MARKS: Final = 6
-THINK_TAGS: Final = ("<think>", "</think>")  # enclose the reasoning inside the text of an answer
 _THINK: Final = re.compile("({}|{})".format(*THINK_TAGS))
 
 

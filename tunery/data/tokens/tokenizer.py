@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import tokenizers
 
-from tunery.data.dialects.conversation import Conversation
+from tunery.data.dialects.conversation import THINK_TAGS, Conversation
 from tunery.data.dialects.parsing import Object
 from tunery.data.findings.finding import Note
 from tunery.data.tokens import message_marks
@@ -105,7 +105,7 @@ class Tokenizer:
             raise BaseUnusable(f"tokenizer.json cannot be read: {error}") from error
         added = self._tokens.get_added_tokens_decoder().values()
         # Templates and answers write the tags of reasoning; some bases call them special.
-        special = {t.content for t in added if t.special} - set(message_marks.THINK_TAGS)
+        special = {t.content for t in added if t.special} - set(THINK_TAGS)
         names = sorted(special, key=lambda name: (-len(name), name))
         self._special = re.compile("|".join(map(re.escape, names)) or "(?!)")
         self.vocabulary = self._tokens.get_vocab_size(with_added_tokens=True)

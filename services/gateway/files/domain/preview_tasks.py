@@ -5,7 +5,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from schemas.dataset import LengthPolicy
+from schemas.dataset import LengthPolicy, ReasoningPolicy
 
 MEMORY_BYTES_MAX: Final = 2 * 1024**3  # of the process of one task
 READ_FILES: Final = "Read its teacher_file_id and the output files of its batches."
@@ -18,6 +18,7 @@ class Preview(Struct, frozen=True, kw_only=True, tag="preview"):
     rows: int
     max_length: int | None
     length_policy: LengthPolicy
+    reasoning: ReasoningPolicy = "keep"
 
 
 class Comparison(Struct, frozen=True, kw_only=True, tag="comparison"):

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr, StringConstraints
 
-from schemas.dataset import LengthPolicy
+from schemas.dataset import LengthPolicy, ReasoningPolicy
 from schemas.enrolment import INVITATION_MS_MAX, PUBLIC_KEY, SEALED_SETTINGS_MAX, USES_MAX
 from schemas.node import LABEL
 from services.gateway.jobs.domain.integrations import IntegrationBody
@@ -117,7 +117,8 @@ class JobRequest(Body):
     training: Hyperparameters | None = Field(
         default=None,
         description="every other hyper-parameter, for example max_length, learning_rate, "
-        "scheduler, max_steps; slots, length_policy, validation_fraction; mixture: further files, "
+        "scheduler, max_steps; slots, length_policy, validation_fraction; reasoning: keep, or drop "
+        "it before rows are rendered; mixture: further files, "
         'each with a weight: [{"file": "file-…", "weight": 0.3}]',
     )
     eval: Hyperparameters | None = Field(
@@ -190,6 +191,7 @@ class PreviewRequest(Body):
     rows: Annotated[StrictInt, Field(ge=1, le=PREVIEW_ROWS_MAX)] = 3
     max_length: Annotated[StrictInt, Field(ge=1, le=131_072)] | None = None
     length_policy: LengthPolicy = "truncate"
+    reasoning: ReasoningPolicy = "keep"
 
 
 SealedSettings = Annotated[

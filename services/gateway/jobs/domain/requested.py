@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
-from schemas.dataset import LengthPolicy, RowKind
+from schemas.dataset import LengthPolicy, ReasoningPolicy, RowKind
 from schemas.submission import Budget, JobSettings
 from schemas.training import NodeConstraints
 from schemas.units import HOUR_MS
@@ -41,6 +41,13 @@ SETTINGS: Final[Mapping[str, Knob]] = {
         choices=get_args(LengthPolicy),
         default="reject",
         source="reject: nothing is cut without being asked",
+    ),
+    "reasoning": Knob(
+        field="reasoning",
+        kind="choice",
+        choices=get_args(ReasoningPolicy),
+        default="keep",
+        source="keep: rows train as they are, or are refused",
     ),
     "validation_fraction": Knob(
         field="validation_fraction_ppm",
@@ -79,7 +86,7 @@ PROMPTS_MAX: Final = 8
 PROMPT_CHARACTERS_MAX: Final = 1_000
 # settings of a group that are not passed to the trainer
 OWN: Final[Mapping[str, tuple[str, ...]]] = {
-    "training": ("slots", "length_policy", "validation_fraction", "mixture"),
+    "training": ("slots", "length_policy", "reasoning", "validation_fraction", "mixture"),
     "eval": (
         "validation_fraction",
         "drop_max",
@@ -93,6 +100,7 @@ OWN: Final[Mapping[str, tuple[str, ...]]] = {
 # groups that accept only these names; the others accept every hyper-parameter
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": tuple(ADAPTER_KNOBS), "eval": OWN["eval"]}
 LENGTH_POLICY: Final = "training.length_policy"
+REASONING: Final = "training.reasoning"
 SAMPLES: Final = "sample_every_steps"
 REINFORCEMENT: Final = "reinforcement"
 GRADER: Final = f"method.{REINFORCEMENT}.grader"

@@ -29,6 +29,7 @@ from services.gateway.jobs.domain.requested import (
     BENCHMARKS,
     GRADER,
     LENGTH_POLICY,
+    REASONING,
     SLOTS,
     RequestedSettings,
     RequestProblem,
@@ -148,7 +149,9 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
     if training is None:
         tokens = _assumed(request, base)
     else:
-        tokens = _tokens(training, base, "training_file")
+        tokens = _tokens(training, base, "training_file", settings)
+    if held_out is not None:
+        _check_reasoning(held_out, base, settings)
     all_tokens = None if tokens is None else mixed(tokens, mixture)
     choice = _choice_of_nodes(request, facts, settings)
     benchmarks = asked_benchmarks(
@@ -386,7 +389,7 @@ def _mixture(
         try:
             file = _usable_file(row, asked.reference, asked.param, settings)
             if facts.base is not None:
-                tokens = _tokens(file, facts.base, asked.param)
+                tokens = _tokens(file, facts.base, asked.param, settings)
                 mixture.append(mixture_file(file, tokens, asked, used))
             used[file.id] = asked.param
         except ApiError as refusal:
@@ -492,13 +495,30 @@ def _other_rows(file: FileRow, rows: RowKind, settings: RequestedSettings) -> st
     return f"each row of {file.id} is {ROW_WORDS[rows]}{wanted}. {advice} upload another file."
 
 
-def _tokens(file: FileRow, base: Base, role: str) -> BaseTokens | None:
+def _counted(file: FileRow, base: Base) -> BaseTokens | None:
+    counts = () if file.validation is None else file.validation.tokens
+    known = (base.base_id, base.sha256)
+    return next((c for c in counts if (c.base_id, c.base_sha256) == known), None)
+
+
+def _check_reasoning(file: FileRow, base: Base, settings: RequestedSettings) -> None:
+    """Refuse a file whose reasoning the base model's chat template leaves out. Raises ApiError."""
+    counted = _counted(file, base)
+    if counted is not None and counted.reasoning == "drop" and settings.own.reasoning == "keep":
+        text = (
+            f"The chat template of {base.base_id} leaves out reasoning in {file.id} that is to be "
+            f"learned (template_drops_text). Set {REASONING} to drop, which trains the answers "
+            "without it, or choose another base model."
+        )
+        raise invalid(text, REASONING, "invalid_value")
+
+
+def _tokens(file: FileRow, base: Base, role: str, settings: RequestedSettings) -> BaseTokens | None:
     """Exact token counts under this base model; None before validation. Raises ApiError."""
-    if file.validation is None:
-        return None
-    for counted in file.validation.tokens:
-        if (counted.base_id, counted.base_sha256) == (base.base_id, base.sha256):
-            return counted
+    _check_reasoning(file, base, settings)
+    counted = _counted(file, base)
+    if counted is not None or file.validation is None:
+        return counted
     raise invalid(
         f"{file.id} was checked before {base.base_id} was added. Upload it again.",
         role,

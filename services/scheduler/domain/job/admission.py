@@ -116,6 +116,7 @@ def _pins(job: OpenJob) -> PinsWanted:
         validation_fraction_ppm=spec.validation_fraction_ppm,
         seed=SPLIT_SEED,
         rows=ROWS_OF_METHOD.get(spec.hyper.method, "answers"),
+        reasoning=spec.reasoning,
     )
     terms = PinTerms(
         training_file=spec.training_file,

@@ -436,4 +436,5 @@ def _lineage(
         method=job.hyper.method,
         imported=evaluation is not None and saved_in is None,
         saved_in=saved_in,
+        reasoning=job.spec.reasoning,
     )

@@ -12,7 +12,7 @@ import httpx
 import msgspec
 
 from schemas.account import PRICES_PARTITION
-from schemas.dataset import BaseTokens, RecordValidation, Validation
+from schemas.dataset import BaseTokens, ReasoningPolicy, RecordValidation, Validation
 from schemas.enrolment import NodeEnrolled
 from schemas.envelope import Header, Message
 from schemas.model import AddBase
@@ -114,6 +114,7 @@ class ControlPlane:
         accepted: bool = True,
         failure: Failure | None = None,
         dialect: str = "chat",
+        reasoning: ReasoningPolicy = "keep",
     ) -> dict[str, Any]:
         """Send the validator's result, and wait until the file shows it."""
         report = msgspec.json.encode({"verdict": "accepted" if accepted else "rejected"})
@@ -126,6 +127,7 @@ class ControlPlane:
             tokens=20_000,
             trainable_tokens=9_000,
             longest_row_tokens=120,
+            reasoning=reasoning,
         )
         validation = Validation(
             accepted=accepted,

@@ -1,5 +1,6 @@
 """The work of the worker process, done here: files under several base models."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,36 @@ def test_rows_or_a_base_that_cannot_be_used_are_refused_with_a_message(
         assert isinstance(answer, RefusedAnswer)
         assert answer.message
     assert not (tmp_path / "prepared").exists()
+
+
+def reasoned(count: int) -> bytes:
+    lines = []
+    for line in rows(count).splitlines():
+        row = json.loads(line)
+        row["messages"][1]["reasoning_content"] = "The lamp is far away."
+        lines.append(json.dumps(row))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def test_bases_f7_reasoning_that_a_template_leaves_out_trains_once_it_is_dropped(
+    base: LocalBase, tmp_path: Path
+) -> None:
+    path = written(tmp_path, reasoned(20))
+    checked = check_file(check_task(path, base))
+    assert checked.accepted
+    assert [tokens.reasoning for tokens in checked.tokens] == ["drop"]
+    kept = prepare_task(tmp_path, path, base)
+    refused = prepare_file(kept)
+    assert isinstance(refused, RefusedAnswer)
+    assert "template_drops_text" in refused.message
+    dropped = prepare_file(replace(kept, spec=replace(kept.spec, reasoning="drop")))
+    assert isinstance(dropped, PreparedAnswer)
+    manifest = dropped.manifest
+    assert (manifest.reasoning, manifest.train.rows + manifest.validation.rows) == ("drop", 20)
+    plain = prepare_file(prepare_task(tmp_path, written(tmp_path, rows(20)), base))
+    assert isinstance(plain, PreparedAnswer)
+    assert plain.manifest.train.tokens == manifest.train.tokens
+    assert checked.tokens[0].tokens == manifest.train.tokens + manifest.validation.tokens
 
 
 def error(code: str, row: int | None = None) -> Finding:

@@ -39,7 +39,8 @@ def test_every_hyper_parameter_has_a_row_with_its_source() -> None:
     supervised = {
         n for n, knob in KNOBS.items() if "supervised" in (knob.methods or ("supervised",))
     }
-    own = {"method", "seed", "slots", "length_policy", "validation_fraction", "mixture"}
+    own = {"method", "seed", "slots", "length_policy", "reasoning"}
+    own |= {"validation_fraction", "mixture"}
     assert {*rows} == supervised - {"learning_rate_multiplier", "threads"} | own
     assert (rows["batch_size"].source, rows["batch_size"].path) == ("given", "training.batch_size")
     assert (rows["n_epochs"].source, rows["seed"].source) == ("rule", "given")
