@@ -31,6 +31,8 @@ Examples:
   tunery base add Qwen/Qwen2.5-0.5B-Instruct@v1 --into /srv/bases/qwen
   tunery base add s3://models/phi-4-mini --licence MIT        with the variables of the AWS tools
   tunery base add ~/models/SmolLM2-360M-Instruct --id smollm2-360m-instruct
+  tunery base add ~/models/r1 --id r1-reasons --chat-template reasons.jinja
+  tunery base add ~/models/Llama-3.1-8B --chat-template chat.jinja --eot-token '<|eot_id|>'
   tunery base add ~/models/phi --upload            to a service on another machine
   tunery base add ~/models/phi --alias gpt-4o-mini-2024-07-18
   tunery base alias smollm2-135m-instruct gpt-4o-mini-2024-07-18
@@ -59,6 +61,20 @@ def command() -> None:
 @click.option(
     "--alias", "aliases", multiple=True, help="Another name of it in requests; repeatable."
 )
+@click.option(
+    "--chat-template",
+    "template",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="A Jinja template in place of its own.",
+)
+@click.option(
+    "--eot-token",
+    "eot_tokens",
+    multiple=True,
+    metavar="TOKEN",
+    help="A token of its vocabulary that ends a turn; repeatable.",
+)
 @click.option("--source", help="Its name at a hub, where the public can load it from.")
 @click.option("--revision", help="Its commit there.")
 @click.option("--share/--no-share", "shared", default=None, help="Tenants may download it. [no]")
@@ -72,6 +88,8 @@ def add(
     into: Path | None,
     uploading: bool,
     unchecked: bool,
+    template: Path | None,
+    eot_tokens: tuple[str, ...],
     folders: DataDir,
     as_json: bool,
     **more: Any,
@@ -81,6 +99,9 @@ def add(
     PATH contains config.json, *.safetensors, the tokenizer and the chat template. NAME is looked up
     at HF_ENDPOINT, by default huggingface.co; HF_TOKEN opens models that ask for consent. Only
     safetensors are fetched, never code, and each file is checked by its hash.
+
+    With --chat-template or --eot-token it is another base model, with a folder of its own next to
+    PATH that shares its weights. Trainings, the gate and inference use what it has.
 
     The files are hashed. Services and nodes must be able to read the folder. With --upload it is
     sent to the service first, which keeps it in its folder of base models.
@@ -107,9 +128,12 @@ def add(
             )
         folder, model = _download(path, into, quiet=as_json)
         name = model.name.rpartition("/")[2]
-        more |= {"source": model.name, "revision": model.commit}
+        if template is None and not eot_tokens:  # else the hub has another template
+            more |= {"source": model.name, "revision": model.commit}
         licence = licence or model.licence
     base_id = base_id or name.lower()
+    if template is not None or eot_tokens:
+        folder = _write_variant(folder, template, eot_tokens)
     if not unchecked:
         more["proof"] = _try(folder)
     with _api.connect(folders) as api:
@@ -117,6 +141,23 @@ def add(
             folder = _upload(api, folder, base_id, quiet=as_json)
         base = api.add_base(base_id, folder, licence or "unknown", **_set_options(more))
     _api.show_one(base, as_json, _pairs(base))
+
+
+def _write_variant(folder: Path, template: Path | None, eot_tokens: tuple[str, ...]) -> Path:
+    """The folder of the base model with another template or end tokens. Raises ClickException."""
+    from tunery.data.tokens.base_variants import write_variant
+    from tunery.data.tokens.tokenizer import BaseUnusable
+
+    try:
+        text = None if template is None else template.read_text(encoding="utf-8")
+        return write_variant(folder, text, eot_tokens)
+    except BaseUnusable as error:
+        raise click.ClickException(f"[template_unusable] {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(
+            f"[template_unusable] {error}\nIts folder is written next to {folder}, from a template "
+            "in UTF-8"
+        ) from error
 
 
 def _try(folder: Path) -> dict[str, Any] | None:

@@ -77,7 +77,7 @@ def _of_tokenizer(tokenizer: Any, model: Any) -> Iterator[Problem]:
 
 def _of_template(tokenizer: Any) -> Iterator[Problem]:
     if tokenizer.chat_template is None:
-        fix = "Add chat_template.jinja to the folder, as the model's instructed version has it."
+        fix = "Give it one with --chat-template FILE, as the model's instructed version has it."
         yield Problem("template_missing", "there is no chat template", fix)
         return
     try:
@@ -107,7 +107,8 @@ def _endless(tokenizer: Any, model: Any) -> tuple[str, ...]:
     after = tokenizer(shown.rpartition(ANSWER)[2], add_special_tokens=False).input_ids
     if _ends(tokenizer, model) & set(after):
         return ()
-    return ("the chat template ends answers with no end token: trained models may not stop",)
+    text = "the chat template ends answers with no end token: trained models may not stop"
+    return (f"{text}; --eot-token names the one that ends a turn",)
 
 
 def _of_answers(model: Any, tokenizer: Any, notes: tuple[str, ...]) -> BaseCheck:

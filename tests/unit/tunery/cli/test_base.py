@@ -13,6 +13,7 @@ from msgspec import to_builtins
 from tests.bases import tiny_base
 from tests.hub_server import COMMIT, HubServer, serving
 from tests.unit.services.gateway.models.test_base_folders import a_base
+from tests.unit.services.ingest.base import make_base
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, refusal
 from tests.unit.tunery.plan.samples import PROOF
 from tunery.platform.blobs.base_files import base_files, hash_base
@@ -47,6 +48,27 @@ def test_a_base_has_the_name_of_its_folder(
     done = api.run("base", "add", "--unchecked", str(folder), *words)
     assert done.exit_code == 0, done.output
     assert api.bodies == [{"id": named, "path": str(folder), "licence": licence}]
+
+
+def test_bases_f7_a_template_makes_another_folder_that_is_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_base(tmp_path / "small")
+    (folder / "config.json").write_text("{}")
+    template = tmp_path / "reasons.jinja"
+    template.write_text("{{ messages[0].content }}")
+    api = ScriptedApi(monkeypatch, {"POST /bases": BASE})
+    words = ("base", "add", "--unchecked", str(folder), "--chat-template", str(template))
+    done = api.run(*words, "--eot-token", "<|im_end|>")
+    assert done.exit_code == 0, done.output
+    (body,) = api.bodies
+    added = Path(body["path"])
+    assert (body["id"], added.parent, added.name[:6]) == ("small", tmp_path, "small-")
+    assert (added / "chat_template.jinja").read_text() == template.read_text()
+    assert json.loads((added / "generation_config.json").read_bytes())["eos_token_id"] == [2]
+    refused = api.run(*words, "--eot-token", "<|eot|>")
+    assert (refused.exit_code, len(api.bodies)) == (1, 1)
+    assert "[template_unusable] '<|eot|>' is no special token" in refused.output
 
 
 def test_the_services_get_the_path_of_the_folder_itself(
