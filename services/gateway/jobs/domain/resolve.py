@@ -508,7 +508,7 @@ def _check_reasoning(file: FileRow, base: Base, settings: RequestedSettings) -> 
         text = (
             f"The chat template of {base.base_id} leaves out reasoning in {file.id} that is to be "
             f"learned (template_drops_text). Set {REASONING} to drop, which trains the answers "
-            "without it, or choose another base model."
+            "without it, or choose a base model that was added with a template that shows it."
         )
         raise invalid(text, REASONING, "invalid_value")
 

@@ -1,5 +1,6 @@
 """What is proven of a base: own weights, and a small model in place of large ones."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -9,7 +10,11 @@ import pytest
 from schemas.model import TemplateProof
 from tests.bases import Base
 from tests.families import write_tiny
+from tests.unit.tunery.data.tokens.test_base_variants import REASONS
+from tunery.data.template_proof import prove_template
+from tunery.data.tokens.base_variants import write_variant
 from tunery.ml import base_proof
+from tunery.ml.base_check import check
 from tunery.ml.base_proof import ProofResult, prove
 
 pytestmark = [
@@ -74,6 +79,26 @@ def test_review2_f1_a_small_model_of_its_family_shows_what_a_large_base_can_do(
     assert targets <= {*proof.targets}
     assert not others & {*proof.targets}
     assert any("packed documents see each other" in note for note in result.notes)
+
+
+def test_bases_f7_a_base_without_a_template_trains_with_the_one_it_is_added_with(
+    tiny: Base, tmp_path: Path
+) -> None:
+    plain = Path(shutil.copytree(tiny.dir, tmp_path / "plain"))
+    (plain / "chat_template.jinja").unlink()
+    assert [problem.name for problem in check(plain).problems] == ["template_missing"]
+    folder = write_variant(plain, REASONS, ("<|im_end|>",))
+    checked = check(folder)
+    assert checked.problems == ()
+    assert not any("no end token" in note for note in checked.notes)
+    shown, work = prove_template(folder, tmp_path), tmp_path / "work"
+    work.mkdir()
+    result = prove(folder, shown.shard, shown.proof, work)
+    proof = result.proof
+    assert (result.problems, proof is not None) == ((), True)
+    assert proof is not None
+    assert (proof.adaptations, proof.end_token) == (("lora", "full"), "<|im_end|>")
+    assert proof.reasoning
 
 
 def test_a_base_that_trains_in_no_way_is_refused_with_the_reasons_of_the_libraries(
