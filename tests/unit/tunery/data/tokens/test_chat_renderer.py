@@ -13,7 +13,12 @@ from typing import Any, Final
 import pytest
 import tokenizers
 
-from tunery.data.dialects.conversation import REASONING, REASONING_NAMES, Conversation
+from tunery.data.dialects.conversation import (
+    REASONING,
+    REASONING_NAMES,
+    Conversation,
+    without_reasoning,
+)
 from tunery.data.findings.finding import Note
 from tunery.data.tokens.tokenizer import BaseUnusable, Tokenizer
 
@@ -225,6 +230,17 @@ def test_training_m2_labels_equal_those_of_trl(name: str, base_dir: Path, tmp_pa
             before = family.before if last else family.before_earlier or family.before
             after = family.after if not last or family.after_last is None else family.after_last
             assert answer in {f"{start}{text}{after}" for start in before}, (kind, text)
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.refused])
+def test_bases_f7_rows_of_every_family_train_without_their_reasoning(name: str, load: Any) -> None:
+    tokenizer = load(name)
+    for kind in sorted(FAMILIES[name].refused):
+        dropped = without_reasoning(conversation(ROWS[kind]))
+        assert isinstance(dropped, Conversation)
+        said = "".join(labels(tokenizer, dropped.messages))
+        assert ("hm" in said, "A one" in said) == (False, True), kind
 
 
 def for_trl(message: dict[str, Any], name: str) -> dict[str, Any]:
