@@ -17,7 +17,10 @@ from services.gateway.web.domain.responses import ListItem, Response, Seconds, U
 from services.gateway.wording import failure_words, file_words
 
 # of `BaseTokens`; its packing plans are for the estimate
-COUNTED: Final = ("base_id", "base_sha256", "tokens", "trainable_tokens", "longest_row_tokens")
+COUNTED: Final = (
+    *("base_id", "base_sha256", "tokens", "trainable_tokens", "longest_row_tokens"),
+    "reasoning",
+)
 
 
 class ValidationSummaryResponse(Response):
@@ -65,7 +68,8 @@ class FileReportResponse(FileValidationResponse):
     """A file with its report. `report`: the validator's own, every finding with row, line, pointer,
     code and hint.
 
-    `tokens`: exact counts for each base model. `code`, `message`: why the file is not accepted.
+    `tokens`: exact counts for each base model; with `reasoning` "drop" jobs have to drop it, since
+    its chat template leaves it out. `code`, `message`: why the file is not accepted.
     """
 
     dialect: str

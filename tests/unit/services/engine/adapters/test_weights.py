@@ -1,13 +1,16 @@
 """Files of models: verified before they are converted, and refused by name."""
 
 import os
+import shutil
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 
 from schemas.training import ADAPTER_FILES, BlobFile
+from services.engine.adapters.prompts import Prompts
 from services.engine.adapters.weights import (
     ConvertedWeights,
     digest_of,
@@ -15,10 +18,14 @@ from services.engine.adapters.weights import (
     with_plain_scale,
 )
 from services.engine.ports import Refusal
+from tests.bases import tiny_base
+from tests.unit.tunery.data.tokens.test_base_variants import REASONS
+from tunery.data.tokens.base_variants import write_variant
+from tunery.data.tokens.tokenizer import Tokenizer
 from tunery.platform.blobs.base_files import hash_base
 from tunery.runtime.blobs.abstract import BlobCorrupt
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.work.engine import FAILED, STALE_BASE, UNSUPPORTED, EngineModel
+from tunery.work.engine import FAILED, STALE_BASE, UNSUPPORTED, EngineModel, Question, Sampling
 
 LORA: dict[str, Any] = {"r": 16, "lora_alpha": 32, "use_rslora": False, "modules_to_save": None}
 
@@ -54,6 +61,23 @@ def test_what_llama_cpp_computes_otherwise_is_refused(option: dict[str, Any]) ->
     with pytest.raises(Refusal) as refused:
         with_plain_scale({**LORA, **option})
     assert refused.value.code == UNSUPPORTED
+
+
+@pytest.mark.train
+async def test_bases_f7_answers_end_in_llama_cpp_at_the_token_that_a_base_was_added_with(
+    tmp_path: Path,
+) -> None:
+    plain = Path(shutil.copytree(tiny_base().dir, tmp_path / "plain"))
+    (plain / "chat_template.jinja").unlink()
+    base = write_variant(plain, REASONS, ("<|im_start|>",))
+    files = await ConvertedWeights(MemoryBlobs(), tmp_path / "engine", 4).fetch(model(base))
+    fields = gguf.GGUFReader(files.base).fields
+    words = Tokenizer.load(base)
+    assert [fields["tokenizer.ggml.eos_token_id"].contents()] == words.encode_text("<|im_start|>")
+    assert fields["tokenizer.chat_template"].contents() == REASONS
+    asked = Question(model(base), ({"role": "user", "content": "Why?"},), Sampling())
+    shown = words.decode(list(Prompts(files.folder).encode(asked)))
+    assert shown == "<|im_start|>user\nWhy?<|im_end|><|im_start|>assistant\n"
 
 
 def test_a_script_sees_no_code_beside_the_weights(tmp_path: Path) -> None:

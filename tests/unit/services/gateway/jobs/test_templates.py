@@ -10,6 +10,8 @@ async def test_bases_f7_reasoning_that_the_template_leaves_out_is_refused_until_
     client = await api.tenant()
     file_id = (await api.upload(client))["id"]
     await api.validated(client, file_id, reasoning="drop")
+    report = (await client.get(f"/v1/files/{file_id}/validation")).json()
+    assert [counted["reasoning"] for counted in report["tokens"]] == ["drop"]
     refused = await submit(client, file_id)
     error = refused.json()["error"]
     assert (refused.status_code, error["param"]) == (400, "training.reasoning")
