@@ -52,6 +52,15 @@ def test_a_lineage_names_every_input_by_its_hash() -> None:
     assert definition["internalParameters"]["environment"] == dict(lineage.environment)
 
 
+def test_bases_f7_a_lineage_says_that_reasoning_was_dropped() -> None:
+    lineage = replace(TERMS.lineage, reasoning="drop")
+    definition = lineage_statement(replace(TERMS, lineage=lineage), {})["predicate"][
+        "buildDefinition"
+    ]
+    (dataset,) = (d for d in definition["resolvedDependencies"] if d["name"] == "dataset")
+    assert dataset["annotations"] == {"version": lineage.dataset_version, "reasoning": "drop"}
+
+
 def test_a_version_of_a_session_names_its_journal() -> None:
     saved_in = SavedIn(session_id="session-1", command="7")
     lineage = replace(TERMS.lineage, saved_in=saved_in, start_id=None, start_sha256=None)

@@ -53,6 +53,7 @@ def test_what_does_not_change_the_result_does_not_change_the_hash(changes: dict[
         {"validation_fraction_ppm": 1},
         {"drop_max_ppm": 1},
         {"length_policy": "truncate"},
+        {"reasoning": "drop"},
     ],
 )
 def test_what_changes_the_result_changes_the_hash(changes: dict[str, Any]) -> None:

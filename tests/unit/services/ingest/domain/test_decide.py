@@ -193,9 +193,10 @@ def test_equal_preparations_run_once() -> None:
     assert due(third) == []
 
 
-def test_another_spec_is_another_preparation() -> None:
+@pytest.mark.parametrize("change", [{"seed": 2}, {"reasoning": "drop"}])
+def test_another_spec_is_another_preparation(change: dict[str, Any]) -> None:
     state, first = step(after(file("f1"), validated("f1")), pin("j1"))
-    other = pin("j2", spec=replace(SPEC, seed=2))
+    other = pin("j2", spec=replace(SPEC, **change))
     _, second = step(state, other)
     assert due(first)[0].prepare_id != due(second)[0].prepare_id
 

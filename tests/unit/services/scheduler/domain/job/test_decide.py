@@ -125,6 +125,16 @@ def test_a_submission_takes_its_hold_and_asks_for_pins() -> None:
     assert of(events, PhaseSet).reason is not None
 
 
+def test_bases_f7_what_is_prepared_drops_reasoning_where_the_job_does() -> None:
+    asked = submit()
+    dropping = replace(asked, spec=replace(asked.spec, reasoning="drop"))
+    kept, dropped = (
+        of(new_tenant().accept(limits()).when(command), PinsWanted).terms.spec.reasoning
+        for command in (asked, dropping)
+    )
+    assert (kept, dropped) == ("keep", "drop")
+
+
 def test_a_tenant_without_limits_is_not_found() -> None:
     assert rejected(new_tenant().when(submit())) == errors.NOT_FOUND
     assert rejected(new_tenant().when(CancelJob(job_id=JOB_ID))) == errors.NOT_FOUND
