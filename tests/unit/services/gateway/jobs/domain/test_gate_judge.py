@@ -5,9 +5,9 @@ from msgspec.structs import replace
 from services.eval.domain.verdict import summarise
 from services.gateway.jobs.domain.gate_report import report_page
 from services.gateway.jobs.domain.gate_responses import gate_response
-from tests.unit.services.eval.domain.test_judged import KNOWN, LABELLED
 from tests.unit.services.eval.samples import measured
 from tests.unit.services.gateway.jobs.domain.test_gate_report import HOSTILE
+from tests.unit.tunery.gate.test_judged import KNOWN, LABELLED
 from tunery.work.scores import JudgedPair, Judgement, Scores
 
 
