@@ -21,6 +21,9 @@ Adaptation: TypeAlias = Literal["lora", "qlora", "full"]
 Precision: TypeAlias = Literal["auto", "bf16", "fp32", "fp8"]
 # What runs the steps of a training: one process, or a process group of torch's or DeepSpeed's.
 EngineName: TypeAlias = Literal["single", "fsdp2", "deepspeed"]
+# What turns gradients into steps: torch's AdamW, bitsandbytes' with moments in eight bits, or
+# torch's Muon for matrices and AdamW for all else.
+OptimizerName: TypeAlias = Literal["adamw", "adamw_8bit", "muon"]
 # Weights and configuration of what a training leaves: of an adapter, or of a whole model.
 ADAPTER_FILES: Final = ("adapter_model.safetensors", "adapter_config.json")
 WHOLE_FILES: Final = ("model.safetensors", "config.json")
@@ -217,6 +220,7 @@ class HyperParameters(Part, omit_defaults=True):
     # how much of the loss that keeps the experts of a mixture evenly used is added, in millionths;
     # None: as much as the base model's own configuration says
     router_aux_loss_ppm: int | None = None
+    optimizer: OptimizerName = "adamw"  # what turns gradients into steps
 
 
 class AdapterStart(Part):

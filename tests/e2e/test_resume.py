@@ -227,12 +227,21 @@ async def test_resume_a_fork_trains_the_same_bytes_and_resumes_those_of_a_killed
 
 
 @pytest.mark.soak  # test_crash_points kills trainings of each
-@pytest.mark.parametrize("adaptation", ["qlora", "full"])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"adaptation": "qlora"},
+        {"adaptation": "full"},
+        {"optimizer": "adamw_8bit"},
+        {"optimizer": "muon", "adaptation": "full"},
+    ],
+    ids=str,
+)
 def test_resume_after_a_kill_gives_the_same_bytes_however_it_is_adapted(
-    spec: dict[str, Any], tmp_path: Path, adaptation: str
+    spec: dict[str, Any], tmp_path: Path, changed: dict[str, str]
 ) -> None:
     """QLoRA: a process that quantises the base again has the same weights."""
-    hyper = {**spec["hyper"], "adaptation": adaptation, "max_steps": 2 * CHECKPOINT_EVERY + 2}
+    hyper = {**spec["hyper"], **changed, "max_steps": 2 * CHECKPOINT_EVERY + 2}
     spec = {**spec, "hyper": hyper}
     assert attempt(spec, tmp_path / "whole").code == ExitCode.FINISHED
     killed = attempt(spec, tmp_path / "killed", at_step=CHECKPOINT_EVERY + 1)

@@ -8,7 +8,8 @@
   `language` (the language model of a wrapper), `adapter_products` (what adapters add to layers),
   `float8` (products in eight bits), `loop` (its steps, and what happens between two of them),
   `engines` (what computes a step: one process, FSDP2, DeepSpeed), `adamw` (masters, moments,
-  steps), `ranks` (processes that share a step),
+  steps), `optimizers` (Muon, and which one a training has), `adamw_8bit` (moments in eight bits),
+  `ranks` (processes that share a step),
   `self_check` (whether their steps repeat to the byte), `colocated` (several trainings on one
   base), `turns` (which of them works),
   `variants` (several as one, of which the best is left),

@@ -18,8 +18,8 @@ from tunery.ml.ranks import ALONE, Ranks
 MOMENTS: Final = ("exp_avg", "exp_avg_sq", "step")
 
 
-class AdapterAdamW(torch.optim.AdamW):
-    """AdamW that keeps an fp32 master copy of every weight that is narrower.
+class MasterWeights(torch.optim.Optimizer):
+    """Part of an optimizer that keeps an fp32 master copy of every weight that is narrower.
 
     An update of 1e-4 on a weight of 1e-2 is close to the resolution of bf16: added to the weight
     itself most updates would be lost. So would gradients of micro-batches that are added in bf16:
@@ -29,25 +29,11 @@ class AdapterAdamW(torch.optim.AdamW):
     the same step, so that all keep the same bytes.
     """
 
-    def __init__(
-        self,
-        weights: Mapping[str, Parameter],
-        *,
-        rate: float,
-        weight_decay: float,
-        ratio: float = 1.0,
-        whole: bool = False,
-        ranks: Ranks = ALONE,
-    ) -> None:
-        """`ratio`: rate of the matrices B of LoRA by that of all other weights (LoRA+).
-
-        whole: every weight is trained; norms and biases do not decay
-        """
+    def _keep_masters(self, weights: Mapping[str, Parameter], ranks: Ranks) -> None:
+        """Make the masters, which the optimizer steps, before it is initialised."""
         self.live = dict(weights)
         self._ranks = ranks
         self.masters = {name: _master_of(live) for name, live in self.live.items()}
-        groups = parameter_groups(self.masters, rate, ratio, whole=whole)
-        super().__init__(groups, lr=rate, weight_decay=weight_decay, fused=is_fused(self.masters))
         for name, live in self.live.items():
             if self.masters[name] is not live:
                 hook = partial(_hand_over, self.masters[name])
@@ -55,7 +41,7 @@ class AdapterAdamW(torch.optim.AdamW):
 
     @property
     def state_bytes(self) -> int:
-        """Size of masters and moments."""
+        """Size of masters and moments, which other optimizers than AdamW have less of."""
         values = sum(live.numel() for live in self.live.values())
         return 3 * values * torch.float32.itemsize
 
@@ -109,6 +95,28 @@ class AdapterAdamW(torch.optim.AdamW):
         for name, live in self.live.items():
             if self.masters[name] is not live:
                 _hand_over(self.masters[name], live)
+
+
+class AdapterAdamW(MasterWeights, torch.optim.AdamW):
+    """torch's AdamW on masters."""
+
+    def __init__(
+        self,
+        weights: Mapping[str, Parameter],
+        *,
+        rate: float,
+        weight_decay: float,
+        ratio: float = 1.0,
+        whole: bool = False,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        """`ratio`: rate of the matrices B of LoRA by that of all other weights (LoRA+).
+
+        whole: every weight is trained; norms and biases do not decay
+        """
+        self._keep_masters(weights, ranks)
+        groups = parameter_groups(self.masters, rate, ratio, whole=whole)
+        super().__init__(groups, lr=rate, weight_decay=weight_decay, fused=is_fused(self.masters))
 
 
 def is_fused(weights: Mapping[str, Tensor]) -> bool:
@@ -175,13 +183,21 @@ def restore_state(
     optimizer: torch.optim.Optimizer, weights: Mapping[str, Tensor], directory: Path
 ) -> None:
     """Read what `named_state` gave, whichever engine and number of ranks wrote it."""
-    for weight in weights.values():
-        optimizer.state[weight] = {
-            "exp_avg": torch.zeros_like(weight),
-            "exp_avg_sq": torch.zeros_like(weight),
-            "step": torch.zeros((), device=weight.device if optimizer.defaults["fused"] else "cpu"),
-        }
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            optimizer.state[weight] = _first_state(weight, group)
     read_tensors(named_state(optimizer, weights), directory)
+
+
+def _first_state(weight: Tensor, group: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The state of a weight before its first step: AdamW's, or Muon's of its group."""
+    if "momentum" in group:
+        return {"momentum_buffer": torch.zeros_like(weight)}
+    return {
+        "exp_avg": torch.zeros_like(weight),
+        "exp_avg_sq": torch.zeros_like(weight),
+        "step": torch.zeros((), device=weight.device if group["fused"] else "cpu"),
+    }
 
 
 def read_tensors(into: Mapping[str, Tensor], directory: Path) -> None:

@@ -179,14 +179,14 @@ def outgrows(folder: Path, device: torch.device, sides: int = 1) -> bool:
 
 
 def environment(
-    device: torch.device, threads: int, micro_batch: int, *, four_bits: bool = False
+    device: torch.device, threads: int, micro_batch: int, *, bitsandbytes: bool = False
 ) -> dict[str, str]:
     """Facts that must be equal for a resume to be equal to the bit.
 
     micro_batch: packed rows of one; sums of other parts differ in their last bits
-    four_bits: whether the base is quantised, by its own library
+    bitsandbytes: whether it quantises the base, or the moments of the optimizer
     """
-    libraries = (*LIBRARIES, *((QUANTISING,) if four_bits else ()))
+    libraries = (*LIBRARIES, *((QUANTISING,) if bitsandbytes else ()))
     versions = {library: importlib.metadata.version(library) for library in libraries}
     return {
         "device": "cpu",

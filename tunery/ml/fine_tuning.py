@@ -143,7 +143,7 @@ def _environment(
     """Facts that must be equal for a resume to be equal to the bit."""
     hyper = spec.hyper
     own = device.environment(
-        torch_device, threads, hyper.batch_size, four_bits=hyper.adaptation == "qlora"
+        torch_device, threads, hyper.batch_size, bitsandbytes=hyper.needs_bitsandbytes
     )
     return own | ranks.environment() | engine_environment(spec.engine)
 

@@ -18,14 +18,19 @@ from setproctitle import setproctitle
 from tunery.confinement.policy import ACCELERATORS
 from tunery.ml.imports import large_imports
 from tunery.ml.inputs import read_score_spec, read_training
-from tunery.ml.process import NICENESS, WorkFunction, leave_out_quantising, run_to_end
+from tunery.ml.process import (
+    NICENESS,
+    WorkFunction,
+    leave_out_bitsandbytes,
+    needs_bitsandbytes,
+    run_to_end,
+)
 from tunery.ml.score import score_file
 from tunery.ml.stop import StopRequest
 from tunery.ml.train import train
 from tunery.ml.train_and_score import train_and_score
 from tunery.work.exits import WorkError
 from tunery.work.orders import SCORE, WorkModule
-from tunery.work.spec import TrainSpec
 
 ASKS_NVML: Final = "PYTORCH_NVML_BASED_CUDA_CHECK"
 DRIVERS: Final = tuple(f"/dev/{name.rstrip('*')}" for name in ACCELERATORS)
@@ -43,7 +48,7 @@ def warm(descriptors: Path) -> None:
     """
     os.nice(NICENESS)
     setproctitle(f"{sys.executable} -m {__name__}")  # the first call finds where the name is
-    leave_out_quantising("lora")
+    leave_out_bitsandbytes()
     os.environ[ASKS_NVML] = "1"  # asks for devices without the driver's own state
     with large_imports():
         import tunery.ml.engines.fsdp2
@@ -83,11 +88,10 @@ def run(module: WorkModule, spec: str, folder: str) -> NoReturn:
 
 
 def quantises(module: WorkModule, path: Path) -> bool:
-    """Return whether the work on a spec is of QLoRA; the work itself refuses a bad spec."""
+    """Return whether the work on a spec needs bitsandbytes; the work itself refuses a bad spec."""
     try:
         if module == SCORE:
             return read_score_spec(path).adaptation == "qlora"
-        spec = read_training(path)
+        return needs_bitsandbytes(read_training(path))
     except WorkError:
         return False
-    return isinstance(spec, TrainSpec) and spec.hyper.adaptation == "qlora"

@@ -8,24 +8,33 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
 
-from schemas.training import Adaptation
 from tunery.ml.events import EventWriter
 from tunery.ml.stop import StopRequest
 from tunery.work.exits import ExitCode
+from tunery.work.session import SessionSpec
+from tunery.work.spec import ColocatedSpec, TrainSpec, VariantsSpec
 
 WorkFunction: TypeAlias = Callable[[Path, EventWriter, StopRequest], ExitCode]
 NICENESS: Final = 19  # services on this machine, and the agent's heartbeats, have priority
 
 
-def leave_out_quantising(adaptation: Adaptation) -> None:
-    """Have PEFT and transformers do without bitsandbytes where nothing is quantised.
+def needs_bitsandbytes(spec: TrainSpec | ColocatedSpec | VariantsSpec | SessionSpec) -> bool:
+    """Return whether a training quantises its base or its moments."""
+    if isinstance(spec, TrainSpec):
+        return spec.hyper.needs_bitsandbytes
+    if isinstance(spec, SessionSpec):
+        return False
+    return any(training.hyper.needs_bitsandbytes for training in spec.trainings.values())
+
+
+def leave_out_bitsandbytes() -> None:
+    """Have PEFT and transformers do without bitsandbytes, where nothing is quantised.
 
     They import it because it is installed: two of the twelve seconds of processor time that all
     imports take together, and 54 MB. For a process that does one piece of work: once they are
     imported without it, they stay so.
     """
-    if adaptation != "qlora":
-        sys.modules.setdefault("bitsandbytes", None)  # type: ignore[arg-type]  # "not installed"
+    sys.modules.setdefault("bitsandbytes", None)  # type: ignore[arg-type]  # "not installed"
 
 
 def main(name: str, work: WorkFunction) -> NoReturn:

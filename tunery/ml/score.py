@@ -17,7 +17,7 @@ import msgspec
 from tunery.ml.events import EventWriter
 from tunery.ml.imports import large_imports
 from tunery.ml.inputs import read_score_spec
-from tunery.ml.process import leave_out_quantising, main
+from tunery.ml.process import leave_out_bitsandbytes, main
 from tunery.ml.stop import StopRequest
 from tunery.plan.methods import REWARD
 from tunery.work.exits import ExitCode
@@ -35,8 +35,8 @@ def score_file(
     load: gives the base of an adapter, as `tunery.ml.model.load_base`; None: that does
     """
     spec = read_score_spec(path)
-    if alone:
-        leave_out_quantising(spec.adaptation)
+    if alone and spec.adaptation != "qlora":
+        leave_out_bitsandbytes()
     if spec.method == REWARD:
         with large_imports():  # as below
             from tunery.ml.model import load_base

@@ -97,7 +97,7 @@ def take_commands(
     )
     model = load_model(training, hyper, precision, torch_device, load)
     model.eval()  # the base has no dropout then, and the adapter never has
-    environment = device.environment(torch_device, threads, hyper.batch_size, four_bits=False)
+    environment = device.environment(torch_device, threads, hyper.batch_size)
     session = LoopProcess(spec, events, model, run, environment)
     changes: tuple[tuple[str, str, str], ...] = ()
     if loaded is not None:

@@ -27,7 +27,7 @@ from tunery.ml.events import EventWriter
 from tunery.ml.free_memory import map_large_blocks, share_heap
 from tunery.ml.imports import large_imports
 from tunery.ml.inputs import read_training
-from tunery.ml.process import leave_out_quantising, main
+from tunery.ml.process import leave_out_bitsandbytes, main, needs_bitsandbytes
 from tunery.ml.stop import StopNames, StopRequest
 from tunery.work.exits import ExitCode
 from tunery.work.session import SessionSpec
@@ -43,18 +43,18 @@ def train(
     load: gives a single training its base, as `tunery.ml.model.load_base`; None: that does
     """
     spec = read_training(path)
+    if alone and not needs_bitsandbytes(spec):
+        leave_out_bitsandbytes()
     if not isinstance(spec, TrainSpec):
         share_heap()  # before libraries start threads
     if isinstance(spec, ColocatedSpec):
         return _train_several(spec, events, stop, alone=alone)
     if isinstance(spec, VariantsSpec):
-        return _train_variants(spec, events, stop, alone=alone)
+        return _train_variants(spec, events, stop)
     if isinstance(spec, SessionSpec):
-        return _take_commands(spec, events, stop, alone=alone, load=load)
+        return _take_commands(spec, events, stop, load)
     if spec.engine.is_sharded:
         map_large_blocks()
-    if alone:
-        leave_out_quantising(spec.hyper.adaptation)
     with large_imports():  # torch and transformers take seconds; a bad spec fails before
         from tunery.ml.fine_tuning import fine_tune
         from tunery.ml.model import load_base
@@ -72,10 +72,8 @@ def train(
 
 
 def _take_commands(
-    spec: SessionSpec, events: EventWriter, stop: StopRequest, *, alone: bool, load: Any
+    spec: SessionSpec, events: EventWriter, stop: StopRequest, load: Any
 ) -> ExitCode:
-    if alone:
-        leave_out_quantising("lora")
     with large_imports():
         from tunery.ml.model import load_base
         from tunery.ml.session import take_commands
@@ -87,10 +85,8 @@ def _train_several(
     spec: ColocatedSpec, events: EventWriter, stop: StopRequest, *, alone: bool
 ) -> ExitCode:
     names = StopNames(stop)
-    if alone:
-        leave_out_quantising("lora")
-        if not sys.stdin.isatty():  # a terminal stops a background process that reads from it
-            names.listen(sys.stdin.buffer)
+    if alone and not sys.stdin.isatty():  # a terminal stops a background process that reads it
+        names.listen(sys.stdin.buffer)
     with large_imports():
         from tunery.ml.colocated import NamedEvents, train_together
 
@@ -98,11 +94,7 @@ def _train_several(
     return next((code for code in codes.values() if code), ExitCode.FINISHED)
 
 
-def _train_variants(
-    spec: VariantsSpec, events: EventWriter, stop: StopRequest, *, alone: bool
-) -> ExitCode:
-    if alone:
-        leave_out_quantising("lora")
+def _train_variants(spec: VariantsSpec, events: EventWriter, stop: StopRequest) -> ExitCode:
     with large_imports():
         from tunery.ml.variants import train_variants
 

@@ -16,7 +16,7 @@ import msgspec
 
 from schemas.envelope import Reason
 from schemas.model import Base
-from schemas.training import Device, EngineName, HyperParameters
+from schemas.training import Device, EngineName, HyperParameters, OptimizerName
 from schemas.units import PPM, divide_up
 from tunery.plan.memory import BUCKET_VALUES, memory_bytes, precision_of, sharing
 from tunery.plan.micro_batches import rows_at_once
@@ -29,6 +29,11 @@ RAN_ON: Final[Mapping[EngineName | Literal["fp8"], tuple[Device, ...]]] = {
     "fsdp2": ("cpu",),
     "deepspeed": ("cpu",),
     "fp8": ("cpu",),
+}
+OPTIMIZER_RAN_ON: Final[Mapping[OptimizerName, tuple[Device, ...]]] = {
+    "adamw": ("cpu", "cuda"),
+    "adamw_8bit": ("cpu",),
+    "muon": ("cpu",),
 }
 BACKENDS: Final[Mapping[Device, Literal["gloo", "nccl"]]] = {"cpu": "gloo", "cuda": "nccl"}
 # Architectures, as a base's record names them, of which a model was tested: its layers are a plain
@@ -57,6 +62,7 @@ EngineCode: TypeAlias = Literal[
     "no_tensor_of",  # name
     "no_float8_of",  # name
     "no_context_of",  # name
+    "optimizer_needs_single",  # optimizer, name
 ]
 # For the API and for processes that train: what is wrong; the nearest that works.
 ENGINE_WORDS: Final[Mapping[EngineCode, str]] = {
@@ -74,6 +80,10 @@ ENGINE_WORDS: Final[Mapping[EngineCode, str]] = {
     "no_tensor_of": "matrices of {name} are not divided; set tensor_parallel to 1",
     "no_context_of": "rows of {name} are not divided; set context_parallel to 1",
     "no_float8_of": "{name} cannot be computed in float8; set precision to bf16",
+    "optimizer_needs_single": (
+        "{optimizer} runs in one process with all weights, and not with {name}; set optimizer to "
+        "adamw"
+    ),
     "no_shards": (
         "layers of the family {family} are no plain list; leave shard_weights and offload out, "
         "slots have copies"
@@ -100,7 +110,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     recompute: bool
     deepspeed: dict[str, Any] | None  # JSON configuration for DeepSpeed; null: another engine
     memory_bytes: int  # expected peak of each rank
-    ran_on: tuple[Device, ...]  # kinds of devices that this engine has run on
+    # kinds of devices that this engine, with these products and this optimizer, has run on
+    ran_on: tuple[Device, ...]
 
 
 def configuration_of(
@@ -128,8 +139,14 @@ def configuration_of(
         if engine.name == "deepspeed"
         else None,
         memory_bytes=memory_bytes(base, hyper, device, ranks=ranks),
-        ran_on=RAN_ON["fp8" if hyper.precision == "fp8" else engine.name],
+        ran_on=_ran_on(hyper, engine),
     )
+
+
+def _ran_on(hyper: HyperParameters, engine: Engine) -> tuple[Device, ...]:
+    """Return the kinds of devices that each part of a training has run on."""
+    of_engine = RAN_ON["fp8" if hyper.precision == "fp8" else engine.name]
+    return tuple(device for device in of_engine if device in OPTIMIZER_RAN_ON[hyper.optimizer])
 
 
 def deepspeed_config(
@@ -219,7 +236,25 @@ def engine_problem(asked: Mapping[str, Any], base: Base | None, slots: int) -> E
         return _problem(param, "no_shards", family=family)
     if engine == "deepspeed" and (shards is True or offload) and asked.get("adaptation") == "qlora":
         return _problem("engine", "no_shards_of_four_bits")
+    if (problem := _optimizer_problem(asked, slots)) is not None:
+        return problem
     return _float8_problem(asked, base) if asked.get("precision") == "fp8" else None
+
+
+def _optimizer_problem(asked: Mapping[str, Any], slots: int) -> EngineProblem | None:
+    """Return what does not go together with another optimizer than AdamW."""
+    optimizer, engine = asked.get("optimizer"), asked.get("engine")
+    if optimizer in (None, "auto", "adamw"):
+        return None
+    names = {
+        f"the engine {engine}": engine in ("fsdp2", "deepspeed"),
+        "offload": asked.get("offload") is True,
+        f"{slots} slots": slots > 1,
+    }
+    name = next((name for name, is_so in names.items() if is_so), None)
+    if name is None:
+        return None
+    return _problem("optimizer", "optimizer_needs_single", optimizer=str(optimizer), name=name)
 
 
 def _float8_problem(asked: Mapping[str, Any], base: Base | None) -> EngineProblem | None:

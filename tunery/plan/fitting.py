@@ -95,9 +95,11 @@ def memory_reason(spec: JobSpec) -> str | None:
 
 def engine_reason(spec: JobSpec) -> str:
     """Why this engine runs the job, in words."""
-    reason = _engine_reason(spec)
-    if spec.hyper.precision == "fp8":
+    reason, hyper = _engine_reason(spec), spec.hyper
+    if hyper.precision == "fp8":
         reason += "; products in float8 have run emulated on processors only"
+    if hyper.optimizer != "adamw":
+        reason += f"; the optimizer {hyper.optimizer} has run on processors only"
     return reason
 
 
@@ -146,7 +148,8 @@ def _ways(
 def _may_offload(hyper: HyperParameters, device: Device, ranks: int) -> bool:
     """Return whether the plan may choose offload. On a CPU, host memory is the device's memory."""
     may_move = hyper.engine != "single" and (ranks == 1 or hyper.shard_weights)
-    return device == "cuda" and may_move and hyper.precision != "fp8"
+    is_usual = hyper.precision != "fp8" and hyper.optimizer == "adamw"
+    return device == "cuda" and may_move and is_usual
 
 
 def _with_engine(hyper: HyperParameters, asked: Collection[str], ranks: int) -> HyperParameters:

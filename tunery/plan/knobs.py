@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from schemas.training import EngineName, LossType, MethodName
+from schemas.training import EngineName, LossType, MethodName, OptimizerName
 from schemas.units import PPB, PPM
 from tunery.plan.methods import SMOOTHED
 from tunery.work.spec import ALL_LINEAR
@@ -200,6 +200,13 @@ KNOBS: Final[Mapping[str, Knob]] = {
     ),
     "warmup_ratio": _number("warmup_ppm", 0, 0.9, 0.05, "3 to 10 % is usual for LoRA"),
     "weight_decay": _number("weight_decay_ppm", 0, 1, 0, "adapters are small"),
+    "optimizer": _choice(
+        "optimizer",
+        get_args(OptimizerName),
+        "adamw",
+        "`adamw_8bit`: moments in 2 bytes a weight instead of 8 (bitsandbytes); `muon`: for "
+        "matrices, in 4 bytes, `adamw` for all else; both have run on processors only",
+    ),
     "max_grad_norm": _number(
         "grad_norm_max_ppm", 0, 1_000, 1, "TRL's and axolotl's; 0: gradients are not clipped"
     ),

@@ -12,11 +12,11 @@ from typing import Final
 
 from schemas.dataset import BaseTokens
 from schemas.model import Base
-from schemas.training import Device, HyperParameters
+from schemas.training import Device, HyperParameters, OptimizerName
 from schemas.units import divide_up
 from tunery.plan.methods import REWARD
 from tunery.plan.micro_batches import rows_at_once
-from tunery.work.spec import Engine
+from tunery.work.spec import Engine, Hyper
 
 # LoRA on all linear layers has about 1.6 × parameters / hidden size parameters per rank
 # (measured 1.3 for SmolLM2-135M, 1.34 for Llama-3.1-8B with their embeddings counted).
@@ -31,6 +31,9 @@ SHARED_BYTES: Final = 16
 BUCKET_VALUES: Final = 50_000_000
 # A weight, where all are trained: gradient, two moments; master, unless the weight is fp32.
 FULL_BYTES: Final[Mapping[str, int]] = {"bf16": 16, "fp32": 12}
+# Moments of a trained weight. In eight bits a scale of 8 bytes for 256 weights comes on top, and
+# adapters of fewer than 4,096 values keep 8 bytes each: some megabytes.
+MOMENT_BYTES: Final[Mapping[OptimizerName, int]] = {"adamw": 8, "adamw_8bit": 2, "muon": 4}
 LAYER_PARAMETERS_PER_HIDDEN_SQUARED: Final = 12
 INNER_PER_HIDDEN: Final = 3  # width of the inner layer, where the base's record does not say
 VOCABULARY: Final = 131_072  # number of tokens, where the base's record does not say
@@ -91,7 +94,7 @@ DEEPSPEED_BYTES: Final = 80_000_000  # of DeepSpeed in a process
 # Buckets of gradients at once. Stage 3 puts what it sends together a second time (its
 # `reduce_scatter_coalesced`); gloo, which has no reduce-scatter of its own, reduces a copy of that.
 BUCKETS_OF_STAGE_3: Final[Mapping[Device, int]] = {"cpu": 3, "cuda": 2}
-QUANTISING_BYTES: Final = 54_000_000  # of bitsandbytes in a process, which QLoRA alone loads
+QUANTISING_BYTES: Final = 54_000_000  # of bitsandbytes in a process that quantises
 LAYERS_GATHERED: Final = 2  # in flight with weights in shares: one computes, one is prefetched
 # process, libraries, allocator; on an accelerator: context, work space of its libraries
 OVERHEAD_BYTES: Final[Mapping[Device, int]] = {
@@ -149,7 +152,7 @@ def memory_bytes(
     besides = OVERHEAD_BYTES[device]
     if device == "cpu":
         besides += SHARD_BYTES * in_file
-        besides += QUANTISING_BYTES if hyper.adaptation == "qlora" else 0
+        besides += QUANTISING_BYTES if Hyper.from_log(hyper).needs_bitsandbytes else 0
         besides += DEEPSPEED_BYTES if hyper.engine == "deepspeed" else 0
     return base_bytes(base, hyper, device, ranks) + trained + at_once + besides
 
@@ -181,7 +184,8 @@ def _trained_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: in
     """Return bytes of trained weights, their gradients and the optimizer's state."""
     engine, trained = Engine.from_log(hyper, ranks), trained_weights(base, hyper)
     width = _width(hyper, device)
-    step = STEP_BYTES[device] if hyper.adaptation == "full" else 0
+    at_once = hyper.adaptation == "full" and hyper.optimizer == "adamw"
+    step = STEP_BYTES[device] if at_once else 0
     repeated = REPEATED_BYTES if device == "cpu" else 0
     if engine.name == "single" or (engine.name == "fsdp2" and engine.weights == "copied"):
         each = LORA_BYTES + width
@@ -190,7 +194,7 @@ def _trained_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: in
             each += width if hyper.best_checkpoint else 0
         if engine.name != "single":  # one all-reduce of all gradients in their own buffer
             each += GRADIENT_BYTES + repeated
-        return each * trained
+        return each * trained - _moments_saved(base, hyper)
     # FSDP2's shards and those of ZeRO: weights in fp32, sums of gradients and moments.
     best = width if hyper.best_checkpoint and hyper.adaptation == "full" else 0
     repeated += width if device == "cpu" and engine.name == "deepspeed" else 0
@@ -211,6 +215,23 @@ def _trained_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: in
     layer = divide_up(layers, _layers(base) * engine.tensor_parallel)
     whole = min(trained, tables + layer)
     return share + (width + GRADIENT_BYTES) * whole
+
+
+def _moments_saved(base: Base, hyper: HyperParameters) -> int:
+    """Return by how many bytes the moments are smaller than AdamW's."""
+    trained, table = (
+        trained_weights(base, hyper),
+        (base.vocabulary or VOCABULARY) * base.hidden_size,
+    )
+    if hyper.adaptation != "full":
+        usual = trained - _whole_layers(base, hyper)
+    elif hyper.optimizer == "adamw_8bit":
+        usual = trained - table
+    else:  # Muon's matrices; experts of a mixture are none
+        inner = base.inner_size or INNER_PER_HIDDEN * base.hidden_size
+        matrices = _layers(base) * base.hidden_size * (4 * base.hidden_size + 3 * inner)
+        usual = min(layers_weights(base), matrices)
+    return (MOMENT_BYTES["adamw"] - MOMENT_BYTES[hyper.optimizer]) * max(0, usual)
 
 
 def sharing(hyper: HyperParameters, ranks: int) -> int:

@@ -41,6 +41,16 @@ DORA_TENTHS: Final = 15
 # against 273 to 315 in bf16 (measured, SmolLM2-135M, one core).
 FULL_TENTHS: Final[Mapping[Device, int]] = {"cpu": 20, "cuda": 15}
 QLORA_TENTHS: Final[Mapping[Device, int]] = {"cpu": 12, "cuda": 13}
+# Muon makes the update of a matrix orthogonal by 5 steps of Newton and Schulz, each of 4 FLOPs for
+# the square of its narrower width by the wider, and 2 for the cube of the narrower.
+ORTHOGONAL_STEPS: Final = 5
+# 5 GFLOP/s of a processor without bf16 were measured, on two cores with other work; the hold has
+# room for a third of this rate.
+ORTHOGONAL_FLOPS_PER_MS: Final[Mapping[Device, int]] = {
+    "cpu": 10_000_000,
+    "cuda": FLOPS_PER_MS["cuda"],
+}
+LAYER_MATRICES: Final = 7
 # To a device and back: PCIe 4.0 moves 31.5 GB/s over 16 lanes in theory. Not measured.
 BUS_BYTES_PER_MS: Final = 20_000_000
 # Bus bandwidth of collectives, as nccl-tests count it. gloo over loopback, two ranks: 166 MB/s for
@@ -125,7 +135,20 @@ def train_ms(
     if hyper.offload:  # copied while others compute: in the forward and in the backward pass
         micro_batches = divide_up(tokens, rows_at_once(hyper) * hyper.max_length * slots)
         layers_ms = max(layers_ms, PASSES * micro_batches * pass_ms(base, hyper, device))
-    return _start_ms(base) + layers_ms + loss_ms
+    return _start_ms(base) + layers_ms + loss_ms + _muon_ms(base, hyper, tokens, device)
+
+
+def _muon_ms(base: Base, hyper: HyperParameters, tokens: Tokens, device: Device) -> Ms:
+    """Expected time that all steps of Muon take beyond AdamW's."""
+    if hyper.optimizer != "muon":
+        return 0
+    steps = divide_up(tokens, hyper.batch_size * hyper.max_length)
+    wide = max(base.inner_size, base.hidden_size)
+    is_whole = hyper.adaptation == "full"
+    narrow = base.hidden_size if is_whole else hyper.rank
+    matrices = base.layers * LAYER_MATRICES * (1 if is_whole else 2)  # A and B
+    flops = ORTHOGONAL_STEPS * (4 * narrow**2 * wide + 2 * narrow**3)
+    return divide_up(steps * matrices * flops, ORTHOGONAL_FLOPS_PER_MS[device])
 
 
 def collectives_ms(base: Base, hyper: HyperParameters, ranks: int, device: Device) -> Ms:

@@ -15,6 +15,7 @@ from schemas.training import (
     HyperParameters,
     LossType,
     MethodName,
+    OptimizerName,
     Precision,
     added_fields,
 )
@@ -103,6 +104,12 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # how much of the loss that keeps the experts of a mixture evenly used is added; 0: none; None:
     # as much as the base's own configuration says
     router_aux_loss: float | None = None
+    optimizer: OptimizerName = "adamw"  # what turns gradients into steps
+
+    @property
+    def needs_bitsandbytes(self) -> bool:
+        """True if the base is quantised, or the moments of the optimizer are."""
+        return self.adaptation == "qlora" or self.optimizer == "adamw_8bit"
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":

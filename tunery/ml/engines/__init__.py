@@ -78,6 +78,7 @@ def check_engine(engine: Engine, hyper: Hyper, precision: Precision, ranks: int)
         "method": hyper.method,
         "packing": hyper.packing,
         "precision": precision,
+        "optimizer": hyper.optimizer,
     }
     # One rank with an engine for several is slower than "single", which is all that a plan minds.
     slots = ranks if engine.name == "single" else max(2, ranks)

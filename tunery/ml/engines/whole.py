@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tunery.ml import state
-from tunery.ml.adamw import AdapterAdamW
+from tunery.ml.optimizers import optimizer_of
 from tunery.ml.ranks import Ranks
 from tunery.ml.trained import is_whole, trained_tensors
 from tunery.work.spec import Hyper
@@ -21,14 +20,7 @@ class WholeEngine:
     def __init__(self, model: Any, hyper: Hyper, ranks: Ranks) -> None:
         self.model = model
         self._ranks = ranks
-        self.optimizer = AdapterAdamW(
-            state.trainable(model),
-            rate=hyper.learning_rate,
-            weight_decay=hyper.weight_decay,
-            ratio=hyper.lora_plus,
-            whole=is_whole(model),
-            ranks=ranks,
-        )
+        self.optimizer = optimizer_of(model, hyper, ranks)
         self.state_bytes = self.optimizer.state_bytes
         self._adapter: Mapping[str, Tensor] = {}
 

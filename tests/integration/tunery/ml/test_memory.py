@@ -54,6 +54,7 @@ class Shape:
     accumulation: int = 1
     recompute: bool = False
     adaptation: Any = "lora"
+    optimizer: Any = "adamw"
     method: Any = "supervised"
     family: str = "Llama"  # of transformers' classes
     head: int = 64  # width of one
@@ -84,6 +85,8 @@ MORE_SHAPES = (
     Shape(256, 768, 12, 49_152, 256, 2, "auto", dropout=0.05),
     Shape(128, 384, 16, 8_192, 512, 4, "fp32", recompute=True),
     Shape(512, 1408, 6, 16_384, 128, 1, "fp32", adaptation="full"),
+    Shape(512, 1408, 6, 16_384, 128, 1, "fp32", adaptation="full", optimizer="adamw_8bit"),
+    Shape(512, 1408, 6, 16_384, 128, 1, "fp32", adaptation="full", optimizer="muon"),
     # four answers of 128 tokens to each prompt
     Shape(256, 512, 8, 49_152, 64, 1, "fp32", method="reinforcement"),
     # without SDPA attention keeps each pair of tokens of a row
@@ -173,6 +176,7 @@ def prepared(shape: Shape, folder: Path) -> tuple[Base, TrainSpec, HyperParamete
         precision=precision,
         recompute=shape.recompute,
         adaptation=shape.adaptation,
+        optimizer=shape.optimizer,
         packing=not shape.experts,
         method=shape.method,
         beta_ppm=PPM // 10,

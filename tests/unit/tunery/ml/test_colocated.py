@@ -46,7 +46,14 @@ def unlike(spec: TrainSpec) -> dict[str, TrainSpec]:
         "a": hyper,
         "b": replace(hyper, rank=4, seed=7, dropout=0.5, n_epochs=1, accumulation=1),
         "c": replace(
-            hyper, rank=8, seed=3, neftune=5.0, n_epochs=3, dora=True, best_checkpoint=True
+            hyper,
+            rank=8,
+            seed=3,
+            neftune=5.0,
+            n_epochs=3,
+            dora=True,
+            best_checkpoint=True,
+            optimizer="muon",
         ),
     }
     return {

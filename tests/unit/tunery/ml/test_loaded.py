@@ -4,11 +4,11 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from schemas.training import Adaptation
 from services.trainer.adapters.forks import WorkForks
 from services.trainer.adapters.processes import MARK, ProcessGroups, Walls
 from services.trainer.effect.environment import environment_on
@@ -42,12 +42,14 @@ async def test_first_hour2_u15_a_fork_is_the_process_that_the_lease_names(
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("adaptation", ["lora", "qlora"])
+@pytest.mark.parametrize(
+    "changed", [{}, {"adaptation": "qlora"}, {"optimizer": "adamw_8bit"}], ids=str
+)
 async def test_a_fork_trains_to_the_bytes_of_a_process_that_started_anew(
-    adaptation: Adaptation, spec: TrainSpec, folder_on_disk: Path
+    changed: dict[str, Any], spec: TrainSpec, folder_on_disk: Path
 ) -> None:
-    """QLoRA needs a library that looks for a driver while it loads: its fork starts anew."""
-    hyper = replace(spec.hyper, adaptation=adaptation, max_steps=2)
+    """What quantises needs a library that looks for a driver while it loads: it starts anew."""
+    hyper = replace(spec.hyper, max_steps=2, **changed)
     environment = environment_on(())
     forks = WorkForks(environment, folder_on_disk / "forks", {MARK: str(folder_on_disk)})
     hashes = []

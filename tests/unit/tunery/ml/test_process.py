@@ -4,12 +4,21 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from services.trainer.effect.evaluation import Evaluation
 from services.trainer.effect.training import Training
+from tests.unit.tunery.work.samples import HYPER
+from tunery.ml.process import needs_bitsandbytes
 from tunery.work.exits import ExitCode
+from tunery.work.spec import TrainSpec, VariantsSpec
+
+SPEC: Final = TrainSpec(
+    base_dir="base", base_id="base", base_sha256="", train_shards=("rows",), out_dir="", hyper=HYPER
+)
 
 PRINTS_NOISE = """
 import os, sys
@@ -61,21 +70,34 @@ def test_a_bad_spec_fails_before_torch_is_loaded(tmp_path: Path) -> None:
     assert "| torch" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("adaptation", "is_loaded"), [("lora", False), ("full", False), ("qlora", True)]
-)
-def test_bitsandbytes_is_left_out_where_nothing_is_quantised(
-    adaptation: str, is_loaded: bool
-) -> None:
+def test_bitsandbytes_is_left_out() -> None:
     """As PEFT, transformers and accelerate ask for it."""
-    code = f"""
+    code = """
 from importlib.util import find_spec
-from tunery.ml.process import leave_out_quantising
+from tunery.ml.process import leave_out_bitsandbytes
 
-leave_out_quantising({adaptation!r})
+leave_out_bitsandbytes()
 print(find_spec("bitsandbytes") is not None)
 """
-    assert run("-c", code).stdout == f"{is_loaded}\n"
+    assert run("-c", code).stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("changed", "needs"),
+    [
+        ({}, False),
+        ({"adaptation": "full", "optimizer": "muon"}, False),
+        ({"adaptation": "qlora"}, True),
+        ({"optimizer": "adamw_8bit"}, True),
+    ],
+)
+def test_what_quantises_its_base_or_its_moments_needs_bitsandbytes(
+    changed: dict[str, Any], needs: bool
+) -> None:
+    training = replace(SPEC, hyper=replace(SPEC.hyper, **changed))
+    assert needs_bitsandbytes(training) is needs
+    variants = VariantsSpec(training=SPEC, hypers=(SPEC.hyper, training.hyper))
+    assert needs_bitsandbytes(variants) is needs
 
 
 def test_only_events_reach_standard_output() -> None:

@@ -37,7 +37,15 @@ def variants_of(spec: TrainSpec, count: int) -> VariantsSpec:
     """So many of other rates, ranks, seeds, lengths, and of which one leaves its best step."""
     hypers = (
         replace(spec.hyper, learning_rate=1e-5),
-        replace(spec.hyper, rank=4, seed=7, dropout=0.5, n_epochs=1, accumulation=1),
+        replace(
+            spec.hyper,
+            rank=4,
+            seed=7,
+            dropout=0.5,
+            n_epochs=1,
+            accumulation=1,
+            optimizer="adamw_8bit",
+        ),
         replace(spec.hyper, rank=8, seed=3, neftune=5.0, n_epochs=3, best_checkpoint=True),
     )
     return VariantsSpec(training=spec, hypers=hypers[:count])

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from schemas.training import EngineName
+from schemas.training import EngineName, OptimizerName
 from services.gateway.wording import parameter_words
 from tests.unit.tunery.plan.samples import SHAPES, SMOL, base_of
-from tunery.plan.engines import RAN_ON, configuration_of, deepspeed_config
+from tunery.plan.engines import OPTIMIZER_RAN_ON, RAN_ON, configuration_of, deepspeed_config
 from tunery.plan.fitting import fitted
 from tunery.plan.hyperparameters import problems, resolve
 from tunery.plan.memory import memory_bytes
@@ -79,6 +79,9 @@ def test_one_slot_is_one_process_as_it_always_was() -> None:
 
 def test_every_engine_says_where_it_ran() -> None:
     assert set(RAN_ON) == {*get_args(EngineName), "fp8"}
+    assert set(OPTIMIZER_RAN_ON) == {*get_args(OptimizerName)}
+    eight_bits, _ = resolve({"optimizer": "adamw_8bit"}, SMOL, None, 1)
+    assert configuration_of(SMOL, eight_bits, "cuda", 1).ran_on == ("cpu",)
     hyper, _ = resolve({"engine": "fsdp2"}, SMOL, None, 1)
     assert "cuda" not in configuration_of(SMOL, hyper, "cuda", 8).ran_on, "nobody has run it there"
 
@@ -134,6 +137,11 @@ def test_deepspeed_gets_no_batch_that_it_could_refuse() -> None:
         ),
         ({"precision": "fp8", "context_parallel": 2}, 2, "precision", "context_parallel cannot"),
         ({"engine": "zero"}, 2, "engine", "single, fsdp2, deepspeed"),
+        ({"optimizer": "muon"}, 2, "optimizer", "not with 2 slots; set optimizer to adamw"),
+        ({"optimizer": "adamw_8bit", "engine": "fsdp2"}, 2, "optimizer", "the engine fsdp2"),
+        ({"optimizer": "muon", "engine": "deepspeed"}, 2, "optimizer", "the engine deepspeed"),
+        ({"optimizer": "adamw_8bit", "offload": True}, 1, "optimizer", "not with offload"),
+        ({"optimizer": "lion"}, 1, "optimizer", "must be one of adamw, adamw_8bit, muon"),
     ],
 )
 def test_what_does_not_go_together_is_refused_with_the_nearest_that_works(

@@ -242,3 +242,36 @@ def test_variants_share_the_base_and_one_micro_batch() -> None:
     adapter = memory_of_variants(SMOL, [wide, narrow, narrow], "cpu") - together
     assert together == whole[1] + adapter
     assert 0 < adapter < whole[0] // 10
+
+
+LLAMA_1B = replace(
+    SMOL,
+    parameters=1_235_814_400,
+    hidden_size=2_048,
+    inner_size=8_192,
+    layers=16,
+    vocabulary=128_256,
+)
+
+
+@pytest.mark.parametrize(("optimizer", "saved"), [("adamw_8bit", 6), ("muon", 4)])
+def test_other_optimizers_need_less_for_moments_of_all_but_the_table_of_tokens(
+    optimizer: str, saved: int
+) -> None:
+    table = LLAMA_1B.vocabulary * LLAMA_1B.hidden_size
+    for adaptation, step in (("lora", 0), ("full", 4)):  # what AdamW needs at once on a GPU
+        asked = {"adaptation": adaptation, "precision": "bf16"}
+        usual, _ = resolve(asked, LLAMA_1B, None, 1, "cuda")
+        other = replace(usual, optimizer=optimizer)
+        trained = trained_weights(LLAMA_1B, usual)
+        smaller = trained - (table if adaptation == "full" else 0)
+        less = memory_bytes(LLAMA_1B, usual, "cuda") - memory_bytes(LLAMA_1B, other, "cuda")
+        assert less == pytest.approx(saved * smaller + step * trained, rel=1e-3)
+
+
+def test_experts_of_a_mixture_are_no_matrices_that_muon_takes() -> None:
+    mixture = replace(LLAMA_1B, parameters=8 * LLAMA_1B.parameters)
+    usual, _ = resolve({"adaptation": "full", "precision": "bf16"}, mixture, None, 1, "cpu")
+    muon = replace(usual, optimizer="muon")
+    saved = memory_bytes(mixture, usual, "cpu") - memory_bytes(mixture, muon, "cpu")
+    assert saved < 4 * LLAMA_1B.parameters * 1.1

@@ -56,6 +56,20 @@ def test_training_what_makes_a_step_slower_is_in_the_estimate(slower: dict[str, 
     assert trained_ms(both) > trained_ms(hyper)
 
 
+def test_muon_takes_longer_by_its_products_whatever_the_tokens_of_a_step() -> None:
+    base = replace(SMOL, layers=30, inner_size=1_536)
+
+    def more_ms(**changes: Any) -> int:
+        hyper = replace(HYPER, **changes)
+        both = (replace(hyper, optimizer="muon"), hyper)
+        muon, usual = (train_ms(base, each, 10**6, 1, "cpu", labelled=10**5) for each in both)
+        return muon - usual
+
+    assert more_ms(rank=32) > 2 * more_ms(rank=16) > 0, "of two matrices for each layer"
+    assert more_ms(adaptation="full") > 100 * more_ms(rank=16)
+    assert more_ms(batch_size=2 * HYPER.batch_size) == pytest.approx(more_ms() / 2, rel=0.01)
+
+
 def test_offload_takes_as_long_as_its_copies_unless_micro_batches_hide_them() -> None:
     base = base_of("Qwen2.5-7B")
     hyper = replace(HYPER, precision="bf16", max_length=2_048, recompute=True, accumulation=1)

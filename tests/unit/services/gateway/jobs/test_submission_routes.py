@@ -165,3 +165,31 @@ async def test_exit_kit_an_estimate_needs_no_file_where_the_tokens_are_known(
     assert (await client.post(path, json=both)).json()["steps"] == counted["steps"]
     refused = await client.post("/v1/fine_tuning/jobs", json=both)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "training_tokens")
+
+
+async def test_a_job_names_its_optimizer_and_is_told_where_that_has_run(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    body = {"model": "tiny-llama", "training_file": file_id}
+    path = "/v1/fine_tuning/jobs/estimate"
+    usual = (await client.post(path, json=body)).json()
+    assert usual["hyperparameters"]["optimizer"] == "adamw"
+    muon = (await client.post(path, json={**body, "training": {"optimizer": "muon"}})).json()
+    assert muon["hyperparameters"]["optimizer"] == "muon"
+    assert muon["engine"]["reason"].endswith("the optimizer muon has run on processors only")
+    assert muon["engine"]["ran_on"] == ["cpu"]
+    job = await submit(client, file_id, training={"optimizer": "adamw_8bit"})
+    assert job.json()["hyperparameters"]["optimizer"] == "adamw_8bit"
+
+
+async def test_an_optimizer_that_cannot_be_used_is_refused_with_the_fix(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    for training, words in (
+        ({"optimizer": "lion"}, "must be one of adamw, adamw_8bit, muon"),
+        ({"optimizer": "muon", "slots": 2}, "not with 2 slots; set optimizer to adamw"),
+        ({"optimizer": "adamw_8bit", "offload": True}, "not with offload; set optimizer to adamw"),
+    ):
+        refused = await submit(client, file_id, training=training)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["param"]) == (400, "training.optimizer")
+        assert words in error["message"]
+    assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
