@@ -59,9 +59,9 @@ class AdapterAdamW8bit(MasterWeights, AdamW8bit):  # type: ignore[misc]  # untyp
 
     @torch.no_grad()
     def restore(self, directory: Path) -> None:
-        for number, group in enumerate(self.param_groups):
-            for place, master in enumerate(group["params"]):
-                self.init_state(group, master, number, place)
+        for gindex, group in enumerate(self.param_groups):
+            for pindex, master in enumerate(group["params"]):
+                self.init_state(group, master, gindex, pindex)
         tensors = self.tensors()
         read_tensors(tensors, directory)
         for name, master in self.masters.items():
