@@ -34,6 +34,9 @@ FULL_BYTES: Final[Mapping[str, int]] = {"bf16": 16, "fp32": 12}
 # Moments of a trained weight. In eight bits a scale of 8 bytes for 256 weights comes on top, and
 # adapters of fewer than 4,096 values keep 8 bytes each: some megabytes.
 MOMENT_BYTES: Final[Mapping[OptimizerName, int]] = {"adamw": 8, "adamw_8bit": 2, "muon": 4}
+# A value of the table of tokens, while bitsandbytes steps it on a processor: its gradient, its
+# update and what that is divided by, in fp32.
+EIGHT_BIT_STEP_BYTES: Final[Mapping[Device, int]] = {"cpu": 12, "cuda": 0}
 LAYER_PARAMETERS_PER_HIDDEN_SQUARED: Final = 12
 INNER_PER_HIDDEN: Final = 3  # width of the inner layer, where the base's record does not say
 VOCABULARY: Final = 131_072  # number of tokens, where the base's record does not say
@@ -194,7 +197,7 @@ def _trained_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: in
             each += width if hyper.best_checkpoint else 0
         if engine.name != "single":  # one all-reduce of all gradients in their own buffer
             each += GRADIENT_BYTES + repeated
-        return each * trained - _moments_saved(base, hyper)
+        return each * trained - _moments_saved(base, hyper, device)
     # FSDP2's shards and those of ZeRO: weights in fp32, sums of gradients and moments.
     best = width if hyper.best_checkpoint and hyper.adaptation == "full" else 0
     repeated += width if device == "cpu" and engine.name == "deepspeed" else 0
@@ -217,21 +220,20 @@ def _trained_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: in
     return share + (width + GRADIENT_BYTES) * whole
 
 
-def _moments_saved(base: Base, hyper: HyperParameters) -> int:
-    """Return by how many bytes the moments are smaller than AdamW's."""
-    trained, table = (
-        trained_weights(base, hyper),
-        (base.vocabulary or VOCABULARY) * base.hidden_size,
-    )
+def _moments_saved(base: Base, hyper: HyperParameters, device: Device) -> int:
+    """Return by how many bytes moments, and what steps them, are smaller than AdamW's."""
+    trained = trained_weights(base, hyper)
+    table = (base.vocabulary or VOCABULARY) * base.hidden_size
+    at_work = 0
     if hyper.adaptation != "full":
         usual = trained - _whole_layers(base, hyper)
     elif hyper.optimizer == "adamw_8bit":
-        usual = trained - table
+        usual, at_work = trained - table, EIGHT_BIT_STEP_BYTES[device] * table
     else:  # Muon's matrices; experts of a mixture are none
         inner = base.inner_size or INNER_PER_HIDDEN * base.hidden_size
         matrices = _layers(base) * base.hidden_size * (4 * base.hidden_size + 3 * inner)
         usual = min(layers_weights(base), matrices)
-    return (MOMENT_BYTES["adamw"] - MOMENT_BYTES[hyper.optimizer]) * max(0, usual)
+    return (MOMENT_BYTES["adamw"] - MOMENT_BYTES[hyper.optimizer]) * max(0, usual) - at_work
 
 
 def sharing(hyper: HyperParameters, ranks: int) -> int:
