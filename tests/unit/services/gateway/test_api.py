@@ -199,6 +199,10 @@ OPERATORS = ("/v1/tenants", "/v1/prices", "/v1/node", "/v1/bases/", "/v1/gate/be
 BY_TOKEN = ("/v1/nodes/{node_id}/enrol", "/v1/downloads/{ticket}")
 BODIES: Mapping[tuple[str, str], Any] = {
     ("post", "/v1/fine_tuning/imports/{import_id}/jobs"): {"max_amount_micro": 1},
+    ("post", "/v1/fine_tuning/imports/{import_id}/judgements"): {
+        "judge": BASE.base_id,
+        "pairs": [{"prompt": "?", "a": "1", "b": "2", "better": "a"}] * 20,
+    },
     ("post", "/v1/sessions/{session_id}/versions"): {"name": "best"},
     ("post", "/v1/sessions/{session_id}/raise"): {"max_minutes": 1_000},
     ("post", "/v1/models/{model_id}/promote"): {"stage": "staging"},
