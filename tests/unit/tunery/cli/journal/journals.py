@@ -10,20 +10,32 @@ from click.testing import CliRunner, Result
 
 from schemas.streams import PARTITIONS
 from schemas.topics import STREAMS, TOPICS
+from schemas.units import Ms
 from tests.histories.replaying import History, histories
 from tunery.cli.journal import connection
 from tunery.cli.main import main
 from tunery.local.paths import DataDir
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.memory import MemoryLog, Partition
+from tunery.runtime.clock import SystemClock
 
 RECORDED: dict[str, History] = {history.name: history for history in histories()}
 OWNERS = RECORDED["account.owners_and_repeats"]  # two owners, void records, an operator's claim
 
 
+class HistoryClock(SystemClock):
+    """A clock that goes on where `OWNERS` ends, in whatever month its months are over."""
+
+    def __init__(self) -> None:
+        self._behind_ms = super().now_ms() - OWNERS.records[-1].timestamp
+
+    def now_ms(self) -> Ms:
+        return super().now_ms() - self._behind_ms
+
+
 def filled(*names: str) -> MemoryLog:
     """A log with these histories in their partitions."""
-    log = MemoryLog()
+    log = MemoryLog(HistoryClock())
     log.topics = {topic.name: [Partition() for _ in range(PARTITIONS)] for topic in TOPICS}
     for name in names:
         history = RECORDED[name]

@@ -29,7 +29,6 @@ from tunery.platform.seal.memory import MemoryKeyStore
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.clock import SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.reactor import Reactor, positions_of
 from tunery.runtime.journal.codec import state_hash
@@ -50,7 +49,7 @@ REACTIONS: Final = {
 @asynccontextmanager
 async def running(log: MemoryLog) -> AsyncIterator[None]:
     """Every decider and every reaction; at the end, until nothing is left to say."""
-    world = MemoryServers(log, MemoryBlobs(), MemoryKeyStore(), SystemClock())
+    world = MemoryServers(log, MemoryBlobs(), MemoryKeyStore(), log.clock)
     hosts: list[AggregateHost[Any] | Reactor] = []
     for name, (service, react) in REACTIONS.items():
         runtime = world.runtime(service)

@@ -24,7 +24,6 @@ from tunery.platform.seal.memory import MemoryKeyStore
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.clock import SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.reactor import positions_of
 from tunery.runtime.journal.codec import decode_record
@@ -40,7 +39,7 @@ WAIT_S = 180
 @asynccontextmanager
 async def owned(log: MemoryLog) -> AsyncIterator[AggregateHost[object]]:
     """The production owner of `account` over this log."""
-    world = MemoryServers(log, MemoryBlobs(), MemoryKeyStore(), SystemClock())
+    world = MemoryServers(log, MemoryBlobs(), MemoryKeyStore(), log.clock)
     host: AggregateHost[object] = AggregateHost(world.runtime("billing"), OWNERS.aggregate)
     async with running_hosts(host):
         yield host
@@ -153,7 +152,7 @@ async def test_review2_p10a_exports_of_different_moments_are_refused_and_named(
     async with running(here):
         await lived(here)
     await exported(here, tmp_path, [name for name in STREAMS if name != early])
-    there = MemoryLog()
+    there = MemoryLog(here.clock)
     with pytest.raises(LocalError, match=rf"different moments: .* follows from {early}/\d at"):
         await restore(there, [tmp_path / name for name in STREAMS], replace=False)
     assert not there.topics or not any(events(there, name) for name in STREAMS)
@@ -168,7 +167,7 @@ async def test_a_moved_installation_repeats_no_reaction_or_webhook(tmp_path: Pat
     here = filled()
     async with running(here):
         await lived(here)
-    there = MemoryLog()
+    there = MemoryLog(here.clock)
     await exported(here, tmp_path, STREAMS)
     await restore(there, [tmp_path / name for name in STREAMS], replace=False)
     known = {name: events(there, name) for name in STREAMS}
