@@ -4,6 +4,7 @@ async with browser() as chromium: page = await chromium.new_page()
 """
 
 import asyncio
+import fcntl
 import hashlib
 import os
 import shutil
@@ -38,19 +39,25 @@ def chromium_dir() -> Path:
     digest = hashlib.sha256((PINS / "package-lock.json").read_bytes()).hexdigest()[:12]
     packages = cache_dir() / "tests" / f"chromium-{digest}"
     root = packages / "unpacked"
-    if root.is_dir():
-        return root
-    if not packages.is_dir():
-        install_locked(PINS, packages)
-    part = packages / "part"
+    packages.parent.mkdir(parents=True, exist_ok=True)
+    with packages.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one process makes it, those beside it wait
+        if not packages.is_dir():
+            install_locked(PINS, packages)
+        if not root.is_dir():
+            _unpack_all(packages / "node_modules/@sparticuz/chromium/bin", root)
+    return root
+
+
+def _unpack_all(packed: Path, root: Path) -> None:
+    part = root.with_name("part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
-    for packed in (packages / "node_modules/@sparticuz/chromium/bin").glob("*.br"):
-        _unpack(packed, part / packed.stem)
+    for file in packed.glob("*.br"):
+        _unpack(file, part / file.stem)
     (part / "chromium").chmod(0o755)
+    (part / "fonts.conf").write_text(FONTS.format(root=root))
     part.rename(root)
-    (root / "fonts.conf").write_text(FONTS.format(root=root))
-    return root
 
 
 def axe_script() -> Path:
