@@ -71,6 +71,7 @@ async def test_gate_benchmarks_are_imported_asked_and_judged(
     assert "Refusals: xs" in report.text
 
 
+@pytest.mark.soak  # what a look decides is in tests/unit/tunery/gate/test_looks.py
 async def test_gate_looks_again_at_a_benchmark_whose_first_part_decides_nothing(
     home: RunningStack, tmp_path: Path
 ) -> None:

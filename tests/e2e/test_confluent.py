@@ -29,6 +29,7 @@ def uses_librdkafka(pid: int) -> bool:
     return "librdkafka" in Path(f"/proc/{pid}/maps").read_text(encoding="ascii")
 
 
+@pytest.mark.soak  # test_kafka.py has the suite of buses over this driver, too
 async def test_a_job_is_trained_evaluated_and_billed_over_confluent_kafka() -> None:
     everyone = dict.fromkeys(SERVICES, DRIVER)
     async with running_stack((AGENT,), **everyone) as home:
