@@ -63,6 +63,7 @@ def kill_everything(folders: DataDir) -> set[str]:
     return {process.name for process in named}
 
 
+@pytest.mark.soak  # test_disaster loses everything, the disks too, and test_bad_days each process
 async def test_a_running_job_survives_kill_9_of_everything(folders: DataDir) -> None:
     stack_report = await up(folders)
     async with client(stack_report["api_url"], stack_report["admin_key"]) as http:
