@@ -78,7 +78,6 @@ LATE: Final = (
     "owner.log_unavailable",
     "pool ",  # has had no heartbeat of a node
     "reactor.log_unavailable",
-    "release.not_announced",
     "server.awaited",
     "watcher of heartbeats",
 )
