@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tunery.work.scores import JudgedPair
+
 BETTER: Final = "better"
 CHOICES: Final = ("A", "B", "tie")
 LABELS: Final = ("a", "b", "tie")
@@ -85,6 +87,15 @@ def choice_of(text: str) -> str:
     except (TypeError, ValueError, KeyError, RecursionError):
         return ""
     return choice if isinstance(choice, str) and choice in CHOICES else ""
+
+
+def judged_pair(number: int, first: str, second: str) -> JudgedPair:
+    """What a judge said of two answers, in each order."""
+    return JudgedPair(
+        number=number,
+        choices=(choice_of(first), choice_of(second)),
+        said=(first[:SAID_MAX], second[:SAID_MAX]),
+    )
 
 
 def read_pairs(content: bytes) -> tuple[LabelledPair, ...]:

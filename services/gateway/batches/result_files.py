@@ -6,13 +6,13 @@ from typing import Any, Final, Literal
 import msgspec
 
 from schemas.batch import BatchClosing, BatchCounts, BatchResult, EndBatch
-from schemas.dataset import FileContent, RegisterFile
 from schemas.ids import FILE, derived_id
 from schemas.storage import FileTerms
-from schemas.topics import ACCOUNT, DATASET
+from schemas.topics import ACCOUNT
 from services.gateway.accounts.auth import principal_of
 from services.gateway.batches.domain.rows import RowRequest, belongs_in_output, expired_line
 from services.gateway.batches.row_answers import LEASE_MS, folder_of, give_up, later, rows_of
+from services.gateway.files.routes import register_stored
 from services.gateway.views.ports import Cursor
 from services.gateway.views.tables.batches import BATCH_PARTS, BATCHES, BatchRow
 from services.gateway.views.tables.files import FILES
@@ -74,16 +74,12 @@ async def _write(deps: Deps, caller: Principal, row: BatchRow, kind: ResultKind)
         if is_empty:
             return None
         stored = await upload.complete()
-    file = RegisterFile(
-        file_id=file_id,
-        terms=FileTerms(
-            purpose="batch_output",
-            name=deps.seal.seal(row.tenant, f"{row.id}_{kind}.jsonl", "name"),
-            expires_after_ms=row.output_expires_after_ms,
-        ),
-        content=FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key),
+    terms = FileTerms(
+        purpose="batch_output",
+        name=deps.seal.seal(row.tenant, f"{row.id}_{kind}.jsonl", "name"),
+        expires_after_ms=row.output_expires_after_ms,
     )
-    await deps.decide(caller, DATASET, file)
+    await register_stored(deps, caller, file_id, terms, stored)
     return file_id
 
 

@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 from schemas import errors
 from schemas.dataset import DeleteFile, FileContent, RegisterFile
 from schemas.ids import FILE
-from schemas.storage import DatasetName, FileTerms
+from schemas.storage import DatasetName, FileTerms, StorageQuota
 from schemas.topics import DATASET
 from schemas.units import Ms, divide_up
 from services.gateway.files.domain.bodies import (
@@ -39,7 +39,6 @@ from services.gateway.files.domain.responses import (
 )
 from services.gateway.files.multipart import UploadForm, boundary_of, multipart_body, receive_form
 from services.gateway.files.storage_routes import checked_limits
-from services.gateway.plan_limits import PlanLimits
 from services.gateway.settings import Encoding
 from services.gateway.views.tables.accounts import TENANTS
 from services.gateway.views.tables.files import FILES, FileRow
@@ -95,7 +94,8 @@ async def create_file(request: Request, deps: WithDeps, caller: Caller) -> FileR
         raise
     UPLOAD_BYTES.inc(stored.bytes)
     try:
-        await _register(deps, caller, file_id, form, stored, most, limits)
+        terms = _terms(deps, caller, form, most, limits.niceness)
+        await register_stored(deps, caller, file_id, terms, stored, limits.quota)
     except ApiError as refusal:
         if refusal.status < 500:  # the command was refused, so nothing refers to these bytes
             with suppress(BlobError):
@@ -189,32 +189,31 @@ def _expires_after(form: UploadForm) -> Ms | None:
     return after.ms
 
 
-async def _register(
+def _terms(
+    deps: Deps, caller: Principal, form: UploadForm, most: int | None, niceness: int
+) -> FileTerms:
+    return FileTerms(
+        purpose=known_purpose(form.fields["purpose"]),
+        name=deps.seal.seal(caller.tenant, form.filename or "", "name"),
+        expires_after_ms=_expires_after(form),
+        dataset=dataset_name(deps, caller, form.fields.get("dataset")),
+        rows_max=most,
+        niceness=niceness,
+    )
+
+
+async def register_stored(
     deps: Deps,
     caller: Principal,
     file_id: str,
-    form: UploadForm,
+    terms: FileTerms,
     stored: Stored,
-    most: int | None,
-    limits: PlanLimits,
+    quota: StorageQuota | None = None,
 ) -> None:
-    await deps.decide(
-        caller,
-        DATASET,
-        RegisterFile(
-            file_id=file_id,
-            terms=FileTerms(
-                purpose=known_purpose(form.fields["purpose"]),
-                name=deps.seal.seal(caller.tenant, form.filename or "", "name"),
-                expires_after_ms=_expires_after(form),
-                dataset=dataset_name(deps, caller, form.fields.get("dataset")),
-                rows_max=most,
-                niceness=limits.niceness,
-            ),
-            content=FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key),
-            quota=limits.quota,
-        ),
-    )
+    """Register a file that is stored. Raises ApiError."""
+    content = FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key)
+    command = RegisterFile(file_id=file_id, terms=terms, content=content, quota=quota)
+    await deps.decide(caller, DATASET, command)
 
 
 @router.get("/v1/files")

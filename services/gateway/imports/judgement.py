@@ -1,8 +1,10 @@
-"""What a judge is asked about old and new answers in batches, and what its answers show. Pure."""
+"""Questions to a judge about old and new answers, as chats of a batch, and its verdict. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from schemas.gate import GatePolicy
 from services.gateway.wording import verdict_words
@@ -11,9 +13,8 @@ from tunery.gate.judged import judge_result, judged_reason
 from tunery.gate.pairwise import TIE
 from tunery.graders.pair_questions import (
     INSTRUCTION,
-    SAID_MAX,
     LabelledPair,
-    choice_of,
+    judged_pair,
     pair_request,
 )
 from tunery.work.scores import JudgedPair, Judgement
@@ -112,9 +113,4 @@ def _pair(number: int, name: str, said: Mapping[str, str], label: str = "") -> J
     first, second = said.get(f"{name}:0"), said.get(f"{name}:1")
     if first is None or second is None:
         return None
-    return JudgedPair(
-        number=number,
-        choices=(choice_of(first), choice_of(second)),
-        said=(first[:SAID_MAX], second[:SAID_MAX]),
-        label=label,
-    )
+    return replace(judged_pair(number, first, second), label=label)

@@ -21,7 +21,7 @@ from services.gateway.chat.models import find_model
 from services.gateway.chat.spending import refuse_above_budget
 from services.gateway.files.domain.bodies import BATCH as BATCH_PURPOSE
 from services.gateway.files.domain.preview_tasks import READ_FILES, MovedModels
-from services.gateway.files.routes import find_file, known_file
+from services.gateway.files.routes import find_file, known_file, register_stored
 from services.gateway.files.storage_routes import checked_limits
 from services.gateway.imports.domain.bodies import JudgementRequest
 from services.gateway.imports.judgement import OWN_ANSWERS, labelled_questions, move_questions
@@ -34,7 +34,7 @@ from services.gateway.imports.move_page import (
     row_name,
 )
 from services.gateway.imports.routes import jobs_of, read_plan
-from services.gateway.imports.running import register_stored
+from services.gateway.imports.running import terms_of
 from services.gateway.jobs.deps import JobDeps, WithJobDeps
 from services.gateway.jobs.domain.gate_responses import gate_response
 from services.gateway.jobs.domain.statuses import job_status
@@ -90,6 +90,18 @@ class _Asking(NamedTuple):
         return not self.batches or self.batches[-1].ended_at is not None
 
 
+class _Files(NamedTuple):
+    """Files with what old models, new ones and a judge have answered."""
+
+    old: FileRow
+    new: Sequence[FileRow]
+    judged: Sequence[FileRow]
+
+    @property
+    def all(self) -> list[FileRow]:
+        return [self.old, *self.new, *self.judged]
+
+
 class _Answers(NamedTuple):
     """Content of files: what old models, new ones and a judge have answered."""
 
@@ -135,12 +147,8 @@ async def ask_judge(
     purpose = (JUDGEMENT, body.judge)
     asking = _Asking(import_id, purpose, await _batches(deps, caller, import_id, purpose))
     if asking.is_over:
-        files = [moved.old, *await _answer_files(deps, caller, moved.batches)]
-        said = await _answer_files(deps, caller, asking.batches)
-        _check_size([*files, *said])
-        old, *new = await _contents(deps, [*files, *said])
-        texts = _Answers(old, new[: len(files) - 1], new[len(files) - 1 :])
-        content = await asyncio.to_thread(_judge_rows, body, moved.jobs, texts)
+        answers = await _read_answers(deps, caller, moved, asking.batches)
+        content = await asyncio.to_thread(_judge_rows, body, moved.jobs, answers)
         if content:
             return await _ask(deps, caller, asking, content)
     text = f"No new model has answered: POST /v1/fine_tuning/imports/{import_id}/answers first."
@@ -165,16 +173,16 @@ async def import_report(
         moves = [_move(deps, import_id, job, moved) for job in moved.planned]
         known = Moves(spent_micro=sum(spent.values()), moves=moves, judge=judge)
         (folder / "moves").write_bytes(msgspec.json.encode(known))
-        new = await _answer_files(deps, caller, moved.batches)
         asked = await _batches(deps, caller, import_id, (JUDGEMENT, judge)) if judge else []
-        files = [moved.old, *new, *await _answer_files(deps, caller, asked)]
-        _check_size(files)
-        for number, file in enumerate(files):
+        files = await _files(deps, caller, moved, asked)
+        for number, file in enumerate(files.all):
             path = folder / str(number)
             await within(deps.blobs.get_file(file.blob, path, sha256=file.sha256), file.bytes)
-        old, *others = (str(folder / str(number)) for number in range(len(files)))
-        said, judged = others[: len(new)], others[len(new) :]
-        task = MovedModels(moves=str(folder / "moves"), old=old, new=said, judged=judged)
+        old, *new = (str(folder / str(number)) for number in range(len(files.all)))
+        divide = len(files.new)
+        task = MovedModels(
+            moves=str(folder / "moves"), old=old, new=new[:divide], judged=new[divide:]
+        )
         page = await deps.previews.ask(task, caller.tenant, limits.niceness)
     return HTMLResponse(page["html"], headers=SECURITY)
 
@@ -257,28 +265,40 @@ async def _answer_files(
     return [file for file in files if file is not None]
 
 
-def _check_size(files: Sequence[FileRow]) -> None:
-    """Raises ApiError 400 where there is too much to compare."""
-    size = sum(file.bytes for file in files)
+async def _files(
+    deps: JobDeps, caller: Principal, moved: _Moved, asked: Sequence[BatchRow] = ()
+) -> _Files:
+    """Return what was answered. Raises ApiError 400 where it is too much to compare.
+
+    asked: batches of a judge
+    """
+    new = await _answer_files(deps, caller, moved.batches)
+    files = _Files(moved.old, new, await _answer_files(deps, caller, asked))
+    size = sum(file.bytes for file in files.all)
     if size > BYTES_MAX:
         text = f"The answers have {size:,} bytes, and {BYTES_MAX:,} are compared. {READ_FILES}"
         raise invalid(text, "import_id")
+    return files
 
 
 async def _questions(deps: JobDeps, caller: Principal, moved: _Moved) -> bytes:
     """Return a row for each question that a model here has not answered. Raises ApiError."""
-    files = [moved.old, *await _answer_files(deps, caller, moved.batches)]
-    _check_size(files)
-    old, *new = await _contents(deps, files)
+    answers = await _read_answers(deps, caller, moved)
     models = {name: (row.id, row.model_id) for name, row in moved.jobs.items() if row.model_id}
     shown = with_shown_names(deps.seal, caller.tenant, models)
-    return await asyncio.to_thread(_rows, shown, old, new)
+    return await asyncio.to_thread(_rows, shown, answers)
 
 
-async def _contents(deps: JobDeps, files: Sequence[FileRow]) -> list[bytes]:
-    return [
-        await within(deps.blobs.get(file.blob, sha256=file.sha256), file.bytes) for file in files
+async def _read_answers(
+    deps: JobDeps, caller: Principal, moved: _Moved, asked: Sequence[BatchRow] = ()
+) -> _Answers:
+    """Return the content of `_files`. Raises ApiError."""
+    files = await _files(deps, caller, moved, asked)
+    old, *new = [
+        await within(deps.blobs.get(file.blob, sha256=file.sha256), file.bytes)
+        for file in files.all
     ]
+    return _Answers(old, new[: len(files.new)], new[len(files.new) :])
 
 
 def _judge_rows(body: JudgementRequest, jobs: Mapping[str, JobRow], answers: _Answers) -> bytes:
@@ -305,9 +325,9 @@ def _lines(bodies: Mapping[str, Mapping[str, Any]]) -> bytes:
     return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
 
 
-def _rows(models: Mapping[str, Sequence[str]], old: bytes, new: Sequence[bytes]) -> bytes:
+def _rows(models: Mapping[str, Sequence[str]], answers: _Answers) -> bytes:
     """models: job and model here, by the job there"""
-    known, before = new_answers(new), old_answers(old)
+    known, before = new_answers(answers.new), old_answers(answers.old)
     bodies: dict[str, dict[str, Any]] = {}
     for source_job, (job_id, model) in models.items():
         for question, _ in before.get(source_job, ()):
@@ -343,7 +363,8 @@ async def _ask(deps: JobDeps, caller: Principal, asking: _Asking, content: bytes
         key = f"t/{caller.tenant}/files/{file_id}"
         stored = await within(deps.blobs.put(key, content), len(content))
         name = f"{batch_id}_input.jsonl"
-        await register_stored(deps, caller, limits, file_id, name, BATCH_PURPOSE, stored)
+        terms = await terms_of(deps, caller, limits, name, BATCH_PURPOSE)
+        await register_stored(deps, caller, file_id, terms, stored, limits.quota)
         file = await known_file(deps, caller, file_id)
     metadata = {"import": import_id}
     return await start_batch(deps, caller, file, CHAT, batch_id, metadata=metadata)

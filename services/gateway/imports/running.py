@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from schemas.dataset import FileContent, RegisterFile
 from schemas.ids import FILE, derived_id
 from schemas.imports import (
     EndImport,
@@ -26,11 +25,11 @@ from schemas.imports import (
 )
 from schemas.sealed import REDACTED
 from schemas.storage import FileTerms, Purpose
-from schemas.topics import ACCOUNT, DATASET
+from schemas.topics import ACCOUNT
 from schemas.units import Micro, Ms
 from services.gateway.accounts.auth import principal_of
 from services.gateway.files.domain.bodies import PURPOSE, RESULTS
-from services.gateway.files.routes import rows_max
+from services.gateway.files.routes import register_stored, rows_max
 from services.gateway.files.storage_routes import checked_limits
 from services.gateway.imports.domain.program import ANSWERS, ASKED, OUTCOME, PROGRAM
 from services.gateway.jobs.recipes import recipe_problems
@@ -44,7 +43,6 @@ from services.gateway.web.domain.errors import ApiError
 from tunery.confinement.confined import Confinement, private_environment
 from tunery.confinement.policy import ConfinementPolicy
 from tunery.platform.confined_workers import ConfinedWorkers, Work
-from tunery.runtime.blobs.abstract import Stored
 from tunery.runtime.verbs import Effect, Outage, RetryLater, Send
 
 # variables that it gets: none of our settings, which have passwords
@@ -322,29 +320,21 @@ class _Import:
         if await deps.views.first(FILES, {"tenant": caller.tenant, "id": file_id}) is not None:
             return file_id
         stored = await deps.blobs.put_file(f"t/{caller.tenant}/files/{file_id}", path)
-        await register_stored(deps, caller, self._limits, file_id, path.name, purpose, stored)
+        terms = await terms_of(deps, caller, self._limits, path.name, purpose)
+        await register_stored(deps, caller, file_id, terms, stored, self._limits.quota)
         return file_id
 
 
-async def register_stored(
-    deps: Deps,
-    caller: Principal,
-    limits: PlanLimits,
-    file_id: str,
-    name: str,
-    purpose: Purpose,
-    stored: Stored,
-) -> None:
-    """Register a file that is stored. Raises ApiError."""
-    terms = FileTerms(
+async def terms_of(
+    deps: Deps, caller: Principal, limits: PlanLimits, name: str, purpose: Purpose
+) -> FileTerms:
+    """Return the terms of a file of an import under the plan's limits."""
+    return FileTerms(
         purpose=purpose,
         name=deps.seal.seal(caller.tenant, name, "name"),
         rows_max=await rows_max(deps, caller),
         niceness=limits.niceness,
     )
-    content = FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key)
-    command = RegisterFile(file_id=file_id, terms=terms, content=content, quota=limits.quota)
-    await deps.decide(caller, DATASET, command)
 
 
 NOT_SHOWN: Final = ("recipe", "questions")

@@ -14,9 +14,9 @@ from services.trainer.ports import ChatCompletions
 from tunery.gate.pairwise import TIE, qualify
 from tunery.graders.pair_questions import (
     INSTRUCTION,
-    SAID_MAX,
     LabelledPair,
     choice_of,
+    judged_pair,
     pair_request,
     read_pairs,
     text_of,
@@ -88,11 +88,7 @@ class PairJudge:
         if row.base == row.adapter:
             return JudgedPair(number=row.row, choices=(TIE, TIE))
         first, second = await self._both(row.prompt, row.base, row.adapter)
-        return JudgedPair(
-            number=row.row,
-            choices=(choice_of(first), choice_of(second)),
-            said=(first[:SAID_MAX], second[:SAID_MAX]),
-        )
+        return judged_pair(row.row, first, second)
 
     async def _both(self, prompt: str, a: str, b: str) -> tuple[str, str]:
         first, second = await asyncio.gather(self._ask(prompt, a, b), self._ask(prompt, b, a))
