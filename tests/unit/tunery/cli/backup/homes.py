@@ -12,7 +12,7 @@ from schemas.topics import STREAMS
 from tests.histories.recorder import TENANT, Recorder
 from tests.histories.replaying import AGGREGATES
 from tests.histories.stories import job
-from tests.unit.tunery.cli.journal.journals import filled
+from tests.unit.tunery.cli.journal.journals import empty, filled
 from tests.unit.tunery.cli.journal.living import events
 from tunery.cli.backup.folder import BackupFolder, Manifest
 from tunery.cli.backup.pruning import Keep
@@ -37,7 +37,7 @@ class Home:
     objects: dict[str, int] = field(default_factory=lambda: {OBJECT: 7, "snapshots/job/1": 3})
     rows: str | None = None
     raised: dict[str, int] = field(default_factory=dict)
-    log: MemoryLog = field(default_factory=MemoryLog)
+    log: MemoryLog = field(default_factory=empty)
     subfolder: str = "backup"  # name of the folder of the backup
     bucket: MemoryBlobs = field(default_factory=MemoryBlobs)
 

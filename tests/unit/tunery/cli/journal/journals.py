@@ -33,9 +33,13 @@ class HistoryClock(SystemClock):
         return super().now_ms() - self._behind_ms
 
 
+def empty() -> MemoryLog:
+    return MemoryLog(HistoryClock())
+
+
 def filled(*names: str) -> MemoryLog:
     """A log with these histories in their partitions."""
-    log = MemoryLog(HistoryClock())
+    log = empty()
     log.topics = {topic.name: [Partition() for _ in range(PARTITIONS)] for topic in TOPICS}
     for name in names:
         history = RECORDED[name]
