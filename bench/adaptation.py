@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from bench.bases import bundled_base
 from bench.measures import print_figures
+from bench.shapes import bundled_base
 from bench.trainer import ROWS, documents, hyper_parameters, write_shard
 from tunery.ml.base import MODEL_ID
 from tunery.platform.blobs.base_files import hash_base

@@ -1,89 +1,104 @@
-"""A base model with the shape of a known one and random weights: nothing has to be downloaded.
+"""Trains tiny random models of families on packed rows, and on documents by themselves.
 
-    .venv/bin/python -m bench.bases llama_1b FOLDER
+    python -m bench.bases [FAMILY ...] [--steps 6] [--json]
 
-Speed and memory depend on the shape alone. The tokenizer is that of the bundled model, or the one
-of the folder that `--tokenizer` names, so the vocabulary is smaller than the known model's.
+Tokens a second of a LoRA step, as a job takes it: `packed`, where the documents of a row are
+computed together and do not see each other, and `by_length`, what `training.packing: false` does
+and a base does whose documents would see each other. Documents have the lengths of `bench.trainer`.
+A tiny model spends its time on operations and not on their size, so its ratio is more than that of
+a large one; `--base FOLDER` measures another model.
 """
 
 import argparse
-from collections.abc import Mapping
+import io
+import logging
+import time
+import warnings
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from tunery.local.paths import cache_dir
-from tunery.ml.base import MODEL_ID, convert
+from msgspec.structs import replace
 
-LLAMA: Final = {
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": 4096,
-    "tie_word_embeddings": False,
-}
-# Of each: transformers' class of the configuration, and what it is given. `gpt_oss_6l` has six of
-# the 24 layers of gpt-oss-20b, each with its 32 experts: 5.6 instead of 21 billion parameters.
-SHAPES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
-    "llama_1b": (
-        "LlamaConfig",
-        LLAMA
-        | {
-            "hidden_size": 2048,
-            "intermediate_size": 8192,
-            "num_hidden_layers": 16,
-        },
-    ),
-    "llama_8b": (
-        "LlamaConfig",
-        LLAMA
-        | {
-            "hidden_size": 4096,
-            "intermediate_size": 14_336,
-            "num_hidden_layers": 32,
-        },
-    ),
-    "gpt_oss_6l": (
-        "GptOssConfig",
-        {
-            "num_hidden_layers": 6,
-            "max_position_embeddings": 4096,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 150_000.0},
-        },
-    ),
-}
+from bench.measures import print_figures
+from bench.trainer import documents, hyper_parameters, write_shard
+from tests.families import write_tiny
+from tunery.ml.small_models import SMALL_SCALE
+from tunery.platform.blobs.base_files import hash_base
+from tunery.work.codec import decode_event
+from tunery.work.events import StepCompleted
+from tunery.work.spec import Hyper, TrainSpec
+
+FAMILIES: Final = ("llama", "qwen3", "gemma3_text", "mixtral", "gpt_oss", "qwen3_5", "falcon_h1")
+ROWS: Final = 64  # documents; each model has as many
 
 
-def bundled_base() -> Path:
-    """The folder of the bundled model, which is made where it is not there yet."""
-    folder = cache_dir() / "bases" / MODEL_ID
-    convert(folder)
-    return folder
+def tokens_s(base: Path, packing: bool, steps: int, work: Path) -> float | None:
+    """Return the median of the steps after the first; None: documents would see each other."""
+    from transformers import AutoConfig
+
+    from tunery.ml.events import EventWriter
+    from tunery.ml.fine_tuning import fine_tune
+    from tunery.work.exits import WorkError
+
+    words = AutoConfig.from_pretrained(base).get_text_config().vocab_size
+    rows = [[token % words for token in row] for row in documents(ROWS)]
+    hyper = replace(hyper_parameters(steps, "fp32"), packing=packing, n_epochs=steps)
+    write_shard(rows, work / "train.safetensors", hyper.max_length)
+    spec = TrainSpec(
+        base_dir=str(base),
+        base_id=base.name,
+        base_sha256=hash_base(base),
+        train_shards=(str(work / "train.safetensors"),),
+        out_dir=str(work / f"out-{packing}"),
+        hyper=Hyper.from_log(hyper),
+        precision="fp32",
+        checkpoint_every_steps=steps,
+    )
+    events = io.BytesIO()
+    try:
+        fine_tune(spec, EventWriter(events, time.monotonic()), lambda: False)
+    except WorkError:
+        if packing:
+            return None
+        raise
+    told = [decode_event(line) for line in events.getvalue().splitlines()]
+    speeds = [each.tokens_per_s or 0.0 for each in told if isinstance(each, StepCompleted)]
+    return median(speeds[1:])
 
 
-def write_base(shape: str, folder: Path, tokenizer: Path | None = None) -> Path:
-    """Write the model in bf16, on the accelerator where there is one, which takes seconds."""
-    import torch
-    import transformers
-
-    words = transformers.AutoTokenizer.from_pretrained(tokenizer or bundled_base())
-    config_class, values = SHAPES[shape]
-    ids = {name: getattr(words, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    config = getattr(transformers, config_class)(vocab_size=len(words), **values, **ids)
-    torch.manual_seed(7)
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    model.save_pretrained(folder)
-    words.save_pretrained(folder)
-    return folder
+def compare(name: str, base: Path, steps: int) -> dict[str, float | None]:
+    """Return both figures of a model, and their ratio."""
+    figures: dict[str, float | None] = {}
+    for key, packing in (("packed", True), ("by_length", False)):
+        with TemporaryDirectory() as work:
+            figures[f"{name}_{key}_tokens_s"] = tokens_s(base, packing, steps, Path(work))
+    packed, alone = figures.values()
+    if packed and alone:
+        figures[f"{name}_ratio"] = round(packed / alone, 2)
+    return figures
 
 
 def main() -> None:
-    """Write one."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("shape", choices=SHAPES)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--tokenizer", type=Path, help="a model's folder; else the bundled model")
+    """Print the figures of each family."""
+    parser = argparse.ArgumentParser(prog="python -m bench.bases", description=__doc__)
+    parser.add_argument("families", nargs="*", metavar="FAMILY")
+    parser.add_argument("--base", type=Path, help="a base model's folder, instead of families")
+    parser.add_argument("--steps", type=int, default=6, help="the first is not counted")
+    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    print(write_base(arguments.shape, arguments.folder, arguments.tokenizer))
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    figures: dict[str, Any] = {}
+    if arguments.base:
+        figures = compare(arguments.base.name, arguments.base, arguments.steps)
+    else:
+        with TemporaryDirectory() as folder:
+            for family in arguments.families or FAMILIES:
+                base = write_tiny(family, Path(folder) / family, scale=SMALL_SCALE)
+                figures |= compare(family, base, arguments.steps)
+    print_figures(figures, as_json=arguments.json)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bench.bases import bundled_base
 from bench.measures import print_figures
+from bench.shapes import bundled_base
 from bench.trainer import TRAIN, documents, hyper_parameters, run_forked, written_spec
 from schemas.training import HyperParameters
 from tunery.plan.memory import CONTEXT_BYTES

@@ -15,9 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from bench.bases import bundled_base
 from bench.measures import print_figures
 from bench.scoring import write_adapter
+from bench.shapes import bundled_base
 from bench.trainer import documents, follow_forked, write_shard
 from services.gateway.jobs.domain.requested import MEASURED_ROWS_MAX
 from tunery.measures.declaration import MEASURES_MAX, NAMES

@@ -37,9 +37,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from bench.bases import write_base
 from bench.measures import print_figures
 from bench.ranks import DOCUMENTS_PER_ROW, Run, devices_here, of_ranks, run
+from bench.shapes import write_base
 from bench.trainer import documents, hyper_parameters, written_spec
 from schemas.model import Base
 from schemas.training import Adaptation, EngineName

@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from bench.bases import bundled_base
 from bench.measures import print_figures
+from bench.shapes import bundled_base
 from bench.trainer import documents, hyper_parameters, written_spec
 from schemas.training import HyperParameters
 from services.trainer.adapters.processes import ERRORS, ProcessGroups, Walls

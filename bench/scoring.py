@@ -18,8 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from bench.bases import bundled_base
 from bench.measures import print_figures
+from bench.shapes import bundled_base
 from tests.clients.programs import HERE, NoClient, command_of
 
 HARNESS: Final = "lm_eval"

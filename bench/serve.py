@@ -27,8 +27,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from bench.bases import bundled_base
 from bench.measures import print_figures
+from bench.shapes import bundled_base
 from schemas.training import ADAPTER_FILES, BlobFile
 from services.engine.adapters.llama import LlamaEngine
 from services.engine.adapters.weights import ConvertedWeights, run_script

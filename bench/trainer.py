@@ -5,7 +5,7 @@ run.
 
 Documents have lognormal lengths around 74 tokens, as chats have, and half of each is labelled. TRL
 runs twice: padded, four documents for each of our rows, and packed as tightly as it can. Tokens are
-real ones, a first step is not counted. With `--base` of `bench.bases`, `--batch 8` and bf16 it
+real ones, a first step is not counted. With `--base` of `bench.shapes`, `--batch 8` and bf16 it
 measures a GPU. Both sides compute without dropout, and with recompute or without.
 
 On a GPU there are also TRL with the kernels of Liger, where that is installed, and for each one its
@@ -36,8 +36,8 @@ from typing import Any, Final
 import numpy as np
 from msgspec.structs import replace
 
-from bench.bases import bundled_base
 from bench.measures import print_figures
+from bench.shapes import bundled_base
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from services.gateway.models.base_folders import describe

@@ -161,7 +161,7 @@ LLAMA_8B = replace(
 #: Eight layers of an 8B, as Liger computes them.
 FUSED = replace(LLAMA_8B, family="llama", layers=8, parameters=2_147_553_280)
 #: Most that PyTorch reserved on an H100 in two steps on rows that were labelled throughout
-#: (2026-11-26, PyTorch 2.11, CUDA 13, models of `bench.bases`), in bytes. CUDA's own comes on top.
+#: (2026-11-26, PyTorch 2.11, CUDA 13, models of `bench.shapes`), in bytes. CUDA's own comes on top.
 MEASURED_ON_H100: list[tuple[str, Base, dict[str, Any], int]] = [
     ("lora, 2 rows", LLAMA_1B, {"batch_size": 2}, 4_452_253_696),
     ("lora, 8 rows", LLAMA_1B, {"batch_size": 8}, 9_661_579_264),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import bases
+from bench import shapes
 from services.gateway.models.base_folders import describe
 from tests.bases import tiny_base
 
@@ -24,10 +24,10 @@ EXPERTS = {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2}
 def test_a_base_has_the_shape_and_the_words_it_was_given(
     shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config_class, values = bases.SHAPES[shape]
+    config_class, values = shapes.SHAPES[shape]
     smaller = {**values, **SMALL, **(EXPERTS if "Oss" in config_class else {})}
-    monkeypatch.setattr(bases, "SHAPES", {shape: (config_class, smaller)})
-    folder = bases.write_base(shape, tmp_path / "base", tiny_base().dir)
+    monkeypatch.setattr(shapes, "SHAPES", {shape: (config_class, smaller)})
+    folder = shapes.write_base(shape, tmp_path / "base", tiny_base().dir)
     base = describe("random", folder, "")
     inner = 128 * smaller.get("num_experts_per_tok", 1)
     assert (base.hidden_size, base.layers, base.inner_size) == (64, 2, inner)
