@@ -4,7 +4,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -341,8 +342,10 @@ def _proof_pairs(proof: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
         return [("proven", "nothing: `tunery base add` tries it")]
     libraries = [f"{name} {version}" for name, version in proof["libraries"].items()]
     weights = "its own weights" if proof["weights"] == "own" else "a small random model of its kind"
+    others = ", ".join(_other_libraries(proof))
     return [
         ("proven with", ", ".join((weights, *libraries))),
+        *([("installed here", f"{others}: `tunery base add` tries it again")] if others else ()),
         ("trains by", ", ".join(proof["adaptations"]) or "nothing"),
         ("adapters on", ", ".join(proof["targets"])),
         ("answers end with", proof["end_token"]),
@@ -351,6 +354,21 @@ def _proof_pairs(proof: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
             for name in ("packs", "streams", "tools", "reasoning")
         ),
     ]
+
+
+def _other_libraries(proof: Mapping[str, Any]) -> Iterator[str]:
+    """Libraries that are here in other versions than those of the proof, with their version."""
+    for name, proven in proof["libraries"].items():
+        with suppress(PackageNotFoundError):
+            if (here := version(name)) != proven:
+                yield f"{name} {here}"
+
+
+def _proven(base: Mapping[str, Any]) -> str:
+    """Whether a proof of the base model holds with the libraries that are here."""
+    if base["proof"] is None:
+        return "no"
+    return "with others" if any(_other_libraries(base["proof"])) else "yes"
 
 
 @command.command("alias")
@@ -375,6 +393,7 @@ _api.add_list(
         "context": "context_length",
         "family": "family",
         "licence": "licence",
+        "proven": _proven,
         "aliases": lambda base: ", ".join(base["aliases"]),
         "sha256": "sha256",
     },

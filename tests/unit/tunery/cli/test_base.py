@@ -3,12 +3,14 @@
 import json
 from collections.abc import Iterator
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from tests.bases import tiny_base
 from tests.hub_server import COMMIT, HubServer, serving
@@ -116,9 +118,25 @@ def test_bases_are_listed_by_size_and_hash(monkeypatch: pytest.MonkeyPatch) -> N
         "8192",
         "llama",
         "Apache-2.0",
+        "no",
         "gpt-4o-mini",
         "ab" * 32,
     ]
+
+
+def test_bases_that_were_proven_with_other_libraries_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def proven(**libraries: str) -> dict[str, Any]:
+        return BASE | {"proof": to_builtins(replace(PROOF, libraries=libraries))}
+
+    older = proven(msgspec="0.1", nowhere="1.0")
+    bases = [proven(msgspec=version("msgspec")), older]
+    api = ScriptedApi(monkeypatch, {"GET /bases": {"data": bases}, "GET /models/smol": older})
+    first, second = api.run("base", "list").output.splitlines()[1:]
+    assert (" yes " in first, " with others " in second) == (True, True)
+    shown = api.run("base", "show", "smol").output
+    assert f"msgspec {version('msgspec')}: `tunery base add` tries it again" in shown
 
 
 def test_first_hour_s12_a_base_has_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
