@@ -63,8 +63,8 @@ def tokens_s(base: Path, packing: bool, steps: int, work: Path) -> float | None:
         if packing:
             return None
         raise
-    told = [decode_event(line) for line in events.getvalue().splitlines()]
-    speeds = [each.tokens_per_s or 0.0 for each in told if isinstance(each, StepCompleted)]
+    decoded = [decode_event(line) for line in events.getvalue().splitlines()]
+    speeds = [each.tokens_per_s or 0.0 for each in decoded if isinstance(each, StepCompleted)]
     return median(speeds[1:])
 
 

@@ -32,7 +32,8 @@ from tunery.work.exits import WorkError
 WEIGHTS, CONFIG = ADAPTER_FILES
 METADATA: Final = {"format": "pt"}  # of files of weights, as libraries expect it
 PROBE_TOKENS: Final = 32
-EXPERT_DIMENSIONS: Final = 3  # of the weights of all experts of a layer
+EXPERTS: Final = "experts"  # the module that has the weights of all experts of a layer
+EXPERT_DIMENSIONS: Final = 3  # of such a weight
 EXIT_USAGE: Final = 64
 EXIT_DIFFERS: Final = 65
 
@@ -141,7 +142,9 @@ def adapted(model: Any) -> str:
         if weight.requires_grad:
             trained += _count(weight)
             paths.add(path.partition(".lora_")[0].partition(".modules_to_save")[0])
-        elif path.endswith(".experts") and weight.dim() == EXPERT_DIMENSIONS and path not in paths:
+        elif (
+            path.endswith(f".{EXPERTS}") and weight.dim() == EXPERT_DIMENSIONS and path not in paths
+        ):
             experts[last] = experts.get(last, 0) + weight.numel()
     layers = sorted({path.rpartition(".")[2] for path in paths})
     text = f"the adapter has {trained:,} parameters in {', '.join(layers)}"

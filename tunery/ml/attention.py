@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers.masking_utils import create_masks_for_generate, sdpa_mask
 
 from tunery.ml.context import PART, RowPart, attend_part
 from tunery.ml.kernels import kernels_of
@@ -33,6 +33,8 @@ KEYWORD: Final = "document_bounds"  # of a model's call: what `document_bounds` 
 # Families whose layers hand keywords on to their attention, each shown by a test.
 FAMILIES: Final = frozenset({"llama", "qwen2", "qwen3", "mistral"})
 
+# Families that do not tell transformers where documents begin when it makes their masks.
+WITHOUT_POSITIONS: Final = frozenset({"gpt_oss"})
 UNUSED_MASK: Final = torch.zeros(1, 1, 1, 1)  # transformers takes it as it is, and makes none
 # What the kernel for accelerators is built for.
 KERNEL_HEAD_WIDTH_MAX: Final = 256
@@ -52,6 +54,8 @@ Bounds: TypeAlias = Sequence[Sequence[int]] | Joined | RowPart
 def use_document_attention(model: Any, device: torch.device) -> None:
     """Have a model take it, where its family is known to and its device has a kernel for it."""
     config = model.config
+    if config.model_type in WITHOUT_POSITIONS:
+        model.get_decoder().register_forward_pre_hook(_give_masks, with_kwargs=True)
     if config.model_type not in FAMILIES or config._attn_implementation != "sdpa":
         return
     if device.type != "cpu" and not _has_kernel(model, device):
@@ -59,6 +63,19 @@ def use_document_attention(model: Any, device: torch.device) -> None:
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     model.set_attn_implementation(NAME)
+
+
+def _give_masks(decoder: Any, inputs: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Add the masks that transformers makes where it knows where documents begin."""
+    positions = named.get("position_ids")
+    continues = named.get("use_cache") or named.get("past_key_values") is not None
+    if positions is None or continues or named.get("attention_mask") is not None:
+        return inputs, named
+    like_embeddings = torch.empty(*positions.shape, 0, dtype=decoder.dtype, device=positions.device)
+    masks = create_masks_for_generate(
+        decoder.config, like_embeddings, None, past_key_values=None, position_ids=positions
+    )
+    return inputs, named | {"attention_mask": masks}
 
 
 def document_bounds(model: Any, position_ids: Tensor) -> dict[str, Any]:

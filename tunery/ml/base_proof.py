@@ -38,7 +38,7 @@ from tunery.ml.device import LIBRARIES
 from tunery.ml.events import EventWriter
 from tunery.ml.fine_tuning import fine_tune
 from tunery.ml.generation import answers, render
-from tunery.ml.language import auto_class, is_of_language
+from tunery.ml.language import auto_class, experts, is_of_language
 from tunery.ml.loss import prove_packing
 from tunery.ml.model import load_base, load_model
 from tunery.ml.packed import PackedRows, read_rows
@@ -118,14 +118,14 @@ class _Trial(NamedTuple):
             answers(self._base().eval(), self.tokenizer, [prompt], new_tokens_max=NEW_TOKENS)
 
     def targets(self) -> Iterator[str]:
-        """Names of the layers that PEFT puts an adapter on, each tried by itself."""
+        """Names of layers, and of weights of experts, that PEFT adapts, each tried by itself."""
         model = self._base()
         names = {
             path.rpartition(".")[2]
             for path, module in model.named_modules()
             if is_of_language(model, path) and any(True for _ in module.parameters(recurse=False))
         }
-        for name in sorted(names):
+        for name in sorted({*names, *experts(model)}):
             hyper = msgspec.structs.replace(HYPER, target_modules=(name,))
             with suppress(Exception):  # reasons of all kinds: for a norm, and for unknown layers
                 load_model(self.spec(hyper), hyper, "fp32", CPU)

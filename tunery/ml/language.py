@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+from tunery.ml.adapters import EXPERT_DIMENSIONS, EXPERTS
 from tunery.work.exits import WorkError
 
 # A mixer of Mamba has both, a linear attention the first alone. Its kernels read the weights of
@@ -72,7 +73,7 @@ def freeze_other_parts(model: Any) -> None:
 
 def adaptable(model: Any) -> list[str] | None:
     """Paths of the linear layers that an adapter is of use in; None: all but the output layer."""
-    left_out = set(_read_by_kernels(model))
+    left_out = {*_read_by_kernels(model), *_routers(model)}
     if not is_wrapper(model) and not left_out:
         return None
     head = model.get_output_embeddings()
@@ -104,6 +105,28 @@ def named_layers(model: Any, names: tuple[str, ...]) -> list[str] | None:
         )
         raise WorkError("user", message, "Name layers of the language model.")
     return [path for _, path in inside] if inside else None
+
+
+def experts(model: Any) -> dict[str, list[str]]:
+    """Paths of the weights of all experts of a layer in the language model, by their last names.
+
+    A name is that of the weight after that of its module, "experts.down_proj" for example.
+    """
+    paths: dict[str, list[str]] = {}
+    for path, weight in model.named_parameters():
+        module, _, name = path.rpartition(".")
+        is_of_experts = module.endswith(f".{EXPERTS}") and weight.dim() == EXPERT_DIMENSIONS
+        if is_of_experts and is_of_language(model, path):
+            paths.setdefault(f"{EXPERTS}.{name}", []).append(path)
+    return paths
+
+
+def _routers(model: Any) -> Iterator[str]:
+    """Paths of linear layers of a family's own class, which give more than a product."""
+    for path, module in model.named_modules():
+        is_own = type(module).__module__.startswith("transformers.models.")
+        if is_own and isinstance(module, torch.nn.Linear):
+            yield path
 
 
 def _read_by_kernels(model: Any) -> Iterator[str]:

@@ -21,6 +21,7 @@ from tunery.ml.float8 import FLOAT8
 from tunery.ml.kernels import kernels_of
 from tunery.ml.language import (
     adaptable,
+    experts,
     freeze_other_parts,
     load_language_model,
     named_layers,
@@ -177,8 +178,14 @@ def _begin_with(model: Any, start: StartingAdapter) -> None:
 
 def lora_config(hyper: Hyper, base: Any) -> LoraConfig:
     """PEFT's configuration of a job's adapter. Raises WorkError("user") for other parts' layers."""
-    targets = hyper.target_modules
-    paths = adaptable(base) if isinstance(targets, str) else named_layers(base, targets)
+    targets, weights = hyper.target_modules, []
+    if isinstance(targets, str):
+        paths = adaptable(base)
+    else:
+        of_experts = experts(base)
+        weights = [path for name in targets for path in of_experts.get(name, ())]
+        targets = tuple(name for name in targets if name not in of_experts)
+        paths = named_layers(base, targets)
     if paths is not None:
         targets = tuple(paths)
     return LoraConfig(
@@ -186,6 +193,7 @@ def lora_config(hyper: Hyper, base: Any) -> LoraConfig:
         lora_alpha=hyper.alpha,
         lora_dropout=hyper.dropout,
         target_modules=targets if isinstance(targets, str) else list(targets),
+        target_parameters=weights or None,
         use_rslora=hyper.rslora,
         use_dora=hyper.dora,
         modules_to_save=_whole_layers(hyper) or None,
@@ -202,12 +210,14 @@ def _whole_layers(hyper: Hyper) -> list[str]:
 
 def _check_named_layers(base: Any, hyper: Hyper) -> None:
     """Raises WorkError("user") for layers that are named and do not exist, or cannot be trained."""
-    layers = dict(base.named_modules())
+    layers, of_experts = dict(base.named_modules()), experts(base)
     for knob in ("target_modules", "rank_pattern", "alpha_pattern", "modules_to_save"):
         named = getattr(hyper, knob)
         if isinstance(named, str):  # every linear layer
             continue
         for wanted in dict(named) if knob.endswith("_pattern") else named:
+            if knob == "target_modules" and wanted in of_experts:
+                continue
             meant = [layers[name] for name in layers if re.fullmatch(rf"(.*\.)?({wanted})", name)]
             if not meant:
                 message = f"{knob} names {wanted!r}, which is not in this model"
@@ -227,4 +237,4 @@ def _linear_names(base: Any) -> list[str]:
     linear = adaptable(base) or (
         name for name, layer in base.named_modules() if isinstance(layer, torch.nn.Linear)
     )
-    return sorted({name.rpartition(".")[2] for name in linear} - {"lm_head"})
+    return sorted({*(name.rpartition(".")[2] for name in linear), *experts(base)} - {"lm_head"})

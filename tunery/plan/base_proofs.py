@@ -44,7 +44,11 @@ def unproven(
         return
     names = asked.get("target_modules")
     if isinstance(names, list | tuple):
-        others = [name for name in map(str, names) if name.rpartition(".")[2] not in proof.targets]
+        others = [
+            name
+            for name in map(str, names)
+            if not {name, name.rpartition(".")[2]} & {*proof.targets}
+        ]
         if others:
             layers, known = ", ".join(others), ", ".join(proof.targets)
             reason = _reason("base_has_other_layers", base_id=base_id, layers=layers, known=known)

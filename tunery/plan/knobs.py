@@ -225,7 +225,7 @@ KNOBS: Final[Mapping[str, Knob]] = {
         field="target_modules",
         kind="layers",
         default=ALL_LINEAR,
-        source="LoRA without regret; or a list of names such as `q_proj`",
+        source="LoRA without regret; or a list of names such as `q_proj`, `experts.down_proj`",
     ),
     "rank_pattern": _pattern("rank_pattern", 256, '`rank` for all; `{"q_proj": 32}` for some'),
     "alpha_pattern": _pattern("alpha_pattern", 1024, '`alpha` for all; `{"q_proj": 64}` for some'),

@@ -48,6 +48,33 @@ def test_documents_alone_have_the_logits_and_gradients_of_the_mask(
     torch.testing.assert_close(results[1][1], results[0][1], atol=1e-6, rtol=1e-3)
 
 
+def test_bases_documents_of_gpt_oss_stay_apart_in_every_layer(tmp_path: Path) -> None:
+    import torch
+
+    from tests.families import write_tiny
+    from tunery.ml.attention import WITHOUT_POSITIONS, use_document_attention
+    from tunery.ml.model import load_base
+    from tunery.ml.small_models import SMALL_SCALE
+
+    assert {"gpt_oss"} == WITHOUT_POSITIONS
+    folder = write_tiny("gpt_oss", tmp_path / "base", scale=SMALL_SCALE)
+    cpu = torch.device("cpu")
+    model = load_base(str(folder), torch.float32, cpu, four_bits=False).eval()
+    window = model.config.sliding_window
+    lengths = (window + 9, 7, 30)
+    batch = packed((lengths,))
+    with torch.no_grad():
+        alone = [
+            model(input_ids=ids, position_ids=torch.arange(ids.shape[1])[None]).logits
+            for ids in batch["input_ids"].split(lengths, dim=1)
+        ]
+        use_document_attention(model, cpu)
+        together = model(**batch).logits
+        written = model.generate(batch["input_ids"][:, :9], max_new_tokens=2, do_sample=False)
+    torch.testing.assert_close(together, torch.cat(alone, dim=1), atol=1e-4, rtol=1e-4)
+    assert written.shape == (1, 11)
+
+
 @pytest.mark.parametrize("window", [None, 8])
 def test_labels_of_several_rows_have_the_losses_of_each_row_alone(
     window: int | None, tmp_path: Path

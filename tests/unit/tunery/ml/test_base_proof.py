@@ -57,7 +57,7 @@ def test_a_base_with_few_weights_is_proven_with_its_own(tiny: Base, proven: Prov
 @pytest.mark.parametrize(
     ("family", "packs", "targets", "others"),
     [
-        ("gpt_oss", False, {"q_proj"}, {"down_proj"}),  # its experts are no layers
+        ("gpt_oss", True, {"q_proj", "experts.down_proj"}, {"down_proj"}),  # no layers
         ("falcon_h1", False, {"q_proj", "in_proj"}, {"out_proj"}),  # a kernel of Mamba reads it
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 
 from tests.families import write_tiny
 from tests.unit.tunery.ml.trainings import go, of, on
+from tunery.ml.adapters import verify_loads
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import TrainSpec
 
@@ -79,3 +80,27 @@ def test_review2_f6_layers_of_mamba_that_take_no_adapter_are_left_out_and_named(
         go(on(spec, folder, packing=False, target_modules=("in_proj", "out_proj")))
     assert "in_proj" in caught.value.advice
     assert "out_proj" not in caught.value.advice
+
+
+@pytest.mark.parametrize("family", ["gpt_oss", "llama4_text"])
+def test_bases_experts_are_adapted_by_name_and_routers_are_left_out(
+    family: str, spec: TrainSpec, tmp_path: Path
+) -> None:
+    folder = write_tiny(family, tmp_path / "base")
+    asked = on(spec, folder, dropout=0.0)
+    _, events = go(asked)
+    layers = {name.split(".lora_")[0].rpartition(".")[2] for name in tensors_of(events[-1])}
+    assert layers >= {"q_proj", "o_proj"}
+    assert not layers & {"experts", "router"}
+    names = ("q_proj", "experts.down_proj", "experts.gate_up_proj")
+    code, events = go(on(asked, folder, target_modules=names))
+    assert (code, len(of(events, "step"))) == (ExitCode.FINISHED, 2)
+    adapted = {name.partition(".layers.0.")[2] for name in tensors_of(events[-1])} - {""}
+    of_experts = {name for name in adapted if ".experts." in name}
+    assert (len(of_experts), len(adapted - of_experts)) == (4, 2)
+    proof = verify_loads(Path(events[-1]["adapter_dir"]), folder)
+    assert proof.base_unchanged
+    assert proof.adapter_effect_max > 0
+    with pytest.raises(WorkError, match=r"target_modules names 'experts\.w1'") as caught:
+        go(on(spec, folder, target_modules=("experts.w1",)))
+    assert "experts.down_proj" in caught.value.advice

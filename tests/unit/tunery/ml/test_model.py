@@ -20,7 +20,6 @@ from tunery.platform.blobs.base_files import hash_base
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import StartingAdapter, TrainSpec
 
-SEEING_EACH_OTHER = ("gpt_oss",)  # in packed rows
 pytestmark = [
     pytest.mark.train,
     # peft 0.21 and trl 1.16 ask transformers 5 by names that are going away
@@ -183,11 +182,6 @@ def test_training_every_family_takes_a_step(family: str, spec: TrainSpec, tmp_pa
     spec = msgspec.structs.replace(
         spec, base_dir=str(folder), base_sha256=hash_base(folder), valid_shards=(), hyper=hyper
     )
-    if family in SEEING_EACH_OTHER:
-        with pytest.raises(WorkError, match="packed documents see each other"):
-            go(spec)
-        hyper = msgspec.structs.replace(hyper, packing=False)
-        spec = msgspec.structs.replace(spec, hyper=hyper)
     code, events = go(spec)
     assert (code, len(of(events, "step"))) == (ExitCode.FINISHED, 1)
     assert "o_proj" in of(events, "note")[0]["message"]
