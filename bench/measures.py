@@ -1,4 +1,4 @@
-"""Helpers of the benches: answers over HTTP, percentiles, a folder for a stack, printed figures."""
+"""Helpers of benchmarks: responses, percentiles, a folder for a stack, printed figures."""
 
 import json
 import tempfile
@@ -12,7 +12,7 @@ import httpx
 
 
 def ok(response: httpx.Response) -> Any:
-    """The body of a successful response. Raises RuntimeError for an error."""
+    """Return the body of a successful response. Raises RuntimeError for an error."""
     if response.is_error:
         raise RuntimeError(f"{response.request.url}: {response.status_code} {response.text[:500]}")
     return response.json()
@@ -20,7 +20,7 @@ def ok(response: httpx.Response) -> Any:
 
 @contextmanager
 def data_folder() -> Iterator[Path]:
-    """A folder for a stack of the block, removed at its end. Leases reach their own below it."""
+    """Create a folder for a stack, removed at the end of the block. Any user may traverse it."""
     with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -28,14 +28,14 @@ def data_folder() -> Iterator[Path]:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """In the unit of the values, to hundredths."""
+    """Return a percentile in the unit of the values, rounded to hundredths."""
     return round(quantiles(values, n=100, method="inclusive")[percent - 1], 2)
 
 
 def print_figures(
     figures: Mapping[str, Any], *, as_json: bool, digits: int = 2, goal: str = ""
 ) -> None:
-    """Print a figure or text a line and the goal, or all of them as one JSON object."""
+    """Print one figure a line and then the goal, or all figures as one JSON object."""
     if as_json:
         print(json.dumps(figures))
         return

@@ -1,4 +1,4 @@
-"""Benchmarks that the gate asks besides its bundled questions. For `model`, `job` and `pool`."""
+"""Benchmarks of the operator, as `model`, `job` and `pool` refer to them."""
 
 from typing import Literal, TypeAlias
 
@@ -13,9 +13,9 @@ class Benchmark(Part, omit_defaults=True):
     name: str  # name in requests; the bytes under one name never change
     task: str  # name of the task that its files were imported as, for example "mmlu"
     kind: BenchmarkKind  # how an item is answered
-    # sha256, blob, bytes: its file, see `tunery.benchmarks.task`
+    # hash, storage key and size of its file, see `tunery.benchmarks.task`
     sha256: Sha256
     blob: str
     bytes: int
-    items: int  # how many it has
-    shots: int = 0  # examples before each of them
+    items: int  # number of its items
+    shots: int = 0  # solved examples in the prompt of each item

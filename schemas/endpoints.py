@@ -1,8 +1,8 @@
-"""Webhook endpoints, nouns and messages of `account`: their terms, and confirmed addresses.
+"""Terms of webhook endpoints, and messages of `account` that confirm their addresses.
 
-An endpoint may be an e-mail address. It gets nothing but a code until somebody of its tenant, to
-whom its reader has given the code, confirms it: nobody gets mail of a tenant that he did not ask
-for.
+An endpoint may be an e-mail address. Its only mail is a code until the tenant confirms the address
+with that code, which its reader has to pass on. So tenants cannot mail people who did not ask for
+it.
 """
 
 import re
@@ -23,13 +23,13 @@ _MAIL_URL: Final = re.compile(
 
 
 def mail_address(url: str) -> str | None:
-    """The address of a `mailto` URL; None for another URL and for what is no single address."""
+    """Return the address of a `mailto` URL; None: another URL, or not exactly one plain address."""
     match = _MAIL_URL.fullmatch(url)
     return match and match[1]
 
 
 class Confirmation(Part):
-    """How the address of an endpoint is confirmed."""
+    """Code that confirms the address of an endpoint."""
 
     # hash of the code, which is derived from the tenant's key, the endpoint and its address
     code_sha256: Sha256
@@ -68,6 +68,6 @@ class ConfirmEndpoint(Message):
 
 # --- events
 class EndpointConfirmed(Message):
-    """The endpoint gets deliveries of what happens from now on."""
+    """The address is confirmed. The endpoint gets deliveries of later events."""
 
     endpoint_id: str

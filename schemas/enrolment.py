@@ -1,6 +1,6 @@
-"""Nouns of `pool`: how a node joins with a token, and gets its keys.
+"""Messages of `pool` for a node that joins with a token and gets its keys.
 
-The token itself is on no log. What the node gets is sealed to its own public key.
+The log has only a hash of the token. The keys are sealed to the node's own public key.
 """
 
 from typing import Final, TypeAlias
@@ -8,21 +8,21 @@ from typing import Final, TypeAlias
 from schemas.envelope import Message, Sha256
 from schemas.units import Ms
 
-# The id of a node that may be a sender, as a regular expression.
+# Regular expression of the id of a node that may send commands.
 NODE_ID: Final = "[A-Za-z0-9._-]{1,128}"
-PART_ID: Final = "[A-Za-z0-9._-]{1,63}"  # of a node of several of one agent, behind its id
+PART_ID: Final = "[A-Za-z0-9._-]{1,63}"  # what an agent with several nodes appends to its id
 PUBLIC_KEY: Final = "[0-9a-f]{64}"  # of X25519
 INVITATION_MS_MAX: Final[Ms] = 7 * 24 * 3_600_000
 USES_MAX: Final = 500  # of one token
-MEMBER: Final = "-"  # in the id of a node that joins by a token for several, behind its name
+MEMBER: Final = "-"  # between name and number in ids of nodes that share one token
 SEALED_SETTINGS_MAX: Final = 16_384  # characters
 
 
 # --- commands
 class InviteNode(Message):
-    """An operator has made a token for a node. An earlier one of the node is void."""
+    """An operator has created a token for a node. The node's earlier token is void."""
 
-    # node that may use it; with `uses`, the name that the ids of those begin with that may
+    # node that may use it; with `uses`, the prefix of the ids of nodes that may
     node_id: str
     token_sha256: Sha256  # hash of the token
     valid_ms: Ms  # validity of the token
@@ -32,9 +32,9 @@ class InviteNode(Message):
 
 
 class RevokeInvitation(Message):
-    """An operator says that a token gives no keys from now on."""
+    """An operator revokes a token: it gives no keys from now on."""
 
-    node_id: str  # node, or name of several, that was invited
+    node_id: str  # `node_id` of the invitation
 
 
 class EnrolNode(Message):
@@ -43,7 +43,8 @@ class EnrolNode(Message):
     node_id: str  # the node that the machine claims to be
     token_sha256: Sha256  # hash of the token that it has sent
     public_key: str  # key to seal its keys to, in hexadecimal digits
-    invitation: str | None = None  # name of the several nodes that the token is for; None: its own
+    # prefix that a token for several nodes is for; None: the token is for this node
+    invitation: str | None = None
 
 
 class RecordNodeKeys(Message):
@@ -58,17 +59,17 @@ class RecordNodeKeys(Message):
 class NodeInvited(Message):
     """The node may use this token once, until the invitation ends."""
 
-    node_id: str  # with `nodes_max`, the name that ids of the nodes begin with
+    node_id: str  # with `nodes_max`, the prefix of the nodes' ids
     token_sha256: Sha256  # hash of the token
     expires_at: Ms  # the end of the invitation
     # further settings of the node in Base64, encrypted with half of the token
     sealed_settings: str | None = None
     nodes_max: int | None = None  # how many nodes may join with it; None: this node alone
-    invitation: str | None = None  # the invitation of several of which this is one use
+    invitation: str | None = None  # invitation of several nodes that this node uses
 
 
 class InvitationRevoked(Message):
-    """The token gives no keys from now on. Nodes that have theirs keep them."""
+    """The token gives no keys from now on. Nodes that have their keys keep them."""
 
     node_id: str
 

@@ -1,7 +1,7 @@
-"""Messages of `account` about imports of accounts of other services.
+"""Messages of `account` about imports of accounts at other providers.
 
-The key of such an account is sealed with a data key of its import alone. That is destroyed when the
-import has ended, however it ended, so nobody can open it from then on.
+The account's API key is sealed with a data key of the import alone. That data key is destroyed when
+the import ends, for whatever reason, so the API key cannot be opened afterwards.
 """
 
 from typing import Final, Literal, TypeAlias
@@ -23,11 +23,12 @@ class ImportTerms(Part):
     url: Sealed  # address of the account's API
     key: Sealed  # key of the account, under the data key of the import
     key_id: str  # the API key whose files come from it
-    # most that its old models may cost to ask, in millionths of a US dollar; None: none is asked
+    # budget for asking its old models, in millionths of a US dollar; None: they are not asked
     teacher_budget_micro: Micro | None = None
-    prices: Sealed | None = None  # what the tenant says that they cost; None: nothing
-    # Azure's: the version of its API, None: the one that was read about; and a JSON object of tuned
-    # models to their deployments, None: none is named
+    # prices of the old models as the tenant states them; None: not stated
+    prices: Sealed | None = None
+    # for Azure: version of its API, None: the default; and a JSON object that maps tuned models to
+    # their deployments, None: no deployment is named
     api_version: str | None = None
     deployments: Sealed | None = None
 
@@ -37,14 +38,14 @@ class ImportResult(Part):
 
     import_id: str
     outcome: ImportOutcome
-    plan_file_id: str | None = None  # file with the plan; None: it came to none
-    teacher_file_id: str | None = None  # file with answers of old models; None: none was asked
+    plan_file_id: str | None = None  # file with the plan; None: there is none
+    teacher_file_id: str | None = None  # file with answers of old models; None: they were not asked
     detail: Sealed | None = None  # why it failed
 
 
 # --- commands
 class StartImport(Message):
-    """A tenant wants an account read."""
+    """A tenant wants an account imported."""
 
     terms: ImportTerms
 
@@ -53,18 +54,18 @@ class RecordImport(Message):
     """The import has come further."""
 
     import_id: str
-    progress: Sealed  # a line that says how far; it may name files
+    progress: Sealed  # one line about the progress; it may name files
 
 
 class EndImport(Message):
-    """The plan is there, the import failed, or the tenant wants it to end."""
+    """The plan is complete, the import failed, or the tenant cancelled it."""
 
     result: ImportResult
 
 
 # --- events
 class ImportStarted(Message):
-    """The account is to be read."""
+    """The import is accepted: the account is to be read."""
 
     terms: ImportTerms
 

@@ -6,10 +6,10 @@ from schemas.units import Micro, Ms
 
 
 class KeyTerms(Part):
-    """An API key as it is created: who it is for, what opens it, and what it allows."""
+    """Terms of an API key: its name, the hash of its secret, and what it allows."""
 
-    key_id: str  # the key; never used again
-    name: Sealed  # what its tenant calls it
+    key_id: str  # never reused
+    name: Sealed  # the tenant's name for it
     sha256: Sha256  # hash of its secret, which is stored nowhere
     hint: str  # the end of its secret, for people to tell keys apart
     scopes: tuple[str, ...]  # what it may do; at least one

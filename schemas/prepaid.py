@@ -11,11 +11,11 @@ from schemas.units import Micro
 class GrantPrepaid(Message):
     """The tenant has paid in advance."""
 
-    credit: PrepaidCredit  # what; its reference is used once
+    credit: PrepaidCredit  # its `reference` must be new
 
 
 class RevokePrepaid(Message):
-    """A prepaid credit was recorded by mistake: its remainder pays nothing."""
+    """A prepaid credit was recorded by mistake: its balance becomes void."""
 
     reference: str  # the credit
 
@@ -24,22 +24,22 @@ class RevokePrepaid(Message):
 class PrepaidGranted(Message):
     """The tenant has a prepaid credit."""
 
-    credit: PrepaidCredit  # what was paid in advance
+    credit: PrepaidCredit
     first_month: str  # the first month whose invoice it may pay
 
 
 class PrepaidExpired(Message):
-    """Nothing is left of a prepaid credit: its last month is closed."""
+    """The last month of a prepaid credit is closed: its balance expires."""
 
     reference: str  # the credit
-    amount_micro: Micro  # remaining amount
+    amount_micro: Micro  # expired balance
 
 
 class PrepaidRevoked(Message):
-    """A prepaid credit was revoked: its balance is void, and what it has paid stays paid."""
+    """A prepaid credit was revoked: its balance is void; what it has paid stays paid."""
 
     reference: str  # the credit
-    amount_micro: Micro  # balance that was left
+    amount_micro: Micro  # void balance
 
 
 PrepaidCommand: TypeAlias = GrantPrepaid | RevokePrepaid

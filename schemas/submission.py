@@ -1,4 +1,4 @@
-"""What a tenant asks for when it submits a job, and what it is estimated to need and to cost."""
+"""Specification of a submitted job, and its estimated resources and price."""
 
 from typing import Annotated, Any, TypeAlias
 
@@ -23,8 +23,8 @@ class UsageSource(Part):
 
     role: Role = "train"  # purpose of the lease
     hardware: LeaseHardware | None = None  # hardware of the lease
-    tokens: Tokens = 0  # trained tokens that are billed; below zero: credited
-    # price_version, lane: price of a credit, whose job may be forgotten by then; None: use
+    tokens: Tokens = 0  # billed trained tokens; below zero: credited
+    # price_version, lane: price of a credit, whose job may be forgotten by then; None for usage
     price_version: str | None = None
     lane: Lane | None = None
 
@@ -37,7 +37,7 @@ class Estimate(Part):
     train_gpu_ms: GpuMs  # GPU time of the training
     eval_gpu_ms: GpuMs  # GPU time of the evaluation
     hold_gpu_ms: GpuMs  # reserved GPU time: an upper bound that its use never exceeds
-    memory_bytes: int  # what one slot needs
+    memory_bytes: int  # memory of one slot
     price_micro: Micro  # price of the expected use
     price_max_micro: Micro  # price of the hold
     currency: str  # currency of the prices
@@ -46,15 +46,15 @@ class Estimate(Part):
 class Budget(Part):
     """Maximum cost of one job. Neither its hold nor its use exceeds it."""
 
-    max_gpu_ms: GpuMs | None = None  # cap of GPU time, None: no such cap
-    max_amount_micro: Micro | None = None  # cap of the amount, None: no such cap
+    max_gpu_ms: GpuMs | None = None  # None: no cap
+    max_amount_micro: Micro | None = None  # None: no cap
 
 
 class Pace(Part):
-    """How long the past jobs most like this one took, in millionths of what the formula expects."""
+    """Time of the most similar past jobs, in millionths of the time that the formula estimates."""
 
-    train_ppm: int  # pace of trainings
-    eval_ppm: int  # pace of evaluations
+    train_ppm: int  # of trainings
+    eval_ppm: int  # of evaluations
 
 
 class MixtureFile(Part):
@@ -70,16 +70,16 @@ class MixtureFile(Part):
 class EvaluationTerms(Part):
     """A job that trains nothing: the gate judges what is in its `start`."""
 
-    # it came from elsewhere, or a session has saved it, and becomes a version. Otherwise it is a
-    # version already.
+    # `start` was imported, or saved by a session, and becomes a version. Otherwise it is a version
+    # already.
     imported: bool
-    # rows that its training had held back; None: the job's file, or no rows
+    # validation rows that its training held out; None: the job's file, or no rows
     prepared: Prepared | None = None
-    saved_in: SavedIn | None = None  # the session that has saved it, None: none has
+    saved_in: SavedIn | None = None  # session that saved `start`; None: no session did
 
 
 class Variant(Part):
-    """One of the configurations that a job trains in turns."""
+    """One of several configurations that a job trains alternately in one process."""
 
     run_id: str  # id of its run in the sweep
     # hyper, auto, configuration: see `JobSpec`
@@ -112,27 +112,27 @@ class JobSettings(Part, kw_only=True):
     recipe and the filter of the list follow from the declaration.
     """
 
-    length_policy: LengthPolicy  # what happens to rows that are too long
-    validation_fraction_ppm: int  # share of the rows that validates, in millionths
-    slots: int  # how many slots it trains on
-    budget: Budget | None = None  # what it may cost, None: no cap of its own
-    # loss of accuracy at which the gate blocks, None: the gate's own
+    length_policy: LengthPolicy  # treatment of rows that are too long
+    validation_fraction_ppm: int  # share of the rows for validation, in millionths
+    slots: int  # number of slots for the training
+    budget: Budget | None = None  # cap of its cost; None: no cap of its own
+    # loss of accuracy at which the gate blocks; None: the policy's
     drop_max_ppm: int | None = None
     constraints: NodeConstraints | None = None  # constraints on nodes; None: any node
-    reasoning: ReasoningPolicy = "keep"  # what becomes of the reasoning of answers
-    measured_rows: int = 0  # how many validation rows are answered for `measures`
-    benchmark_items: int = 0  # largest number of items of each benchmark
-    # part of its model's name
+    reasoning: ReasoningPolicy = "keep"  # treatment of reasoning in answers
+    measured_rows: int = 0  # number of validation rows that are answered for `measures`
+    benchmark_items: int = 0  # maximum number of items of each benchmark
+    # suffix of its model's name
     suffix: Annotated[Sealed | None, text("suffix", str, answer="user_provided_suffix")] = None
-    # the tenant's own pairs
+    # key-value pairs of the tenant
     metadata: Annotated[Sealed | None, text("metadata", dict[str, str])] = None
-    # texts that base and adapter answer, None: the bundled ones
+    # prompts that base and adapter answer; None: the bundled ones
     prompts: Annotated[Sealed | None, text("eval.prompts", list[str])] = None
-    # what answers to its validation rows are measured by, None: by nothing
+    # measures of answers to its validation rows; None: no measures
     measures: Annotated[Sealed | None, text("eval.measures", list[Any])] = None
-    # grader of its answers; None: its method grades none
+    # grader of sampled answers; None: its method samples none
     grader: Annotated[Sealed | None, text("method.reinforcement.grader", dict[str, Any])] = None
-    # labels of the tenant's own
+    # the tenant's labels
     tags: Annotated[Sealed | None, text("tags", Tags, filters=True)] = None
 
 
@@ -140,39 +140,40 @@ class JobSpec(JobSettings, kw_only=True):
     """Resolved specification of a job: no "auto" left, every input named."""
 
     base: Base  # the base model
-    training_file: str  # the file it trains on
-    validation_file: str | None  # the file it validates on, None: a share of the files it trains on
+    training_file: str  # id of the file with training rows
+    validation_file: str | None  # None: a share of the training rows validates
     hyper: HyperParameters  # the resolved hyper-parameters
-    auto: tuple[str, ...]  # names of those that were "auto" in the request
-    pool: str  # pool of nodes that it runs in
+    auto: tuple[str, ...]  # names of hyper-parameters that were "auto" in the request
+    pool: str  # name of the pool of nodes
     series: str  # series in the registry; it does not reveal the suffix
-    model_id: str  # id that its version will get: "ft:…", with the suffix sealed
-    price: Price  # what it is admitted at
-    device: Device = "cpu"  # kind of device that every slot must be
+    model_id: str  # id of its future version: "ft:…", with the suffix sealed
+    price: Price  # price at admission
+    device: Device = "cpu"  # kind of device of every slot
     # parts of the request that have no effect; they are reported to the tenant
     ignored: tuple[str, ...] = ()
-    # hash of what makes its result: base model, contents of its files, settings; empty: the writer
-    # did not say
+    # hash of all that determines its result: base model, contents of files, settings; empty: an
+    # older release wrote this
     configuration: str = ""
-    duplicate_of: str | None = None  # an earlier job with the same one, None: there was none
-    # what its training begins with, None: an adapter that has learnt nothing
+    # earlier job with the same `configuration`; None: there was none
+    duplicate_of: str | None = None
+    # adapter to begin with; None: a new one
     start: AdapterStart | None = None
-    pace: Pace | None = None  # how long such jobs took of late, None: too few have ended
+    pace: Pace | None = None  # pace of similar recent jobs; None: too few have ended
     same_rows: bool = False  # the validation file has the bytes of the training file
-    sweep_id: str | None = None  # the sweep that it is a job of, None: of none
-    mixture: tuple[MixtureFile, ...] = ()  # further files it trains on
-    evaluation: EvaluationTerms | None = None  # it trains nothing, None: it trains
-    # benchmarks that both sides answer, besides the bundled questions
+    sweep_id: str | None = None  # sweep that it belongs to
+    mixture: tuple[MixtureFile, ...] = ()  # further files with training rows
+    evaluation: EvaluationTerms | None = None  # None: a training; otherwise the job only evaluates
+    # benchmarks that base and adapter answer, besides the bundled questions
     benchmarks: tuple[Benchmark, ...] = ()
-    # shares of these items after which the gate may decide, rising to all; empty: they are asked at
-    # once
+    # interim analyses: increasing shares of the items, the last one all, after each of which the
+    # gate may decide; empty: only at the end
     looks_ppm: tuple[int, ...] = ()
-    # tools that its figures are written for, in the order of the request
+    # experiment trackers that get its figures, in the order of the request
     integrations: tuple[Integration, ...] = ()
-    # configurations that it trains in turns in one process, to keep the one with the lowest
-    # validation loss; until then `hyper` is the one with the largest micro-batches; None: only one
+    # configurations that it trains alternately in one process, to keep the one with the lowest
+    # validation loss. Until then `hyper` is the one with the largest micro-batches.
     variants: tuple[Variant, ...] = ()
-    # its process takes commands of the tenant, None: it trains on its files
+    # an interactive session that takes the tenant's commands; None: it trains on its files
     session: SessionTerms | None = None
 
     def of_variant(self, number: int | None) -> "JobSpec":
@@ -186,8 +187,8 @@ class JobSpec(JobSettings, kw_only=True):
 
 
 class KeyCap(Part):
-    """Spending cap of the API key that a job was submitted with."""
+    """Spending cap of the API key that submitted a job."""
 
     key_id: str
-    spend_cap_micro: Micro  # what jobs of the key may cost in a calendar month
+    spend_cap_micro: Micro  # maximum cost of the key's jobs in a calendar month
     currency: str = ""  # currency of the cap; empty: the currency of the job

@@ -1,18 +1,18 @@
-"""Works that placements of `pool` refer to: described once, and kept while their job is open."""
+"""Descriptions of work, sent once to `pool` and kept while placements of the job refer to them."""
 
 from schemas.envelope import Message
 from schemas.training import WorkDescription
 
 
 class DescribeWork(Message):
-    """A job's work, before the first placement that refers to it."""
+    """Describe a job's work, before the first placement that refers to it."""
 
     tenant: str  # owner of the job
     description: WorkDescription  # the work and its id
 
 
 class WorkKept(Message):
-    """Placements of this job may refer to this work now; agents keep it."""
+    """The work is known: placements of the job may refer to it."""
 
     tenant: str  # owner of the job
     description: WorkDescription  # the work and its id

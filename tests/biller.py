@@ -354,7 +354,7 @@ class Tenant:
         return round(more / HOUR_MS)
 
     def _dearer(self, row: Written, rate: int | None, begin: int, end: int, least: int) -> int:
-        """What is missing to `least` between two quantities of a month, tier by tier."""
+        """Sum what prices below `least` lack between two quantities of a month, tier by tier."""
         tiers = [] if rate is None else self.books[row.version]["rates"][rate]["tiers"]
         bounds = [0, *(tier["above"] * HOUR_MS for tier in tiers), max(end, 10**18)]
         prices = [self._hourly(row), *(tier["unit_micro"] for tier in tiers)]
@@ -364,7 +364,7 @@ class Tenant:
         )
 
     def _rate(self, row: Written) -> int | None:
-        """Of the rates of some time the one that says most: role, accelerator, device, spot."""
+        """Return the number of the most specific rate: by role, then accelerator, device, spot."""
         best: tuple[tuple[bool, ...], int] | None = None
         for number, rate in enumerate(self.books[row.version]["rates"]):
             device = rate["device"]

@@ -52,7 +52,7 @@ class InferenceServer:
 
     @property
     def own_name(self) -> str:
-        """Of the base model: its folder, unless it was started with another."""
+        """Name of the base model: its folder, unless the server was started with another."""
         return self.folder
 
     def asked(self, route: str) -> list[Any]:

@@ -58,7 +58,7 @@ class Dependencies:
         self._direct: dict[str, set[str]] = {}
 
     def digest(self, name: str, options: str) -> str:
-        """Of all that the result of a file of tests comes from. options: of the run."""
+        """Hash all that the result of a test file depends on. options: of the test run."""
         modules = sorted(self.of_file(name))
         texts = [self._text(module) for module in modules if module.startswith("tests.")]
         reads_pages = any(page in text for page in PAGES for text in texts)

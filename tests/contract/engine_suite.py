@@ -69,7 +69,7 @@ class AskedEngine:
         return await self.owner.post(path, json={**usual, **question, **fields})
 
     async def patient_post(self, path: str = CHAT, **fields: Any) -> httpx.Response:
-        """The same, asked again while the model is being loaded, as the SDK does."""
+        """Post again while the model is being loaded, as the SDK does."""
         async with asyncio.timeout(LOADED_S_MAX):
             while (answer := await self.post(path, **fields)).status_code == UNAVAILABLE:  # noqa: ASYNC110  # another task loads it
                 await asyncio.sleep(POLL_S)
@@ -102,7 +102,7 @@ class AskedEngine:
 
 
 async def _upload_broken(plane: ControlPlane, files: tuple[BlobFile, ...]) -> tuple[BlobFile, ...]:
-    """The same files, with a pickle for weights."""
+    """Return the files with a pickle in place of the weights."""
     weights = b"\x80\x04 no tensors"
     await plane.world.blobs.put("t/a/artifacts/broken", weights)
     changed = {

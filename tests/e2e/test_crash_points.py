@@ -103,7 +103,7 @@ LIKE_OTHERS = (
 class Forks:
     """Attempts at one run, each in a process of its own that is forked from one.
 
-    socket: of an agent that asks a model for scores; nobody listens at `NONE`
+    socket: of an agent that asks a model for scores; `NONE` has no listener
     """
 
     def __init__(
@@ -202,7 +202,7 @@ def test_resume_after_a_kill_gives_the_same_bytes(
 
 
 def own_points(spec: TrainSpec) -> tuple[str, ...]:
-    """Those that only some methods come to."""
+    """Return the crash points that only the method of this training reaches."""
     hyper = spec.hyper
     if spec.score_socket is not None:
         return (*OF_ROLLOUTS, *OF_SCORES)
@@ -261,7 +261,7 @@ def test_resume_of_each_method_after_kills_in_a_row_gives_the_same_bytes(
 def test_resume_of_each_method_after_a_kill_at_any_point_gives_the_same_bytes(
     forks: Forks, tmp_path: Path, method: str
 ) -> None:
-    """Of whole models checkpoints are written while the training waits."""
+    """Methods that train whole models wait while a checkpoint is written."""
     of = of_method(forks, method, tmp_path)
     for point in (None, *FIRST_POINTS, *own_points(of.spec)):
         out = tmp_path / (point or "undisturbed")

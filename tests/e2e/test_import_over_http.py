@@ -1,4 +1,4 @@
-"""An account moves over HTTP to a page that compares models; then its key is nowhere."""
+"""Import of an account over HTTP, up to the page that compares models; its key is kept nowhere."""
 
 import asyncio
 import json

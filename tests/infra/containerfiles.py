@@ -56,7 +56,7 @@ def problems(text: str) -> Iterator[str]:
 
 
 def problems_of_last(stage: Sequence[Instruction]) -> Iterator[str]:
-    """Of the stage that becomes the image."""
+    """Problems of the last stage, which becomes the image."""
     names = [step.name for step in stage]
     users = [step.argument for step in stage if step.name == "USER"]
     if not users or not re.fullmatch(r"[1-9]\d*:[1-9]\d*", users[-1]):

@@ -193,7 +193,7 @@ def test_backups_are_taken_where_a_destination_is_set() -> None:
 
 
 def test_backup_has_the_keys_of_tenants_and_not_what_opens_them() -> None:
-    """It also runs without rights, as all pods do."""
+    """Its pod also runs without rights, as all pods do."""
     (cron,) = [item for item in objects_of(rendered(BACKUP)) if item["kind"] == "CronJob"]
     pod = cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]

@@ -78,12 +78,12 @@ def selectors_of(query: str) -> list[promql.VectorSelector]:
 
 
 def labels_of(query: str) -> Labels:
-    """The labels of its results. Raises QueryError for series and labels that nobody makes."""
+    """Labels of a query's results. Raises QueryError for series and labels that do not exist."""
     return _labels(parse(query), series()) or frozenset()
 
 
 def _labels(node: Any, known: dict[str, Labels]) -> Labels | None:
-    """Those of a vector; None for a scalar or a text."""
+    """Labels of a vector; None for a scalar or a text."""
     match node:
         case promql.VectorSelector():
             return _selected(node, known)

@@ -92,14 +92,14 @@ def jobs_in(value: bytes) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def read_slowly(journals: Journals, at_ms: int, rng: Random) -> tuple[Cut, Cut]:
-    """Ends that are read one after the other from a moment on, and all ends after that."""
+    """Return ends that are read one after the other from a moment on, and all ends after that."""
     times = {name: at_ms + rng.randrange(READING_MS_MAX) for name in journals}
     all_read = dict.fromkeys(journals, at_ms + READING_MS_MAX)
     return ends_at(journals, times), ends_at(journals, all_read)
 
 
 def chosen_cut(marks: Mapping[str, Sequence[Mark]], ends: Cut, limits: Cut) -> dict[str, int]:
-    """What `tunery backup` chooses."""
+    """Return the cut that `tunery backup` chooses."""
     causes: dict[str, int] = {}
     before = [mark for name, end in ends.items() for mark in marks[name][:end]]
     for mark in before:
@@ -110,7 +110,7 @@ def chosen_cut(marks: Mapping[str, Sequence[Mark]], ends: Cut, limits: Cut) -> d
 
 
 def test_review2_p10a_every_cut_of_a_life_fits_together(journals: Journals) -> None:
-    """Of the journals as they were read, hundreds do not, and jobs would train that nobody has."""
+    """Without the chosen cut, journals read one after the other contradict each other."""
     rng, marks, torn, strange = Random("cuts"), marks_of(journals), 0, 0
     for at_ms in moments(journals):
         ends, limits = read_slowly(journals, at_ms, rng)

@@ -113,7 +113,7 @@ def _commands(client: Iterable[Line], requests: Sequence[Entry]) -> Iterator[Pro
 
 
 def _requests(requests: Iterable[Entry]) -> Iterator[Problem]:
-    """Of the copies of a request one is granted; later ones are answered as its repeats."""
+    """One copy of a request is granted; later copies are answered as its repeats."""
     granted: dict[str, str] = {}
     copies: dict[str, set[str]] = defaultdict(set)
     for entry in requests:

@@ -1,4 +1,4 @@
-"""The diaries of the soak's processes, read while they are written."""
+"""Logs that the soak's processes write for its checker ("diaries"), read while they grow."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from tests.soak.history import StreamPartition
 
 
 class Settled(NamedTuple):
-    """An owner's decision that it read back; `t_ns` is the machine's monotonic time."""
+    """A decision that its owner has read back. t_ns: monotonic clock of the machine."""
 
     owner: str  # name and pid
     t_ns: int
@@ -18,7 +18,7 @@ class Settled(NamedTuple):
 
 @dataclass
 class Diaries:
-    """`settled`: decisions by stream and partition, in the order of each diary."""
+    """All diaries of a folder. settled: decisions by partition, in the order of each diary."""
 
     folder: Path
     lines: list[dict[str, Any]] = field(default_factory=list)

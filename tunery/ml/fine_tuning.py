@@ -130,7 +130,7 @@ def _device_of(spec: TrainSpec) -> torch.device:
 
 
 def _ranks_of(spec: TrainSpec, torch_device: torch.device) -> Ranks:
-    """This process among the ranks, which it meets. Raises as `Ranks.join`."""
+    """Join the ranks of this training. Raises as `Ranks.join`."""
     if spec.engine.name == "single":
         return ALONE
     engine = spec.engine

@@ -101,7 +101,7 @@ class Pair:
 
     @contextmanager
     def sides(self, names: Sequence[str]) -> Iterator[Sides]:
-        """These sides, to be read together. Both of them only where `can_mix`."""
+        """Give the model with sides for one forward pass. Both of them only where `can_mix`."""
         if len(names) == 1:
             with self.side(names[0]) as model:
                 yield Sides(model)

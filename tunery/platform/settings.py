@@ -15,7 +15,7 @@ from tunery.platform.kafka_login import KafkaLogin
 from tunery.runtime.telemetry.logs import hide
 
 T = TypeVar("T", bound=BaseSettings)
-WORD_CHARACTERS_MAX: Final = 16  # from then on letters alone may well be random
+WORD_CHARACTERS_MAX: Final = 16  # longer texts of letters may be random secrets
 S3_REGION: Final = "us-east-1"
 
 
@@ -24,19 +24,19 @@ class SettingsError(Exception):
 
 
 class LogSettings(KafkaLogin):
-    """Settings that are needed to use the log."""
+    """Settings of the connection to Kafka."""
 
     kafka_bootstrap: str = Field(min_length=1)
     # the client library of services; "confluent" needs the extra `confluent`
     kafka_driver: Driver = "aiokafka"
-    # replicas of new topics; by default three where three brokers live, one where there is one
+    # replicas of new topics; None: three where there are three brokers, otherwise one
     kafka_replication: int | None = Field(default=None, ge=1, le=7)
-    # how long an owner may be silent before another one takes over
+    # silence after which another process takes over the partitions of this one
     session_timeout_ms: Ms = Field(default=SESSION_MS, ge=1_000, le=60_000)
 
 
 class RuntimeSettings(LogSettings):
-    """Settings that every service has. Secrets are never shown in `repr` and logs."""
+    """Settings of every service. Secrets are never shown in `repr` and logs."""
 
     # DSN of the service's own role; services that keep no rows need none
     postgres_dsn: str | None = Field(default=None, min_length=1, repr=False)
@@ -85,7 +85,7 @@ class RuntimeSettings(LogSettings):
 
     @model_validator(mode="after")
     def _refuse_words(self) -> Self:
-        """Refuse secrets that are guessed at once, and that would hide the same word in logs."""
+        """Refuse plain words as secrets: they are easy to guess, and logs would hide that word."""
         for name, secret in self._secrets_by_name().items():
             if is_word(secret):
                 raise ValueError(
@@ -95,7 +95,7 @@ class RuntimeSettings(LogSettings):
         return self
 
     def secrets(self) -> tuple[str, ...]:
-        """Return texts that must never reach a log. Names of accounts are none."""
+        """Return texts that must never reach a log. Account names are not among them."""
         return tuple(self._secrets_by_name().values())
 
     def _secrets_by_name(self) -> dict[str, str]:
@@ -122,12 +122,12 @@ def is_word(secret: str) -> bool:
 
 
 def password_of(url: str) -> str:
-    """The password in a URL; empty: it has none."""
+    """Return the password in a URL; empty: it has none."""
     return unquote(urlsplit(url).password or "")
 
 
 def hide_secret(secret: str) -> None:
-    """Keep a secret out of the logs of this process: of a URL its password."""
+    """Keep a secret, or the password in a URL, out of the logs of this process."""
     text = password_of(secret) if "://" in secret else secret
     hide(() if is_word(text) else (text,))
 
@@ -146,11 +146,11 @@ def load(settings: type[T]) -> T:
 
 
 def explain(error: ValidationError, prefix: str) -> list[str]:
-    """One line for each wrong setting: the variable, what is wrong with it, what to do."""
+    """Describe each wrong setting in a line: the variable, what is wrong, what to do."""
     lines = []
     for problem in error.errors(include_url=False, include_input=False):
         variable = prefix + "_".join(str(part) for part in problem["loc"]).upper()
-        if not problem["loc"]:  # of settings that do not fit together; it names them itself
+        if not problem["loc"]:  # a validator of several settings, whose message names them
             lines.append(problem["msg"].removeprefix("Value error, "))
         elif problem["type"] == "missing":
             lines.append(f"{variable} is not set; set it, or start the service with `tunery up`")

@@ -1,7 +1,7 @@
-"""Calls that come while a batch is under way are the next batch, as in the group commit of a log.
+"""Batching of calls as in group commit: calls that come during a batch form the next one.
 
-The busier the server, the larger its batches; an idle one gets a call at once. A DataLoader starts
-a batch in each iteration of the event loop instead, however many are under way.
+The busier the server, the larger its batches; an idle server gets each call at once. The usual
+DataLoader instead starts a batch in each iteration of the event loop, however many are running.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ R = TypeVar("R")
 
 
 class Batcher(Generic[A, R]):
-    """Calls `run` with up to `size_max` arguments at a time; it returns a result for each.
+    """Call `run`, which returns one result for each argument, with up to `size_max` arguments.
 
-    A batch that raises `alone_after` is run once more, one argument at a time: an argument that
-    cannot be handled fails alone. All other errors are those of every caller.
+    A batch that raises `alone_after` is run again, one argument at a time, so that only the calls
+    with a bad argument fail. Any other error is raised to all callers of the batch.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Batcher(Generic[A, R]):
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((argument, future))
         if self._task is None or self._task.done():
-            # It begins in the next iteration of the loop, with all calls of this one.
+            # The task begins in the next iteration of the loop, with all calls of this one.
             self._task = asyncio.create_task(self._run_batches(), name="batches")
         return await future
 
@@ -44,7 +44,7 @@ class Batcher(Generic[A, R]):
                 if open_entries := [entry for entry in batch if not entry[1].done()]:
                     await self._run_batch(open_entries)
                 del self._waiting[: len(batch)]
-        finally:  # of a stopped task: nobody else will answer them
+        finally:  # a stopped task has callers that would wait for ever
             for _, future in self._waiting:
                 future.cancel()
             self._waiting.clear()
@@ -52,7 +52,7 @@ class Batcher(Generic[A, R]):
     async def _run_batch(self, batch: Sequence[tuple[A, "asyncio.Future[R]"]]) -> None:
         try:
             results = await self._run([argument for argument, _ in batch])
-        except Exception as error:  # the callers handle it
+        except Exception as error:  # raised to the callers
             if len(batch) > 1 and isinstance(error, self._alone_after):
                 for entry in batch:
                     await self._run_batch([entry])

@@ -1,7 +1,7 @@
-"""Queries of one tenant each, run as one query for all tenants that are read at the same time.
+"""Run the same query of many tenants as one.
 
-At a month's end 100,000 tenants need the same eight queries. Those, and what a bill is made of,
-stay written for one tenant.
+At a month's end 100,000 tenants need the same eight queries. The queries, and the code that makes a
+bill, are still written for one tenant.
 """
 
 import re
@@ -17,7 +17,8 @@ from tunery.runtime.batching import Batcher
 
 QUERIES_TOGETHER_MAX: Final = 100  # tenants with 400,000 rows a year each take 17 seconds
 ARGUMENT: Final = re.compile(r"\$(\d+)")
-#: errors after which each tenant's query runs alone: one of them cannot be computed, or is slow
+#: errors after which each tenant's query runs alone, because one tenant's cannot be computed or is
+#: slow
 ALONE_AFTER: Final = (asyncpg.DataError, TimeoutError)
 TOGETHER: Final = """
 SELECT answer.*, requests.number AS request_number
@@ -29,8 +30,7 @@ CROSS JOIN LATERAL ({query}) AS answer
 class BatchedConnection:
     """Implements `QueryConnection`. Rows of a batch are dictionaries with the query's columns.
 
-    Queries that read one moment's state together must not come through here: each batch is a
-    statement of its own.
+    Each batch is its own statement, so queries that must see the same snapshot cannot use this.
     """
 
     def __init__(self, connection: QueryConnection) -> None:
@@ -49,7 +49,7 @@ class BatchedConnection:
     async def _fetch_all(
         self, query: str, together: str, requests: Sequence[Sequence[Any]]
     ) -> Sequence[Sequence[Any]]:
-        """The rows of each one's arguments, in the order of the query."""
+        """Return the rows for each tenant's arguments, in the order of the query."""
         if all(args == requests[0] for args in requests):
             return [await self._connection.fetch(query, *requests[0])] * len(requests)
         arguments = [
@@ -66,7 +66,7 @@ class BatchedConnection:
 
 
 def _type_of(argument: Any) -> str:
-    """The column of JSON that an argument travels in; a query casts where it needs another."""
+    """Return the SQL type in which an argument is sent as JSON. Queries cast to other types."""
     match argument:
         case int():
             return "bigint"

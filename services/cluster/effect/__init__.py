@@ -1,1 +1,1 @@
-"""Effects of the cluster's agent: leases, and what an earlier agent left."""
+"""Effects of the cluster's agent: run leases, and clean up objects of earlier agents."""

@@ -1,4 +1,4 @@
-"""The worker of previews, forked or as a program: a task on stdin, its answer on stdout."""
+"""Worker of previews, forked or run as a program: reads a task on stdin, answers on stdout."""
 
 import resource
 import sys
@@ -45,7 +45,7 @@ def run() -> None:
 
 
 def main(asked: bytes) -> bytes:
-    """Do a task with at most MEMORY_BYTES_MAX, whatever the rows or the template ask for."""
+    """Do a task within MEMORY_BYTES_MAX, which neither rows nor a chat template can exceed."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     task: Task = msgspec.json.decode(asked, type=Task)
     try:
@@ -69,7 +69,7 @@ def answer(task: Task) -> Answer:
 
 
 def preview(task: Preview) -> Answer:
-    """The first valid rows, and the problems of invalid rows before them."""
+    """Render the first valid rows, and report invalid rows before them."""
     try:
         tokenizer = Tokenizer.load(Path(task.base_path))
     except BaseUnusable as error:

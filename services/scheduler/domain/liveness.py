@@ -207,7 +207,7 @@ class Sightings:
         )
 
     def mark_reported(self, pool: str, observed: Iterable[NodeSeen]) -> None:
-        """These observations were sent."""
+        """Remember that these observations were sent."""
         for seen in observed:
             sight = self._sights.get((pool, seen.node_id))
             if sight is None:

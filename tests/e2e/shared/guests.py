@@ -15,18 +15,18 @@ from tests.e2e.stories import COMMAND_S_MAX, Api, RunningStack, client, rows
 
 @dataclass(frozen=True)
 class Guest(RunningStack):
-    """The shared stack as one of its tenants sees it. operator: the API with the operator's key."""
+    """A tenant of the shared stack. operator: the API with the operator's key."""
 
     operator: Api
     key: str
 
     @property
     def variables(self) -> dict[str, str]:
-        """What programs of this tenant have in their environment."""
+        """Environment variables of this tenant's programs."""
         return {"OPENAI_BASE_URL": f"{self.stack.api_url}/v1", "OPENAI_API_KEY": self.key}
 
     async def command(self, *words: str, code: int = 0) -> Any:
-        """What a `tunery` command with this exit code prints as JSON."""
+        """Run a `tunery` command, check its exit code, and return the JSON that it prints."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tunery.cli.main", *words, "--json"),
             stdout=asyncio.subprocess.PIPE,
@@ -40,7 +40,7 @@ class Guest(RunningStack):
 
 @asynccontextmanager
 async def new_guest(running: RunningStack) -> AsyncIterator[Guest]:
-    """A new tenant of a running stack."""
+    """Create a tenant with a key and a validated file."""
     tenant = f"guest-{uuid4().hex[:12]}"
     await running.api.post("/tenants", {"id": tenant, "plan": "premium"})
     key = (await running.api.post(f"/tenants/{tenant}/keys", {"name": "test"}))["key"]

@@ -291,7 +291,7 @@ class PlannerWorld:
                 self.judge.check(Rule.IDLE, not fits, f"{request} beside {free}")
 
     def _check_cap(self, planned: Plan, free: Mapping[str, int]) -> None:
-        """What premium got beyond its cap, no other request could have; and it stops nobody."""
+        """Premium beyond its cap preempts nothing, and gets only slots that nothing else fits."""
         started = {start.request.job_id for start in planned.starts}
         others = self._others()
         late = dict(free)
@@ -339,7 +339,7 @@ class PlannerWorld:
         return gang > 0 and held >= max(total - gang, -(-total // 2))
 
     def _check_same(self, planned: Plan) -> None:
-        """The same cluster, told in the opposite order."""
+        """The plan does not depend on the order in which nodes, leases and requests came."""
         twin = PlanningState(reversed(self.nodes), PRODUCT)
         for key in reversed([*self.state.running]):
             twin.start(self.state.running[key])

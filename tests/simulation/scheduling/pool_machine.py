@@ -140,12 +140,12 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(number=numbers)
     def take_away(self, number: int) -> None:
-        """The cloud takes back a machine on which something works; its job comes back."""
+        """The cloud takes back a machine with a running job, which is queued again."""
         self.world.take_away(number)
 
     @rule(number=numbers)
     def take_away_twice(self, number: int) -> None:
-        """It comes back, and is taken away again."""
+        """The machine comes back, and is taken away again."""
         self.world.take_away(number)
         self.world.take_away(number)
 

@@ -483,7 +483,7 @@ class PoolWorld:
         )
 
     def _check_held_back(self, wait: BookedWait, planned: Plan) -> None:
-        """It fits: then it would go on beyond reservations whose slots it needs, on every node."""
+        """A job that fits waits only if on every node it would delay a reservation."""
         asked, request = wait.placement, self._cluster().queue.requests[wait.placement.job_id]
         in_its_way = [
             reserved

@@ -1,4 +1,4 @@
-"""What the longest evaluation asks."""
+"""Input of the benchmark of the longest evaluation."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from tunery.work.spec import MEASURED_TOKENS_MAX
 pytestmark = [pytest.mark.train, pytest.mark.soak]
 
 
-def test_rows_are_as_many_and_as_long_as_may_be(
+def test_rows_have_the_largest_allowed_number_and_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers import AutoTokenizer

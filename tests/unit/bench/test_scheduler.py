@@ -14,7 +14,9 @@ def test_decisions_are_measured_in_a_full_pool(monkeypatch: pytest.MonkeyPatch) 
     assert scheduler.heap_of_many(20)["jobs"] == 20
     figures = scheduler.measure_speed()
     assert {"decision_p50_ms", "decision_p99_ms", "decisions_per_s"} < figures.keys()
-    assert figures["decision_of_2000_nodes_p50_ms"] >= 0  # rounded: so few nodes take 5 µs
+    assert (
+        figures["decision_of_2000_nodes_p50_ms"] >= 0
+    )  # rounds to 0: a decision over so few nodes takes 5 µs
     assert figures["decisions_per_s"] > 0
 
 
@@ -52,7 +54,7 @@ def test_the_memory_of_the_scheduler_does_not_grow_with_its_jobs() -> None:
 def test_review2_q1_no_lane_and_size_waits_much_longer_than_with_easy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whole nodes are in demand; two other seeds and loads than those of the page."""
+    """Mostly requests for whole nodes, with other seeds and loads than the documented benchmark."""
     for seed, nodes, hours, load in ((5, 6, 60, 0.9), (6, 8, 48, 1.0)):
         for name, value in (("SEED", seed), ("NODES", nodes), ("HOURS", hours), ("LOAD", load)):
             monkeypatch.setattr(scheduler, f"WHOLE_{name}", value)

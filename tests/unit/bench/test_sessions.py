@@ -1,4 +1,4 @@
-"""Steps of a loop beside those of a job: what is printed of the times."""
+"""Figures of the benchmark that compares steps of a session with those of a job."""
 
 from bench.sessions import figures
 

@@ -1,4 +1,4 @@
-"""Short jobs: what is printed of the seconds."""
+"""Figures of the benchmark of short jobs."""
 
 from bench.verdict import Times, figures
 

@@ -1,4 +1,4 @@
-"""The made trace is the same each time, and most of its GPU time is of whole nodes."""
+"""The synthetic trace depends on its seed alone, and whole nodes have most of its GPU time."""
 
 from bench.whole_nodes import whole_node_trace
 

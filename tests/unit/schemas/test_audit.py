@@ -1,4 +1,4 @@
-"""Audit entries hold identifiers, and nothing that would have to be sealed."""
+"""Audit entries hold identifiers alone, so nothing in them is sealed."""
 
 import msgspec
 

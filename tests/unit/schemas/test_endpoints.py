@@ -1,4 +1,4 @@
-"""E-mail addresses of endpoints: one meaning for every program that reads them."""
+"""E-mail addresses of endpoints: only those that every mail program reads in the same way."""
 
 import pytest
 
@@ -42,5 +42,5 @@ def test_an_address_is_what_follows_the_scheme(address: str) -> None:
         *('mailto:"a@b.cd"@example.com', "mailto:a(x)@example.com", "mailto:a:b@c.de;@example.com"),
     ],
 )
-def test_what_is_no_single_plain_address_is_none(url: str) -> None:
+def test_anything_but_one_plain_address_is_refused(url: str) -> None:
     assert mail_address(url) is None

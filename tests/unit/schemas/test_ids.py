@@ -1,4 +1,4 @@
-"""Derived ids: the same source gives the same id, any other one another."""
+"""Derived ids are equal exactly where their sources are."""
 
 from uuid import UUID
 
@@ -19,7 +19,7 @@ SOURCES = st.tuples(
 )
 
 
-def test_events_of_a_command_have_ids_of_their_own_that_never_change() -> None:
+def test_each_event_of_a_command_has_its_own_id_that_never_changes() -> None:
     assert event_id(COMMAND, 0) == event_id(COMMAND, 0)
     assert len({event_id(COMMAND, index) for index in range(100)}) == 100
     assert event_id(str(UUID(int=8)), 0) != event_id(COMMAND, 0)
@@ -33,7 +33,7 @@ def test_reactions_have_equal_ids_only_for_equal_sources(
     assert (reaction_id(Source(*left)) == reaction_id(Source(*right))) == (left == right)
 
 
-def test_ids_of_a_release_are_those_of_every_later_one() -> None:
+def test_ids_do_not_change_with_a_release() -> None:
     assert reaction_id(Source("job", 1, 2, 3, 4)) == "942a1ed5-0fdd-53b9-9a01-757efdd7c3d5"
     assert event_id(COMMAND, 1) == "8265c1eb-c133-5642-8dbd-3a722d494f44"
     assert derived_id("event", "we_1") == "543d802b010650289f5860fd"

@@ -1,4 +1,4 @@
-"""The level that a message needs, by its class and by its fields."""
+"""Format level of a message, by its class and its fields."""
 
 from typing import Annotated, ClassVar, get_args
 

@@ -1,4 +1,4 @@
-"""What a placement says of itself."""
+"""Estimated time of a placement."""
 
 from schemas.training import ExpectedTime
 from simulator.control_plane.samples import request

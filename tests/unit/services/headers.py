@@ -4,7 +4,7 @@ from schemas.envelope import Header
 
 
 def header(stream: str, *, offset: int = 0, at: int = 0) -> Header:
-    """Of the first event of the tenant `acme`, in partition 0."""
+    """Header of the first event of the tenant `acme`, in partition 0."""
     return Header(
         stream=stream,
         partition=0,

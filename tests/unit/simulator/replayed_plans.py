@@ -8,7 +8,7 @@ from simulator.engine.verdict import Scenario
 
 
 def assert_a_plan_decides_the_run(scenario: Scenario, seed: int) -> None:
-    """The same verdict comes again, traced or with another context."""
+    """Running a plan again gives the same verdict, traced or with another context."""
     order: list[str] = []
 
     @contextmanager

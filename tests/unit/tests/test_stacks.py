@@ -1,4 +1,4 @@
-"""Which data directories of tests are swept: those whose test run is dead, and no others."""
+"""`sweep` removes data directories of test runs that were killed, and no others."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def test_only_directories_of_killed_runs_are_swept(
         (ours / "something").touch()
         sweep()
         assert ours.exists()
-        assert theirs.exists(), "another run lives, whether or not anything is supervised in it"
+        assert theirs.exists(), "its test run is alive, though no supervisor runs in it"
         other.kill()
         other.wait()
         sweep()

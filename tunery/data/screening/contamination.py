@@ -106,7 +106,7 @@ class BenchmarkIndex:
             yield from self._best(first + text[enough], self._item[form[enough]], percent[enough])
 
     def _match_runs(self, read: Words) -> tuple[I64, I64, I64]:
-        """Text, form, and how many of its words are covered, for those with a run in common."""
+        """Return text, form and number of covered words of each pair that shares a run."""
         runs, word = read.runs(self.n)
         at, entry = self._long.find(runs)
         text, form, start = read.text[word[at]], self._long.form[entry], self._long.at[entry]
@@ -121,7 +121,7 @@ class BenchmarkIndex:
         return text[last], form[last], np.diff(total, prepend=0)
 
     def _match_short(self, read: Words) -> tuple[I64, I64, I64]:
-        """The same for forms of fewer than n words, which must be contained whole."""
+        """Return the same for forms of fewer than n words, which a text must contain whole."""
         heads, word = read.runs(FORM_WORDS_MIN)
         at, entry = self._short.find(heads)
         form, word = self._short.form[entry], word[at]
@@ -132,7 +132,7 @@ class BenchmarkIndex:
         return read.text[word[equal]], form[equal], size[equal]
 
     def _best(self, text: I64, item: I64, percent: I64) -> Iterator[Overlap]:
-        """One overlap for each text and item: that of the form with the larger share."""
+        """Yield one overlap for each text and item: that of the form with the larger share."""
         best: dict[tuple[int, int], int] = {}
         columns = (text.tolist(), item.tolist(), percent.tolist())
         for row, number, share in zip(*columns, strict=True):
@@ -146,7 +146,7 @@ class _Forms:
 
     forms: item, number of words, and hash of each form
     runs: hash, form, and index of the first word of each run
-    heads: the same for the first words of forms of fewer than n words
+    heads: hash, form and index of the first words of each form of fewer than n words
     """
 
     def __init__(self) -> None:

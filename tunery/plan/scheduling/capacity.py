@@ -83,23 +83,23 @@ class Capacity:
             del self._buckets[node.kind], self._sizes[node.kind], self._memory[node.kind]
 
     def take(self, seats: Seats, memory_bytes: int) -> None:
-        """These slots are used, with so much memory each. Nodes that are not here do not count."""
+        """Mark slots as used. memory_bytes: of each slot. Unknown nodes are ignored."""
         for node_id, slots in seats:
             if node_id in self.free:
                 self._change(node_id, -slots, memory_bytes)
 
     def give(self, seats: Seats, memory_bytes: int) -> None:
-        """These slots are free again."""
+        """Mark slots as free again. memory_bytes: of each slot. Unknown nodes are ignored."""
         for node_id, slots in seats:
             if node_id in self.free:
                 self._change(node_id, slots, memory_bytes)
 
     def set_free(self, node_id: str, slots: int) -> None:
-        """So many slots of a node are free, whatever was taken and given."""
+        """Set the number of free slots of a node, whatever was taken and given before."""
         self._change(node_id, slots - self.free[node_id], 0)
 
     def limit(self, node_id: str, slots: int) -> None:
-        """At most so many slots of a node are free."""
+        """Let at most `slots` slots of a node be free."""
         if slots < self.free[node_id]:
             self.set_free(node_id, slots)
 
@@ -220,7 +220,7 @@ class Capacity:
         return self._has_free_memory(node_id, slots * needs.memory_bytes - freed_bytes)
 
     def domains(self, whole: Iterable[str]) -> Domains:
-        """These nodes by their domain, each in order of their names."""
+        """Group nodes by their network domain, in the given order."""
         by_domain: Domains = defaultdict(list)
         for node_id in whole:
             by_domain[self.nodes[node_id].domain].append(node_id)

@@ -288,7 +288,7 @@ class _Playback:
                         promise.spare -= slots
 
     def _expect(self, ends_at: Ms, seats: Seats, memory_bytes: int) -> None:
-        """These seats are held until then."""
+        """Note when the lease on these seats is expected to end."""
         self._number += 1
         heappush(self._ends, (ends_at, self._number, seats, memory_bytes))
         for node_id, slots in seats:

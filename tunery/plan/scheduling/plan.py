@@ -231,7 +231,7 @@ class _Pass:
         return bool(victims)
 
     def _claim(self, request: Request, seats: Seats) -> None:
-        """Nobody else gets anything on these nodes until the request starts."""
+        """Keep these nodes from all other requests until this one starts."""
         self._occupy(request, seats)
         self._draft.claimed.update(node_id for node_id, _ in seats)
         self._bound.add(request.job_id)
@@ -250,9 +250,10 @@ class _Pass:
         return request.needs in self._beyond
 
     def _leaves_rest_to_backfill(self, request: Request, turn: int) -> bool:
-        """Once a kind of node is reserved, what may stop nobody is tried in order of length.
+        """Return whether all kinds of nodes are reserved, so that the rest is only backfill.
 
-        Whether all kinds are. Until then, what may have others as well is served in order.
+        Requests that may not preempt are then tried in order of length. Until then, requests that
+        fit another kind of node are served in their order.
         """
         policy = self._policy
         if not policy.shortest_backfill or turn < policy.preempting:
@@ -372,7 +373,7 @@ class _Pass:
         self._occupy(request, seats)
 
     def _occupy(self, request: Request, seats: Seats) -> None:
-        """These seats are not free in this pass any more."""
+        """Take seats for the rest of this pass, also from the reservations."""
         self._draft.occupy(request, seats)
         self._spare.clear()
         for reservation in self._reservations:

@@ -1,4 +1,4 @@
-"""State of an upgrade: which process can read which level, who is waited for, and the raise."""
+"""State of an upgrade: which process reads up to which level, and what blocks the next level."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -28,16 +28,16 @@ class RunningProcess(Struct, frozen=True, kw_only=True):
 
 
 class UpgradeState(Struct, frozen=True, kw_only=True):
-    """Who runs what, and what an operator can do."""
+    """Releases that run, and the level of the log."""
 
     level: int  # of the log; while a raise is unfinished, the lowest of its streams
     levels: dict[str, int]  # by stream
     readable: int  # the highest level that the release of this tool can read
-    processes: tuple[RunningProcess, ...]  # those that are waited for
+    processes: tuple[RunningProcess, ...]  # that run, by name
     missing: tuple[str, ...]  # services that own streams, and of which no process runs
 
     def waited_for(self) -> list[str]:
-        """Who cannot read the highest level, each with why; empty: the level can be raised."""
+        """Return the processes that block the raise, each with its reason; empty: none does."""
         late = [
             f"{each.process}: release {each.release} reads up to level {each.level}"
             for each in self.processes
@@ -87,7 +87,7 @@ def running(notices: Sequence[Record], keys: SenderKeys, now: Ms) -> Iterable[Ru
         is_proven = _is_proven(record, notice, keys)
         known = last.get(notice.process)
         if known is not None and known.proven and not is_proven:
-            continue  # nobody speaks for another process
+            continue  # an unsigned notice does not replace a signed one
         silent_ms = SILENT_MS if notice.ended else max(0, now - record.timestamp)
         last[notice.process] = RunningProcess(
             service=notice.service,

@@ -1,4 +1,4 @@
-"""The pages of use and cost: from a month to the event that a line comes from."""
+"""Pages of usage and cost: from a month down to the event behind each line."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ INVOICES: Final = "/v1/invoices"
 BUDGETS: Final = "/v1/budgets"
 DAYS: Final = "bucket_width=1d&limit=31"
 LINES: Final = 100
-JOBS_SHOWN: Final = 20  # of a sum of usage: those that used most
+JOBS_SHOWN: Final = 20  # for each sum of usage: the jobs that used most
 GROUPS: Final = ("job", "model", "key", "suffix")
 #: group → its field in a sum of an invoice
 FIELDS: Final = {"job": "job_id", "model": "model", "key": "api_key_id", "suffix": "suffix"}
@@ -28,7 +28,7 @@ FIELDS: Final = {"job": "job_id", "model": "model", "key": "api_key_id", "suffix
 
 @route("/money")
 async def show(visit: Visit) -> Response:
-    """Show this month: GPU time by day, tokens of answers, budgets, credit, invoices."""
+    """Show this month: GPU time by day, tokens of inference, budgets, credit, invoices."""
     lists = await visit.api.get_all(
         days=f"/v1/usage?group_by=job,model,key&{DAYS}",
         answers=f"/v1/usage/completions?group_by=model,key&{DAYS}",
@@ -49,7 +49,7 @@ async def show(visit: Visit) -> Response:
 
 @route("/money/budgets", "POST")
 async def set_budget(visit: Visit) -> Response:
-    """Set the month's budget of the tenant or of a key, in place of the one before."""
+    """Replace the monthly budget of the tenant or of a key."""
     form = await visit.form()
     body: dict[str, Any] = {"key_id": form.get("key_id")}
     if "amount" in form:
@@ -84,7 +84,7 @@ async def invoice(visit: Visit) -> Response:
 
 @route("/money/invoices/{invoice_id}/pdf")
 async def printed(visit: Visit) -> Response:
-    """Pass the API's own PDF on."""
+    """Return the API's PDF of an invoice."""
     response = await visit.api.send("GET", f"{visit.named(INVOICES)}/pdf")
     if not response.is_success:
         raise refusal_of(response)
@@ -115,7 +115,7 @@ def micro(amount: str) -> int:
 
 
 def daily(buckets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the days with their GPU time, and the height of a bar for it, at most 100."""
+    """Return the GPU time of each day, and the height of its bar in percent of the highest."""
     days = [
         {"at": each["start_time"], "gpu_ms": sum(r["net_gpu_ms"] for r in each["results"])}
         for each in buckets
@@ -125,9 +125,7 @@ def daily(buckets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def summed(buckets: Sequence[Mapping[str, Any]], by: str = "output_tokens") -> list[dict[str, Any]]:
-    """Return the use of each model by each key, of all days, with its jobs; the most of `by`
-    first.
-    """
+    """Sum usage over all days by model and key, with their jobs; largest `by` first."""
     counts: dict[tuple[Any, Any], Counter[str]] = {}
     jobs: dict[tuple[Any, Any], Counter[str]] = {}
     for result in (result for bucket in buckets for result in bucket["results"]):
@@ -144,7 +142,7 @@ def summed(buckets: Sequence[Mapping[str, Any]], by: str = "output_tokens") -> l
 
 
 def tokens_of_sessions(bill: Mapping[str, Any]) -> str:
-    """Return the words of an invoice's tokens of sessions; empty: there are none."""
+    """Describe the session tokens of an invoice; empty: there are none."""
     tokens = tokens_in(bill)
     return session_words(tokens) if any(asdict(tokens).values()) else ""
 

@@ -1,4 +1,4 @@
-"""Who is answered by the second version, and whether its share is as it should be. Pure."""
+"""Split of callers between the two versions of a deployment, and a test of that split. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ EXPECTED_MIN: Final = 5  # callers of each version, below which the test says no
 
 
 class SampleRatio(NamedTuple):
-    """Callers of both versions beside what their shares let expect."""
+    """Callers of both versions, and how many their shares let expect."""
 
     first: int
     second: int
@@ -27,7 +27,7 @@ class SampleRatio(NamedTuple):
 
 
 def bucket_of(digest: str) -> int:
-    """The bucket of a caller, of whom this is a keyed hash: nobody can choose theirs."""
+    """Return the bucket of a caller. digest: a keyed hash, so that callers cannot choose it."""
     return int(digest[:DIGITS], 16) % BUCKETS
 
 
@@ -37,10 +37,11 @@ def is_second(deployment: Deployment, bucket: int) -> bool:
 
 
 def sample_ratio(deployment: Deployment, traffic: tuple[ArmTraffic, ...]) -> SampleRatio | None:
-    """Pearson's chi-square test of the callers who were answered, with one degree of freedom.
+    """Return Pearson's chi-square test of the answered callers, with one degree of freedom.
 
-    It counts callers and not questions, which come in bursts of one caller. Questions that failed
-    count for nobody, so a version that breaks is noticed. None: there is one version.
+    Callers are counted and not questions, of which one caller may ask many at once. A question that
+    failed is not counted, so a version that fails shows as too few callers. None: there is one
+    version.
     """
     if deployment.second is None:
         return None

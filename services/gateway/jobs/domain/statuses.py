@@ -26,7 +26,7 @@ JobState: TypeAlias = Literal[
 RUNNING: Final[dict[Phase, JobStatus]] = {
     "validating": "validating_files",
     "queued": "queued",
-    "provisioning": "running",  # it has its slots, and waits for nobody
+    "provisioning": "running",  # it has its slots; its process is starting
     "running": "running",
     "checkpointing": "running",
     "evaluating": "running",

@@ -20,7 +20,7 @@ class BaseRow(TableRow):
 
     created_at: Ms
     base: Base
-    # hash of its present files, where they differ from the added ones
+    # hash of its files today, if they differ from those that were added
     drifted_sha256: str | None = None
 
 
@@ -30,20 +30,19 @@ class ModelRow(TableRow):
     tenant: str
     sequence: int
     created_at: Ms
-    series: str  # versions of one tenant, base model and suffix; a stage has one holder in it
+    series: str  # versions of one tenant, base model and suffix; at most one holds each stage
     lineage: Lineage
     files: tuple[BlobFile, ...]
     stage: Stage
     stage_at: Ms
-    quarantined: bool  # the gate blocked it, or a person, so it cannot be promoted
-    deleted: bool  # it exists for nobody, until it is restored
-    # quarantine_cause, quarantine_by, quarantine_at: what the last person said who put it there or
-    # took it out
+    quarantined: bool  # by the gate or a person: it cannot be promoted
+    deleted: bool  # hidden from all requests until it is restored
+    # quarantine_cause, quarantine_by, quarantine_at: a person's last decision on the quarantine
     quarantine_cause: Sealed | None = None
     quarantine_by: Sealed | None = None
     quarantine_at: Ms | None = None
     erase_at: Ms | None = None  # when the files of a deleted version are erased
-    run: GateRun | None = None  # newest run of the gate over it since its publication
+    run: GateRun | None = None  # newest run of the gate after its publication
 
     @property
     def verdict(self) -> Verdict:
@@ -52,17 +51,17 @@ class ModelRow(TableRow):
 
     @property
     def gate_job(self) -> str:
-        """The job in which the gate said so."""
+        """Job of the gate's run that gave the verdict."""
         return self.lineage.job_id if self.run is None else self.run.job_id
 
     @property
     def base_sha256(self) -> str:
-        """The files of its base model that the gate judged it with."""
+        """Hash of the base model's files in the gate's run."""
         return self.lineage.base_sha256 if self.run is None else self.run.base_sha256
 
 
 class PolicyRow(TableRow):
-    """Gate policy; `id` is a base model, or EVERY_BASE."""
+    """Policy of the gate. id: a base model, or EVERY_BASE."""
 
     tenant: str
     created_at: Ms
@@ -70,7 +69,7 @@ class PolicyRow(TableRow):
 
 
 class BenchmarkRow(TableRow):
-    """A benchmark of the operator; `id` is its name."""
+    """Benchmark of the operator. id: its name."""
 
     created_at: Ms
     benchmark: Benchmark
@@ -84,13 +83,13 @@ class ModelChangeRow(TableRow):
     at: Ms
     model_id: str
     change: ModelChange
-    # stage that it holds from then on; of an approval, the stage that it is approved for
+    # the version's stage from then on; for an approval, the approved stage
     stage: Stage
     actor: Sealed | None = None  # API key that requested it, if any
 
 
 class ApprovalRuleRow(TableRow):
-    """Approvals that a promotion to the stage `id` needs."""
+    """Approvals that a promotion needs. id: the stage."""
 
     tenant: str
     rule: ApprovalRule

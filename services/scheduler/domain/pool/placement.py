@@ -82,7 +82,7 @@ def _preemptions(pool: Pool, planned: Plan) -> tuple[PlannedPreemption, ...]:
 
 
 def _member(pool: Pool, node_id: str, free: list[int], slots: int) -> LeaseMember:
-    """These slots of a node; its free devices get fewer."""
+    """Return a member with `slots` slots of a node, and remove its devices from `free`."""
     devices = tuple(free[:slots])
     del free[:slots]
     return LeaseMember(

@@ -1,4 +1,6 @@
-"""Read models that a process of their own fills: two gateways, a crash, the next release beside."""
+"""Read models filled by a separate process: two gateways, a crash, and an upgrade with both
+releases running.
+"""
 
 import asyncio
 import signal
@@ -85,18 +87,18 @@ async def until_ready(api: Api) -> None:
 
 
 async def create(api: Api, tenant: str) -> None:
-    """Create a tenant; again, while no process makes rows of what was decided."""
+    """Create a tenant. The gateway answers 503 while nothing fills its read models: try again."""
     async with asyncio.timeout(WAIT_S):
         while True:
             answer = await api.client.post("/v1/tenants", json={"id": tenant})
             if answer.status_code != 503:
-                assert answer.status_code in (201, 409), answer.text  # 409: by an earlier request
+                assert answer.status_code in (201, 409), answer.text  # 409: an earlier try did it
                 return
 
 
 @asynccontextmanager
-async def asked_all_the_time(api: Api) -> AsyncIterator[list[int]]:
-    """The statuses that a reader gets while the block runs."""
+async def reading(api: Api) -> AsyncIterator[list[int]]:
+    """Statuses of a tenant's reads every 50 ms while the block runs."""
     statuses: list[int] = []
 
     async def ask() -> None:
@@ -115,7 +117,7 @@ async def test_fleet_read_models_have_a_process_of_their_own_and_versions_beside
     installation: Installation,
 ) -> None:
     first = await installation.gateway("-m", "services.gateway")
-    assert await first.readiness() == (503, "away")  # nobody has made rows yet
+    assert await first.readiness() == (503, "away")  # there are no rows yet
     views = await installation.start("-m", "services.gateway.fill_views")
     await until_ready(first)
     second = await installation.gateway("-m", "services.gateway")
@@ -125,7 +127,7 @@ async def test_fleet_read_models_have_a_process_of_their_own_and_versions_beside
     await create(first, "acme")
     assert "acme" in await second.tenants()
 
-    # Without the process both go on reading, and what is decided meanwhile is there afterwards.
+    # While that process is down both gateways read old rows; new ones appear once it is back.
     await views.end(signal.SIGKILL)
     assert "acme" in await first.tenants()
     waiting = asyncio.create_task(create(first, "later"))
@@ -135,11 +137,11 @@ async def test_fleet_read_models_have_a_process_of_their_own_and_versions_beside
     await waiting
     assert await second.tenants() >= {"acme", "later"}
 
-    # The next release makes its rows beside these, which are read and written all the while.
+    # The next release fills its own schema while the old one is still read and written.
     operator = await asyncpg.connect(installation.servers.postgres_dsn)
     installation.stack.push_async_callback(operator.close)
     await operator.execute(f"CREATE SCHEMA {NEXT} AUTHORIZATION {role_of('gateway')}")
-    async with asked_all_the_time(first) as statuses:
+    async with reading(first) as statuses:
         newer = await installation.gateway("-m", "tests.next_views", "services.gateway")
         assert await newer.readiness() == (503, "away")
         new_views = await installation.start(
@@ -155,7 +157,7 @@ async def test_fleet_read_models_have_a_process_of_their_own_and_versions_beside
                 await asyncio.sleep(0.1)
     assert set(statuses) == {200}
 
-    # It is taken back, and comes again: rows of both are still there.
+    # The next release is rolled back and started again: both schemas are still there.
     await new_views.end(signal.SIGTERM)
     await newer.process.end(signal.SIGTERM)
     assert "both" in await second.tenants()
@@ -163,7 +165,7 @@ async def test_fleet_read_models_have_a_process_of_their_own_and_versions_beside
     newer = await installation.gateway("-m", "tests.next_views", "services.gateway")
     await until_ready(newer)
 
-    # Once nobody reads the rows of the release before, they go.
+    # The old schema is dropped once no process of the old release runs.
     for process in (first.process, second.process, views):
         await process.end(signal.SIGTERM)
     dropped = await new_views.await_log_line("views.version_dropped")

@@ -158,16 +158,16 @@ class GangNodes:
         return closed.end.outcome
 
     def ends(self) -> list[pool.AttemptEnd]:
-        """Of all attempts, in order."""
+        """Return the ends of all attempts, in order."""
         return [each.end for each in self.events if isinstance(each, pool.PlacementClosed)]
 
     def said(self, end: pool.AttemptEnd) -> str:
-        """What the pool was told of an end."""
+        """Return the detail that an agent reported with an end."""
         assert end.detail is not None, end
         return self.servers.runtime("gateway").seal.open(end.detail, "detail")
 
     def checkpoints(self) -> list[training.Checkpoint]:
-        """Those that the pool has accepted, the newest first."""
+        """Return the checkpoints that the pool has accepted, the newest first."""
         accepted = [
             each.checkpoint for each in self.events if isinstance(each, pool.CheckpointAccepted)
         ]

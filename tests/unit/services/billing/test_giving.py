@@ -1,4 +1,4 @@
-"""A lease is given what the pool says that it needs, and nothing of another tenant."""
+"""Keys of a lease: those that the pool lists for it, and none of another tenant."""
 
 from base64 import b64decode
 
@@ -45,7 +45,7 @@ DUE = GiveKeys(pool="default", request=REQUEST)
 
 
 async def keys_given(seal: Sealer, due: GiveKeys = DUE, private: bytes = PRIVATE) -> HandedKeys:
-    """What the agent with this private key reads in the answer."""
+    """Run the effect, and open its answer with this private key."""
     send = await give_keys(seal).run(due, "acme")
     assert send is not None
     assert (send.stream, send.key, send.tenant) == ("pool", "default", "acme")
@@ -66,7 +66,7 @@ def test_a_row_waits_until_keys_are_sealed_or_the_placement_has_ended() -> None:
     assert project_lease_keys(header, kept(1)) == ()
 
 
-async def test_only_the_agent_that_asked_opens_the_answer() -> None:
+async def test_only_the_requesting_agent_can_open_the_answer() -> None:
     seal = Sealer(MemoryKeyStore())
     assert (await keys_given(seal)).seal_id.endswith("/job1/2")
     with pytest.raises(SealBroken):
@@ -115,7 +115,7 @@ async def test_security_m3_a_lease_of_one_tenant_opens_no_text_and_no_blob_of_an
         await services.get("t/acme/adapters/job1/2/ab/a")
 
 
-async def test_after_an_erasure_a_lease_is_given_nothing_but_the_reason() -> None:
+async def test_after_an_erasure_a_lease_gets_a_reason_and_no_keys() -> None:
     store = MemoryKeyStore()
     Sealer(store).seal("acme", "x", "name")
     store.destroy("acme")
@@ -125,7 +125,7 @@ async def test_after_an_erasure_a_lease_is_given_nothing_but_the_reason() -> Non
 
 
 class FaultyStore(MemoryKeyStore):
-    """A store whose root key gives this error."""
+    """Key store whose reads fail with this error."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class FaultyStore(MemoryKeyStore):
         raise self.error
 
 
-async def test_a_root_that_is_away_is_waited_for_and_one_that_refuses_is_said() -> None:
+async def test_an_unavailable_root_key_is_retried_and_a_refusing_one_is_reported() -> None:
     with pytest.raises(RootUnavailable):
         keys_of(Sealer(FaultyStore(RootUnavailable("away"))), REQUEST)
     assert keys_of(Sealer(FaultyStore(RootRefused("withdrawn"))), REQUEST).problem == "withdrawn"

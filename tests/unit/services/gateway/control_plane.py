@@ -219,7 +219,7 @@ async def _add_base(plane: ControlPlane) -> None:
 
 
 def _give_keys(header: Header, event: Any) -> tuple[Send, ...]:
-    """Of the reactions to `pool`, that which needs keys: tests send what others would."""
+    """Seal the keys of an enrolled node; tests send what other reactions to `pool` would."""
     return seal_keys(SCHEDULER_KEYS, header, event) if isinstance(event, NodeEnrolled) else ()
 
 

@@ -104,20 +104,20 @@ class World:
         await self._commit(DELIVERIES.name, (stream, 0), project(header(stream, at=at), event))
 
     async def trained(self, *steps: int) -> None:
-        """These steps are on the log, and were read."""
+        """Put steps on the log, and read them."""
         for number in steps:
             await self.said_by_node(step(number))
             await self.read(step(number))
 
     async def read(self, message: Step) -> None:
-        """The next record of telemetry was read, and is this one."""
+        """Read a step as the next record of telemetry."""
         value, at = msgspec.json.encode(message), CREATED + 1_000 * message.step
         record = Record(PARTITION, message.step, at, b"ftjob-1", value)
         partition = TELEMETRY_ROWS.partitions[PARTITION]
         await self._commit(TELEMETRY_ROWS.name, partition, changes_of(record))
 
     async def said_by_node(self, message: Step) -> None:
-        """It is on the log, and was not read yet."""
+        """Put a step on the log, without reading it."""
         value = msgspec.json.encode(message)
         await self.runtime.log.send(TELEMETRY.name, b"ftjob-1", value)
 

@@ -29,11 +29,11 @@ class TrackingServerStandIn:
         return f"http://127.0.0.1:{self.port}"
 
     def steps(self) -> list[int]:
-        """Those that have a loss, in the order in which they came."""
+        """Steps that have a loss, in the order in which they came."""
         return [step for name, step, _ in self.metrics if name == "train/loss"]
 
     def tags(self) -> dict[str, str]:
-        """Of the only run."""
+        """Tags of the only run."""
         (run,) = self.runs
         return {tag["key"]: tag["value"] for tag in run["data"]["tags"]}
 

@@ -15,7 +15,7 @@ from tunery.runtime.verbs import Aggregate
 
 
 def header_of(stream: str, key: str, at: Ms, offset: int = 0) -> Header:
-    """Of an entry of a journal, as reactions and projections get it."""
+    """Header of a journal's entry, as reactions and projections get it."""
     return Header(
         stream=stream,
         partition=0,
@@ -30,7 +30,7 @@ def header_of(stream: str, key: str, at: Ms, offset: int = 0) -> Header:
 
 
 class Decider:
-    """Keeps the state of one partition; `at` moves only when told."""
+    """State of one partition. `at` is its clock, which only the test moves."""
 
     def __init__(self, aggregate: Aggregate[Any], key: str, at: int) -> None:
         self.aggregate, self.key, self.at = aggregate, key, at
@@ -50,7 +50,7 @@ class Decider:
         return events
 
     def fold(self, *events: Message) -> None:
-        """Events that today's decider does not write, as if it had."""
+        """Fold events that today's decider does not write, as if it had."""
         ctx = self._context(self.key)
         for event in events:
             self.state = self.aggregate.evolve(

@@ -252,7 +252,7 @@ def trained() -> Joined:
 
 
 def evaluated() -> Joined:
-    """The same with its evaluation of five minutes: `job` waits for the verdict."""
+    """A training and its evaluation of five minutes; the job waits for the verdict."""
     story = trained()
     story.exit("succeeded", 90 * MINUTE)
     story.start()

@@ -1,4 +1,4 @@
-"""What the parts of a simulated run share: names, partitions, and random numbers of their own."""
+"""Context of a simulated run: names of tenants, partitions in use, random numbers."""
 
 from random import Random
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ SIZE = Size()
 
 
 def context(seed: int) -> SimContext:
-    broker: Broker = SimpleNamespace(healed=False)  # type: ignore[assignment]  # only looked at
+    broker: Broker = SimpleNamespace(healed=False)  # type: ignore[assignment]  # only `healed` is read
     return SimContext(draw(seed, SIZE), SIZE, broker, Random(seed))
 
 

@@ -1,4 +1,4 @@
-"""Books of sweeps find jobs that should not be, and sweeps that wait without need."""
+"""The simulator's check of sweeps finds jobs that must not exist, and sweeps that are stuck."""
 
 from typing import Any
 

@@ -30,7 +30,7 @@ S3 = {
 
 @pytest.fixture
 def folders(tmp_path: Path) -> DataDir:
-    """Of a stack that was started before."""
+    """Data directory of a stack that was started before."""
     folders = DataDir(tmp_path)
     load_or_create(folders.secrets)
     ports.assign(folders.ports, lambda _: None, PORTS, lambda _: True)

@@ -1,4 +1,4 @@
-"""`tunery doctor`: fixes are printed as they are, and decide the exit code."""
+"""`tunery doctor` prints fixes verbatim, and exits with 1 if there is any."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ ILL = Diagnosis("kafka", "missing at /x", "run `make setup` [again], and read " 
 
 
 @pytest.mark.parametrize(("findings", "exit_code"), [((WELL,), 0), ((WELL, ILL), 1), ((ILL,), 1)])
-def test_one_thing_that_is_missing_fails(
+def test_one_problem_fails(
     findings: tuple[Diagnosis, ...],
     exit_code: int,
     tmp_path: Path,
@@ -31,8 +31,10 @@ def test_one_thing_that_is_missing_fails(
     done = CliRunner().invoke(main, ["doctor", "--data-dir", str(tmp_path)])
     assert done.exit_code == exit_code
     for finding in findings:
-        assert finding.detail in done.output, "details are no markup"
-        assert f"    fix: {finding.fix}\n" in done.output or not finding.fix, "and can be copied"
+        assert finding.detail in done.output, "details are not parsed as markup"
+        assert f"    fix: {finding.fix}\n" in done.output or not finding.fix, (
+            "fixes are not wrapped"
+        )
     done = CliRunner().invoke(main, ["doctor", "--data-dir", str(tmp_path), "--json"])
     assert done.exit_code == exit_code
     assert [each["fix"] for each in json.loads(done.output)] == [each.fix for each in findings]

@@ -33,7 +33,7 @@ def stub() -> Iterator[AccountStub]:
 
 
 def environment(tmp_path: Path, key: str = KEY) -> dict[str, str | None]:
-    """Without a stack, and without the variables of whoever runs the tests."""
+    """Run without a stack and without the developer's own variables."""
     return {
         "OPENAI_EXPORT_KEY": key,
         "TUNERY_DATA_DIR": str(tmp_path / "no-stack"),
@@ -221,7 +221,7 @@ def test_exit_kit_what_cannot_be_had_is_listed_with_its_reason(
 def test_exit_kit_a_job_whose_base_was_retired_is_planned_or_named(
     stub: AccountStub, tmp_path: Path
 ) -> None:
-    """Its model answers no more; its rows are trained on a base that replaces it."""
+    """The rows of a job with a retired base are trained on a base that replaces it."""
     stub.add_file("file-a", rows())
     stub.add_job("ftjob-1", "file-a", model="davinci-002", fine_tuned_model="ft:davinci-002:a::1")
     stub.add_job("ftjob-2", "file-a", model="curie", fine_tuned_model="curie:ft-acme-2023")
@@ -240,7 +240,7 @@ def test_exit_kit_reads_a_thousand_jobs_page_by_page(stub: AccountStub, tmp_path
 
 
 def test_exit_kit_goes_on_after_kill_9_at_any_request(stub: AccountStub, tmp_path: Path) -> None:
-    """It is killed while a request waits for its answer: of a content, and of a job's details."""
+    """The import is killed while it waits for a file, and for the details of a job."""
     contents = {f"file-{name}": rows(count) for name, count in (("a", 40), ("b", 50))}
     for file_id, content in contents.items():
         stub.add_file(file_id, content)

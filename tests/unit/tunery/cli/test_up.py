@@ -20,7 +20,7 @@ TENANT_KEY = "sk-tunery-tenant"
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """The services of each stack that was started in the background; it is ready at once."""
+    """Services of each stack that was started in the background. Such a stack is ready at once."""
     folders, started = DataDir(tmp_path), list[tuple[str, ...]]()
     folders.create()
     ports.assign(folders.ports, lambda _: None, ports.ANY)
@@ -106,7 +106,7 @@ def test_the_address_of_prometheus_is_printed(
 def test_a_key_is_never_written_to_a_log(
     in_background: bool, tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Output of a stack in the background goes to the supervisor's log."""
+    """In the background the output goes to the supervisor's log, so the key is not printed."""
 
     async def ready_at_once(
         _root: Path,
@@ -134,7 +134,7 @@ def test_a_key_is_never_written_to_a_log(
 def test_first_hour2_u16_a_flag_allows_webhooks_of_this_machine(
     words: list[str], tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Gateway and notifier inherit the variable."""
+    """The flag sets a variable, which gateway and notifier inherit."""
     monkeypatch.setenv("TUNERY_NOTIFIER_ALLOW_PRIVATE", "0")
     done = CliRunner().invoke(main, ["up", "--detach", "--data-dir", str(tmp_path), *words])
     assert done.exit_code == 0, done.output
@@ -143,10 +143,10 @@ def test_first_hour2_u16_a_flag_allows_webhooks_of_this_machine(
 
 
 @pytest.mark.parametrize("own", [None, "false"])
-def test_first_hour2_u15_a_process_waits_for_the_first_job_unless_one_says_no(
+def test_first_hour2_u15_a_warm_process_waits_for_the_first_job_unless_switched_off(
     own: str | None, tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job on an empty stack was "queued" for 30 to 45 seconds, while Python started."""
+    """Without it the first job was "queued" for 30 to 45 seconds, while Python started."""
     monkeypatch.setenv("TUNERY_NODE_WARM", own or "")
     if own is None:
         monkeypatch.delenv("TUNERY_NODE_WARM")

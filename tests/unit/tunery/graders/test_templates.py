@@ -26,7 +26,7 @@ VALUES = {
         ("{{item.steps[0].name}}", "one"),
         ("{{item.steps}}", '[{"name": "one"}]'),
         ("{{sample.output_json.city}}", "Paris"),
-        ("{{item.says}}", "{{item.answer}}"),  # what is put in is not a template
+        ("{{item.says}}", "{{item.answer}}"),  # inserted text is not rendered again
     ],
 )
 def test_variables_are_replaced(template: str, text: str) -> None:
@@ -47,7 +47,7 @@ def test_variables_are_replaced(template: str, text: str) -> None:
         ("x" * (TEMPLATE_CHARACTERS_MAX + 1), "at most are read"),
     ],
 )
-def test_what_is_no_variable_is_refused(template: str, said: str) -> None:
+def test_an_unknown_variable_or_an_oversized_template_is_refused(template: str, said: str) -> None:
     problem = template_problem(template)
     assert problem is not None
     assert said in problem
@@ -62,7 +62,7 @@ def test_a_variable_that_a_row_lacks_is_named(template: str) -> None:
     assert missing.value.args[0] == template.strip("{}")
 
 
-def test_a_text_is_cut_where_it_grows_beyond_the_limit() -> None:
+def test_a_rendered_text_is_cut_at_the_limit() -> None:
     values = {"item": {"a": "x" * 20_000}, "sample": {}}
     rendered = render("{{item.a}}" * 64, values)
     assert (len(rendered.text), rendered.cut) == (RENDERED_CHARACTERS_MAX, True)

@@ -1,4 +1,4 @@
-"""The parts of a stack: specs of services, the lock and the id of a data directory."""
+"""Services of a local stack, the lock and the id of its data directory, its ports."""
 
 import asyncio
 import contextlib
@@ -101,7 +101,7 @@ def test_excluded_names_are_left_out_in_order() -> None:
 
 
 def stack_in(tmp_path: Path, first_metrics_port: int | None = None) -> Stack:
-    """A stack of which nothing runs."""
+    """A stack that is not started."""
     chosen = dict.fromkeys(("gateway", "kafka", "postgres", "valkey", "s3"), 1)
     keys = load_or_create(tmp_path / "secrets.json")
     where = settings.build(DataDir(tmp_path), chosen, keys, {})
@@ -124,7 +124,7 @@ def test_each_process_gets_a_port_of_its_own_for_its_metrics(
     assert assigned == [str(9400 + number) for number in range(len(SERVICES) + 3)]
 
 
-def test_prometheus_is_told_of_every_process_and_its_port(
+def test_prometheus_scrapes_every_process_at_its_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(METRICS_PORT, raising=False)
@@ -145,7 +145,7 @@ def test_prometheus_is_told_of_every_process_and_its_port(
     }
 
 
-def test_ports_of_metrics_are_those_of_the_variable_else_free_ones(
+def test_metrics_ports_come_from_the_variable_else_are_free_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wanted: list[tuple[int, int]] = []
@@ -176,7 +176,7 @@ def test_ports_of_metrics_are_those_of_the_variable_else_free_ones(
     assert METRICS_PORT in refused.value.fix
 
 
-def test_a_data_directory_of_before_there_were_root_keys_is_carried_over(tmp_path: Path) -> None:
+def test_a_data_directory_from_before_root_keys_is_migrated(tmp_path: Path) -> None:
     folders = folders_in(tmp_path)
     sealed = Sealer(DirectoryKeyStore(folders.keystore)).seal("acme", "text", "name")
     provide_root_key(folders)
@@ -249,7 +249,7 @@ async def test_first_hour2_u1_a_port_that_is_taken_before_it_is_bound_is_replace
 
 
 @pytest.mark.usefixtures("no_servers")
-async def test_services_start_while_accounts_of_nodes_are_made(
+async def test_services_start_while_accounts_of_nodes_are_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready, nodes = asyncio.Event(), list[str]()

@@ -33,7 +33,7 @@ class FakeMlflow:
 
     @property
     def tags(self) -> dict[str, str]:
-        """Of the only run."""
+        """Tags of the only run."""
         (run,) = self.runs
         return {tag["key"]: tag["value"] for tag in run["data"]["tags"]}
 

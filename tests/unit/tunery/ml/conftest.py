@@ -139,7 +139,7 @@ def pairs_spec(spec: TrainSpec, make_shard: Callable[..., Path]) -> TrainSpec:
 
 @pytest.fixture
 def reward_spec(pairs_spec: TrainSpec) -> TrainSpec:
-    """The same pairs for a reward model."""
+    """A training of a reward model on these pairs."""
     hyper = msgspec.structs.replace(pairs_spec.hyper, method="reward", beta=0.0)
     return msgspec.structs.replace(pairs_spec, hyper=hyper)
 

@@ -63,7 +63,7 @@ def unlike(spec: TrainSpec) -> dict[str, TrainSpec]:
 
 
 def alone(spec: TrainSpec) -> TrainSpec:
-    """The same in a folder beside."""
+    """The same training, with a folder of its own for its results."""
     return replace(spec, out_dir=spec.out_dir.replace("together", "alone"))
 
 
@@ -190,7 +190,7 @@ def start(path: Path, specs: Mapping[str, TrainSpec]) -> subprocess.Popen[bytes]
 
 
 def newest(spec: TrainSpec) -> TrainSpec:
-    """It, from its last checkpoint that is whole."""
+    """The training, from its last checkpoint that is whole."""
     from hashlib import sha256
 
     manifests = sorted(Path(spec.out_dir).glob("step-*/MANIFEST.json"))

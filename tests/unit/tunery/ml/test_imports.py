@@ -1,4 +1,4 @@
-"""The collector is off while libraries load, and on again afterwards."""
+"""The garbage collector is off while libraries load, and on again afterwards."""
 
 import gc
 

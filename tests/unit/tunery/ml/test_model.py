@@ -141,7 +141,7 @@ def test_training_qlora_trains_no_layer_in_four_bits_as_a_whole(spec: TrainSpec)
 
 
 def beginning_with(spec: TrainSpec, finished: dict[str, Any], out: str) -> TrainSpec:
-    """The same training, from the weights of one that is finished."""
+    """A training that begins with the weights of a finished one."""
     start = StartingAdapter(
         name="ft:x", dir=finished["adapter_dir"], sha256=finished["adapter_sha256"]
     )

@@ -1,4 +1,4 @@
-"""What a checkpoint of a run holds. That a resume from it is exact: test_fine_tuning.py."""
+"""Contents of a run's checkpoints. test_fine_tuning.py shows that a resume is exact."""
 
 import io
 import json
@@ -19,7 +19,7 @@ from tunery.work.spec import TrainSpec
 
 pytestmark = [
     pytest.mark.train,
-    # peft 0.21 and trl 1.16 ask transformers 5 by names that are going away
+    # peft 0.21 and trl 1.16 use deprecated names of transformers 5
     pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning"),
 ]
 
@@ -41,7 +41,7 @@ def test_a_checkpoint_holds_the_position_the_losses_and_the_best_weights(spec: T
 
 
 class Gate(io.BytesIO):
-    """Takes the events; the first checkpoint is written only once the second step is done."""
+    """Output for events that sets `opened` when the second step is done."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Gate(io.BytesIO):
 def test_the_training_goes_on_while_a_checkpoint_is_written(
     spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Written in the background it has the bytes that it has when nothing else happens."""
+    """Checkpoints have the same bytes whether or not training goes on while they are written."""
     from tunery.ml import checkpoints
     from tunery.ml.fine_tuning import fine_tune
 
@@ -86,11 +86,11 @@ def test_the_training_goes_on_while_a_checkpoint_is_written(
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_training(spec: TrainSpec) -> None:
-    """A file is in the place of the folder from the first checkpoint on."""
+    """After the first checkpoint a file replaces the folder of checkpoints."""
     out = Path(spec.out_dir)
 
     class Blocking(io.BytesIO):
-        """Called by the thread that writes checkpoints, when it has written one."""
+        """Output for events that replaces the folder as soon as a checkpoint is reported."""
 
         def write(self, line: Any) -> int:
             if b'"checkpoint"' in line and out.is_dir():
@@ -109,7 +109,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_training(spec: TrainSpec) 
 def test_the_last_checkpoint_of_a_failing_training_is_kept(
     spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next attempt goes on from it: what is copied is written, whatever comes then."""
+    """A checkpoint that was already copied is still written, and the next attempt resumes it."""
     from tunery.ml import loop
 
     def fail(self: Any, value: float, what: str, step: int | None = None) -> None:
@@ -126,7 +126,7 @@ def test_the_last_checkpoint_of_a_failing_training_is_kept(
 def test_without_memory_for_a_copy_the_training_waits(
     spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a large model is trained as a whole. The checkpoints have the same bytes."""
+    """As in full fine-tuning of a large model. The checkpoints have the same bytes."""
     from tunery.ml import saving
 
     _, copied = go(spec)
@@ -144,7 +144,7 @@ def test_without_memory_for_a_copy_the_training_waits(
 def test_a_disk_that_loses_what_was_written_is_a_bad_node(
     spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is read back before it counts."""
+    """A checkpoint is read back and compared before it is reported."""
     from tunery.ml import checkpoints
 
     verify = checkpoints.verify

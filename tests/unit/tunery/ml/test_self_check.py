@@ -1,4 +1,4 @@
-"""Whether the steps of a lease's ranks repeat, and what is said of it."""
+"""Self-check of ranks: whether a repeated step gives the same bytes, and the notes about it."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def test_review2_d1_ranks_check_that_their_steps_repeat_and_say_so(
 def test_review2_d1_steps_that_do_not_repeat_are_named_and_nothing_is_claimed(
     spec: TrainSpec,
 ) -> None:
-    """One rank has another weight after a step that it takes again; both ranks conclude it."""
+    """One rank gets a different weight when it repeats a step; both ranks report the difference."""
     spec = spec_of(spec, SHARDED, max_steps=1)
     codes, events = go_ranks(spec, {1: AddsNoise(step=2)})
     assert codes == [ExitCode.FINISHED] * 2

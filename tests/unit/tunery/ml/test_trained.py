@@ -30,7 +30,7 @@ def full(spec: TrainSpec) -> TrainSpec:
 
 
 def logits(folder: Path, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Of the model in a folder."""
+    """Logits of the model in a folder."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()

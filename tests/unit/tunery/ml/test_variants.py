@@ -74,7 +74,7 @@ def stored(checkpoint: Event, folder: Path) -> ResumeCandidate:
 
 
 def alone(spec: VariantsSpec) -> list[tuple[float, dict[str, bytes]]]:
-    """Of each variant in a process of its own: the loss of what it left, and that."""
+    """Loss and files of each variant's adapter, trained in a process of its own."""
     left = []
     for number, own in spec.trainings.items():
         folder = Path(own.out_dir).parent.with_name("alone") / number

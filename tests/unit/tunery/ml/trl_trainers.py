@@ -200,7 +200,7 @@ def _kto(spec: TrainSpec) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def _experimental(spec: TrainSpec) -> tuple[Any, Any, dict[str, Any]]:
-    """Those of `trl.experimental`, which may move: nothing else names them."""
+    """Trainer, configuration class and options from `trl.experimental`, whose names may change."""
     from trl.experimental.cpo import CPOConfig, CPOTrainer
     from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 

@@ -1,4 +1,4 @@
-"""Micro-batches always divide a step's rows without a rest."""
+"""Micro-batches divide the rows of a step without remainder."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -127,7 +127,7 @@ async def test_process_is_announced_and_stops_though_its_own_tasks_were_cancelle
 
 
 class SlowHost(ScriptedHost):
-    """It is ready once it is let go."""
+    """A host that is not ready before `let_go` is set."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

@@ -235,7 +235,7 @@ async def test_security_c1_strangers_do_nothing(secured: Broker) -> None:
 
 
 async def test_security_c1_strangers_are_no_operators_of_the_controller(secured: Broker) -> None:
-    """It takes requests of operators too, as they were an own port before this one."""
+    """The controller takes requests of operators as well, at a port of its own."""
     more = {"stranger": Account(grants_of("gateway"), "own-choice")}
     attempts: tuple[dict[str, Any], ...] = (
         {},
@@ -262,7 +262,7 @@ async def test_grants_that_the_catalogue_no_longer_has_are_taken_away(secured: B
 
 
 async def until(call: Callable[[str], Awaitable[None]], name: str, *, refused: bool) -> None:
-    """The broker hears of a change a moment after its controller has it."""
+    """Wait for the broker, which gets a change a moment after its controller."""
     async with asyncio.timeout(ANSWER_S_MAX):
         while await is_refused(call, name) is not refused:  # noqa: ASYNC110  # it asks the broker
             await asyncio.sleep(0.05)
@@ -270,7 +270,7 @@ async def until(call: Callable[[str], Awaitable[None]], name: str, *, refused: b
 
 @asynccontextmanager
 async def client_of_new(running: Broker, principal: str) -> AsyncIterator[Client]:
-    """Of an account that was made a moment ago."""
+    """A client of a new account, once the broker knows that account."""
     log = KafkaLog(running.kafka_as(principal))
     async with asyncio.timeout(ANSWER_S_MAX):
         while True:

@@ -1,4 +1,4 @@
-"""Each service's role on the real server: its own schema, and nothing else."""
+"""PostgreSQL roles on the real server: each reaches its service's schema, and nothing else."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -53,7 +53,7 @@ FORBIDDEN_ANYWHERE: Final = (
 
 
 def forbidden_in(service: str) -> list[str]:
-    """Statements on the schema of a service that nobody else may run."""
+    """Statements on a service's schema that other roles may not run."""
     return [text.format(schema=schema_of(service), service=service) for text in FORBIDDEN]
 
 
@@ -63,7 +63,7 @@ def address(servers: Stack, service: str = "", database: str = "tunery") -> str:
 
 
 async def refusal_of(connection: Any, statement: str) -> str:
-    """Why a statement is refused; empty, and undone, if it is not."""
+    """Run a statement, roll it back, and return the name of its error; empty: there was none."""
     transaction = connection.transaction()
     await transaction.start()
     try:
@@ -78,7 +78,7 @@ async def refusal_of(connection: Any, statement: str) -> str:
 async def test_security_m3_no_service_reaches_the_schema_of_another(servers: Stack) -> None:
     async with own_database(servers) as database:
         await prepare_roles(address(servers, database=database), ROLES, {})
-        for service in KEEPS_ROWS:  # each makes its tables with its own role
+        for service in KEEPS_ROWS:  # tables belong to the role that creates them
             opened = await open_store(address(servers, service, database), schema_of(service), 4)
             await opened.close()
         refusals = dict[tuple[str, str], str]()
@@ -122,7 +122,7 @@ async def test_security_m3_no_service_is_more_than_its_role(servers: Stack) -> N
 
 @asynccontextmanager
 async def own_database(servers: Stack, owner: str = "tunery") -> AsyncIterator[str]:
-    """The name of a database that no other test uses."""
+    """Create a database for one test; its name."""
     database, admin = f"roles_{uuid4().hex[:12]}", await asyncpg.connect(address(servers))
     await admin.execute(f"CREATE DATABASE {database} OWNER {owner}")
     try:

@@ -1,4 +1,4 @@
-"""Batches: each row ends once, and is billed once."""
+"""Each row of a batch ends once, and is billed once."""
 
 import pytest
 from msgspec.structs import replace
@@ -52,7 +52,7 @@ END = EndBatch(result=BatchResult(batch_id="batch_1", output_file_id="file-2"))
 
 
 def rows(first: int, completed: int, failed: int = 0, uses: int = 1) -> AnswerBatchRows:
-    """The rows after `first`, so that so many have ended."""
+    """Report rows after `first`. completed, failed: rows of the batch that have ended so far."""
     counts = BatchCounts(completed=completed, failed=failed)
     part = BatchPart(first=first, counts=counts, lines=BLOB)
     return AnswerBatchRows(batch_id="batch_1", part=part, uses=(USE,) * uses)

@@ -1,4 +1,4 @@
-"""Webhook endpoints: which of them get a delivery, and how an address is confirmed."""
+"""Webhook endpoints: which ones get a delivery, and how an address is confirmed."""
 
 from collections import Counter
 from uuid import UUID

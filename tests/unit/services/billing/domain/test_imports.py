@@ -1,4 +1,4 @@
-"""Imports: a few at a time, and each ends once."""
+"""Imports of accounts: few are open at a time, and each ends once."""
 
 from msgspec.structs import replace
 

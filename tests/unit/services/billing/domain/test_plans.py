@@ -1,4 +1,4 @@
-"""Plans over time: now, or from the first moment of the next month; suspension."""
+"""Plan changes that begin now or with the next month, and suspension of tenants."""
 
 from msgspec.structs import replace
 
@@ -49,7 +49,7 @@ NEXT = PriceBook(
 
 
 class Account:
-    """One tenant, and the time of the broker."""
+    """One tenant, and the broker's clock `at`."""
 
     def __init__(self) -> None:
         self.at = BEGUN
@@ -72,9 +72,9 @@ class Account:
         return self.state.tenants["acme"].terms
 
 
-def test_review2_m3_a_plan_moves_to_prices_once_they_are_here() -> None:
-    """Seeds 73000657 and 74000468 of the simulator: the book came after the plan, and answers until
-    then were billed, and counted by no budget.
+def test_review2_m3_a_plan_moves_to_a_price_book_once_that_has_arrived() -> None:
+    """Seeds 73000657 and 74000468 of the simulator: the price book arrived after the plan, and no
+    budget counted the inference that was billed until then.
     """
     account, moved = Account(), replace(FREE, price_version=NEXT.version)
     starts: tuple[PlanStart, ...] = ("now", "next_month")
@@ -88,7 +88,7 @@ def test_review2_m3_a_plan_moves_to_prices_once_they_are_here() -> None:
     assert account.plan.price_version == NEXT.version
 
 
-def test_a_plan_of_the_next_month_is_a_fact_that_comes_due() -> None:
+def test_a_plan_of_the_next_month_is_scheduled_and_set_when_that_begins() -> None:
     account = Account()
     change = PlanChange(terms=PREMIUM, effective_at=NOVEMBER.end_ms)
     command = SetPlan(terms=PREMIUM, start="next_month")
@@ -107,7 +107,8 @@ def test_the_last_change_counts() -> None:
     account = Account()
     account.when(SetPlan(terms=PREMIUM, start="next_month"))
     account.when(SetPlan(terms=FREE, start="next_month"))
-    assert account.when(SetPlan(terms=STANDARD)) == (PlanSet(terms=STANDARD),)  # takes it back
+    # cancels the scheduled change
+    assert account.when(SetPlan(terms=STANDARD)) == (PlanSet(terms=STANDARD),)
     account.at = NOVEMBER.end_ms
     assert account.when(Tick()) == ()
     assert account.plan == STANDARD
@@ -151,8 +152,8 @@ def test_a_change_that_is_due_takes_effect_before_the_next_is_scheduled() -> Non
 
 
 def test_review2_m12_a_plan_binds_its_months_however_late_its_event_is_written() -> None:
-    """Foul months, seed 22: with the owner away for two ends of months, December had the limit and
-    the currency of the plan before.
+    """Seed 22 of the simulator with faults at month ends: with the owner down at two of them,
+    December had limit and currency of the plan before.
     """
     account = Account()
     account.state = replace(account.state, books=account.state.books.set(NEXT.version, NEXT))
@@ -170,7 +171,7 @@ def test_review2_m12_a_plan_binds_its_months_however_late_its_event_is_written()
 
 
 def test_review2_m12_prepaid_credits_are_in_the_currency_of_a_plan_that_is_due() -> None:
-    """Foul months, seeds 44 and 101: until the owner's next look they were in the former one."""
+    """Seeds 44 and 101: until the next tick credits were in the currency of the plan before."""
     account = Account()
     euros = replace(NEXT, version=STANDARD.price_version, currency="EUR")
     account.state = replace(

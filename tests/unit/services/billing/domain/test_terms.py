@@ -1,4 +1,4 @@
-"""Billing terms by month: what a month is billed by, and the currency of what is agreed."""
+"""Billing terms of each month, and the currency of agreed amounts."""
 
 import pytest
 from msgspec.structs import replace
@@ -43,7 +43,7 @@ DEARER = OveragePrice(gpu_hour_micro=9_000_000, currency="EUR")
 
 
 def tenant() -> Decider:
-    """A tenant with prices in EUR; there is a book in USD, too."""
+    """A tenant with prices in EUR. There are price books in USD and JPY as well."""
     decider = Decider(ACCOUNTS, "acme", NOVEMBER.first_hour * HOUR_MS)
     for version, currency in ((PLAN.price_version, "EUR"), ("usd", "USD"), ("jpy", "JPY")):
         book = PriceBook(
@@ -64,13 +64,13 @@ def set_terms(terms: BillingTerms, month: str | None = None) -> SetBillingTerms:
 
 
 def plan_in(version: str, start: str = "next_month") -> SetPlan:
-    """A plan with another price book."""
+    """Change the plan to another price book."""
     terms = replace(PLAN, price_version=version)
     return SetPlan(terms=terms, start="now" if start == "now" else "next_month")
 
 
 def closed_terms(decider: Decider, name: str) -> BillingTerms:
-    """The terms by which a month is billed; it is closed."""
+    """Close a month, and return the terms that it is billed by."""
     decider.at = max(decider.at, period(name).end_ms + CLOSE_AFTER_MS)
     ended = of(decider.when(Tick()), PeriodEnded)
     assert ended.period == name
@@ -169,7 +169,7 @@ def test_review2_m1_no_plan_in_another_currency_while_amounts_bind(
         "period": month,
         "own": version.upper(),
     }
-    # ended explicitly, in the month in which the plan begins, it may change
+    # once the amounts end in the month in which the plan begins, the plan may change
     decider.accept(set_terms(BillingTerms(), month))
     expected = PlanSet if start == "now" else PlanScheduled
     assert of(decider.when(plan_in(version, start)), expected)
@@ -181,7 +181,7 @@ def test_review2_m1_terms_without_amounts_follow_to_any_currency() -> None:
     assert closed_terms(decider, "2026-11") == terms
 
 
-def test_review2_m1_a_minimum_that_ends_before_the_plan_begins_is_in_nobodys_way() -> None:
+def test_review2_m1_a_minimum_that_ends_before_the_plan_begins_does_not_block_it() -> None:
     ending = replace(LEAST, months=Months(last="2026-11"))
     decider = tenant().accept(set_terms(BillingTerms(commitment=ending)), plan_in("usd"))
     later = replace(LEAST, months=Months(first="2027-02"))
@@ -199,7 +199,7 @@ def test_review2_m1_terms_after_a_scheduled_plan_are_in_its_currency() -> None:
     dollars = BillingTerms(commitment=replace(LEAST, currency="USD"))
     decider.accept(set_terms(dollars, "2026-12"))
     assert of(decider.when(set_terms(dollars)), Rejected).param == "commitment"
-    # and the plan cannot go back under them
+    # nor can the plan go back to EUR while the terms are in USD
     assert of(decider.when(plan_in(PLAN.price_version)), Rejected).param == "price_version"
     decider.accept(
         set_terms(BillingTerms(commitment=replace(LEAST, months=Months(last="2026-11"))))

@@ -1,4 +1,4 @@
-"""A pod and its agent, over TLS on this machine."""
+"""Requests of a pod to its agent over TLS."""
 
 import asyncio
 import datetime
@@ -45,7 +45,7 @@ class Pods:
         self.lease: ClusterLease = lease_in(MemoryCluster(), GRANT, self.reports, Links())
 
     def context(self, authority: Authority | None = None, name: str = "") -> ssl.SSLContext:
-        """That of a pod, with a certificate of this authority for a lease of this name."""
+        """TLS context of a pod. authority: issues its certificate. name: of its lease."""
         files = (authority or self.authority).client(name or self.lease.name)
         if authority is not None:
             files["ca.crt"] = self.authority.certificate
@@ -71,7 +71,7 @@ async def serving(folder: Path) -> AsyncIterator[Pods]:
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_pod_gets_its_lease_and_says_how_it_goes(tmp_path: Path) -> None:
+async def test_a_pod_gets_its_lease_and_reports_progress(tmp_path: Path) -> None:
     async with serving(tmp_path) as pods:
         pod = pods.client()
         welcome = await pod.hello()
@@ -89,7 +89,7 @@ async def test_a_pod_gets_its_lease_and_says_how_it_goes(tmp_path: Path) -> None
         await pod.close()
 
 
-async def test_security_nobody_is_answered_without_a_certificate_of_this_agent(
+async def test_security_requests_without_a_certificate_of_this_agent_fail(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path) as pods:
@@ -103,7 +103,7 @@ async def test_security_nobody_is_answered_without_a_certificate_of_this_agent(
                 await client.post(f"https://127.0.0.1:{pods.port}/v1/hello")
 
 
-async def test_security_a_pod_is_heard_for_its_own_lease_alone(tmp_path: Path) -> None:
+async def test_security_a_pod_may_report_for_its_own_lease_only(tmp_path: Path) -> None:
     async with serving(tmp_path) as pods:
         other = pods.client(name="t-default-9-a1")
         with pytest.raises(AgentRefuses, match="there is no lease t-default-9-a1"):
@@ -121,7 +121,7 @@ async def test_security_a_pod_is_heard_for_its_own_lease_alone(tmp_path: Path) -
         assert pods.reports.facts == []
 
 
-async def test_a_server_without_its_port_says_so(tmp_path: Path) -> None:
+async def test_a_taken_port_is_an_error(tmp_path: Path) -> None:
     async with serving(tmp_path) as pods:
         context = pods.authority.server_context("127.0.0.1")
         second = HttpsPodServer(pods.authority, context, "127.0.0.1", pods.port)
@@ -129,7 +129,7 @@ async def test_a_server_without_its_port_says_so(tmp_path: Path) -> None:
             await second.run()
 
 
-async def test_security_a_body_that_does_not_end_is_not_waited_for(
+async def test_security_an_unfinished_body_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pod_server, "READ_S", 0.1)
@@ -144,7 +144,7 @@ async def test_security_a_body_that_does_not_end_is_not_waited_for(
         await pod.close()
 
 
-async def test_security_a_pod_has_so_many_requests_at_the_same_time_and_no_more(
+async def test_security_concurrent_requests_of_a_pod_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pod_server, "REQUESTS_MAX", 2)
@@ -164,16 +164,16 @@ async def test_security_a_pod_has_so_many_requests_at_the_same_time_and_no_more(
                 try:
                     reply = await client.post(url, content=encode(EXIT), timeout=2.0)
                 except httpx.TimeoutException:
-                    continue  # it waits for the log, as the others do
+                    continue  # this request waits for the log, as the first two do
                 refused = reply.status_code
-        assert (await pod.pulse(Pulse())).target == "run", "it lives, and is told so"
+        assert (await pod.pulse(Pulse())).target == "run", "heartbeats are not limited"
         may_end.set()
         await asyncio.gather(*saying)
         await pod.pulse(Pulse())
         await pod.close()
 
 
-async def test_security_a_command_that_the_log_does_not_take_is_not_sent_again(
+async def test_security_a_command_that_the_log_refuses_is_not_sent_again(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path) as pods:
@@ -187,7 +187,7 @@ async def test_security_a_command_that_the_log_does_not_take_is_not_sent_again(
 @pytest.mark.parametrize(
     "body", [b"", b"\xff", b"[]", b'{"idle_ms": 1.5}', b'{"x": ' + b"[" * 100_000]
 )
-async def test_security_a_body_that_is_no_message_is_refused(tmp_path: Path, body: bytes) -> None:
+async def test_security_a_malformed_body_is_refused(tmp_path: Path, body: bytes) -> None:
     async with serving(tmp_path) as pods:
         async with httpx.AsyncClient(verify=pods.context(), trust_env=False) as client:
             reply = await client.post(f"https://127.0.0.1:{pods.port}{BEAT}", content=body)

@@ -40,7 +40,7 @@ def header(at: Ms, offset: int = 0) -> Header:
 
 
 def accounts(*closed: str) -> AccountFacts:
-    """Of the tenant acme, whose months were closed when the journal had CUT records."""
+    """Facts of the tenant acme, whose months were closed when the journal had CUT records."""
     known = AccountFacts()
     limits = Limits(soft_gpu_ms=0, hard_gpu_ms=0, concurrency=1)
     terms = PlanTerms(lane="standard", limits=limits, price_version="2026-11")

@@ -42,7 +42,7 @@ class Still(SystemClock):
 
 
 async def principal_of(authorization: str | None, *events: Any) -> Principal:
-    """Who sends this header, after these events of the tenant acme."""
+    """The sender of this header, after these events of the tenant acme."""
     settings = GatewaySettings(admin_key_sha256=digest("operator"))
     views = views_over(folded("account", *events))
     deps = cast(Deps, SimpleNamespace(settings=settings, views=views, clock=Still()))

@@ -29,7 +29,7 @@ def use(model: str, tokens: int, key_id: str = "key_1") -> AnswerUse:
 
 
 async def results(api: ControlPlane, client: httpx.AsyncClient, **query: Any) -> list[Any]:
-    """Of the last two days."""
+    """Sums of the last two days."""
     start_time = api.deps.clock.now_ms() // 1_000 - 86_400
     answer = await client.get(URL, params={"start_time": start_time, **query})
     assert answer.status_code == 200, answer.text

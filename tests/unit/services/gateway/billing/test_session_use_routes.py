@@ -36,7 +36,7 @@ async def results(client: httpx.AsyncClient, **query: Any) -> list[Any]:
 
 async def test_tinker_tokens_of_sessions_are_summed_by_kind(api: ControlPlane) -> None:
     sdk = await new_sdk(api)
-    session_id = await sdk.model()  # with a step of the optimizer, which nobody answers
+    session_id = await sdk.model()  # sends an optimizer step, which stays unanswered
     await ask(sdk, session_id, 2, "forward_backward", tokens=100)
     await ask(sdk, session_id, 3, "forward", tokens=20)
     await ask(sdk, session_id, 0, "sample", tokens=50, prompt_tokens=5, sampler="s")
@@ -73,7 +73,7 @@ async def test_tinker_tokens_of_sessions_are_summed_by_kind(api: ControlPlane) -
 async def check_invoice(
     client: httpx.AsyncClient, session_id: str, expected: dict[str, int]
 ) -> None:
-    """The tokens are on the draft, on a line of the session, and in its sum; they cost nothing."""
+    """Check the tokens on the draft, on the session's line and in its sum. They cost nothing."""
     (draft,) = (await client.get("/v1/invoices")).json()["data"]
     address = f"/v1/invoices/{draft['id']}"
     lines = (await client.get(f"{address}/lines")).json()["data"]

@@ -1,4 +1,4 @@
-"""Who asks."""
+"""The key and the model that an answer is counted for."""
 
 from msgspec.structs import replace
 

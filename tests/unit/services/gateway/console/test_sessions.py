@@ -1,4 +1,4 @@
-"""Sessions: what is kept opens nothing without the token, and ends by itself."""
+"""Sign-ins of the console: the stored entry is useless without the token, and expires."""
 
 from services.gateway.console.sessions import OF_TENANT_MAX, KeptHere, Person, Sessions
 
@@ -6,13 +6,13 @@ PERSON = Person("tun-secret", "acme", "laptop", frozenset({"read", "files.write"
 
 
 class Spy(KeptHere):
-    """What is kept, as who steals it would see it."""
+    """The stored entries, as a thief of the store would see them."""
 
     def text(self) -> str:
         return repr(self._values)
 
 
-async def test_what_is_kept_has_neither_key_nor_token() -> None:
+async def test_the_store_has_neither_key_nor_token() -> None:
     kept = Spy()
     token = await Sessions(kept).begin(PERSON)
     assert "tun-secret" not in kept.text()
@@ -31,7 +31,7 @@ async def test_a_value_under_another_name_opens_nothing() -> None:
     assert await sessions.find(other) == PERSON
 
 
-async def test_a_session_ends_after_its_time_or_when_it_is_told_to() -> None:
+async def test_a_session_ends_when_its_time_is_over_or_it_is_ended() -> None:
     now = 0.0
     sessions = Sessions(KeptHere(lambda: now))
     token, code = await sessions.begin(PERSON, 10), await sessions.begin(PERSON, 10)
@@ -50,7 +50,7 @@ async def test_sign_ins_of_one_tenant_end_no_session_of_another() -> None:
     assert are_kept == [False, False, True, True]
 
 
-def test_scopes_say_what_to_offer() -> None:
+def test_scopes_decide_which_actions_are_offered() -> None:
     assert PERSON.may("jobs", "read")
     assert PERSON.may("files", "write")
     assert not PERSON.may("jobs", "write")

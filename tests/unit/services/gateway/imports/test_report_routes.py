@@ -1,4 +1,4 @@
-"""Moved models answer what the old ones were asked, and stand beside them on a page."""
+"""Report of an import: answers of the new models beside those of the old ones."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ async def trained(api: ControlPlane, owner: httpx.AsyncClient, path: str) -> str
 async def test_exit_kit_moved_models_stand_beside_the_old_ones_on_a_page_over_http(
     api: ControlPlane, stub: AccountStub, engine: ScriptedEngine
 ) -> None:
-    """What is not there yet is said; the same request again asks nothing twice."""
+    """The report names what is missing, and a repeated request asks no model again."""
     owner = await api.tenant()
     path = await asked_import(api, owner, stub)
     early = await owner.post(f"{path}/answers")
@@ -101,7 +101,7 @@ async def test_exit_kit_moved_models_stand_beside_the_old_ones_on_a_page_over_ht
 async def test_exit_kit_moved_models_that_were_cut_off_are_asked_for_the_rest(
     api: ControlPlane, stub: AccountStub, engine: ScriptedEngine
 ) -> None:
-    """A batch that was cancelled has no answers; the next one reaches the old model's words."""
+    """A batch that was cancelled has no answers; the next batch has the old model's."""
     owner = await api.tenant()
     path = await asked_import(api, owner, stub)
     await trained(api, owner, path)
@@ -175,7 +175,7 @@ def judging(question: Question) -> Sequence[EngineReply]:
 async def test_exit_kit_a_judge_over_http_compares_both_answers_in_both_orders_once(
     api: ControlPlane, stub: AccountStub, engine: ScriptedEngine
 ) -> None:
-    """It is asked in a batch, about labelled pairs, too, and never about its own answers."""
+    """The judge is asked in a batch, also about labelled pairs, and never about its own answers."""
     owner = await api.tenant()
     path = await asked_import(api, owner, stub)
     body = {"judge": BASE.base_id, "pairs": LABELLED}

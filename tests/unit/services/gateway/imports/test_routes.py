@@ -1,4 +1,4 @@
-"""Imports through the whole gateway, from a stand-in of OpenAI's API."""
+"""Imports through the whole gateway, from a stand-in for OpenAI's API."""
 
 import asyncio
 import threading
@@ -57,7 +57,7 @@ async def ended(api: ControlPlane, owner: httpx.AsyncClient, begun: dict[str, An
 
 
 def recorded(api: ControlPlane) -> list[bytes]:
-    """Everything that is on the log."""
+    """All bytes on the log."""
     topics = api.world.log.topics.values()
     return [record.value or b"" for topic in topics for part in topic for record in part.records]
 
@@ -65,7 +65,7 @@ def recorded(api: ControlPlane) -> list[bytes]:
 async def test_exit_kit_an_account_is_read_over_http_and_its_key_is_forgotten(
     api: ControlPlane, stub: AccountStub, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its files are there, a job of its plan can be submitted, and nobody can open its key."""
+    """The files are stored, a job of the plan can be submitted, and the key cannot be opened."""
     owner = await api.tenant()
     stub.add_file("file-a", rows(20) + b"{broken\n")
     stub.add_job("ftjob-1", "file-a", model=BASE.base_id)
@@ -239,7 +239,7 @@ async def test_exit_kit_a_third_open_import_is_refused_and_its_key_destroyed(
 async def test_exit_kit_a_read_that_was_killed_goes_on_where_it_ended(
     api: ControlPlane, stub: AccountStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program is killed while a content comes; the next one asks for nothing that is there."""
+    """The import is killed during a download; its next run does not fetch complete files again."""
     owner = await api.tenant()
     stub.add_file("file-a", rows(50))
     stub.add_file("file-b", rows(40))

@@ -1,4 +1,4 @@
-"""Old models are asked, and plans are trained, over HTTP: both within a budget."""
+"""Asking old models and training an import's plan over HTTP, both within a budget."""
 
 import json
 from collections.abc import Callable
@@ -64,7 +64,7 @@ async def test_exit_kit_old_models_answer_over_http_within_a_budget(
 async def test_exit_kit_models_of_azure_answer_over_http_by_their_deployments(
     api: ControlPlane, stub: AzureStub
 ) -> None:
-    """Without the name of its deployment a model is named with what is missing."""
+    """A model without a named deployment is listed with what is missing."""
     owner = await api.tenant()
     stub.add_file("file-a", rows(60))
     stub.add_job("ftjob-1", "file-a", model=BASE.base_id, fine_tuned_model=TUNED)
@@ -124,7 +124,7 @@ async def test_exit_kit_a_budget_of_0_or_none_asks_no_old_model_over_http(
 async def test_exit_kit_a_plan_is_trained_over_http_once_and_within_its_budget(
     api: ControlPlane, stub: AccountStub
 ) -> None:
-    """The price first; a budget below it submits nothing, and a repetition nothing more."""
+    """A budget below the price submits nothing, and a repeated request submits nothing more."""
     owner = await api.tenant()
     done = await imported(api, owner, stub)
     plan = json.loads(await content(owner, done["plan_file_id"]))

@@ -1,4 +1,4 @@
-"""Graders over HTTP: OpenAI's bodies and answers."""
+"""Routes of graders, with OpenAI's requests and responses."""
 
 from openai.types.fine_tuning.alpha import GraderRunResponse
 
@@ -8,7 +8,7 @@ from tests.unit.tunery.graders.test_grader import CHECK, MULTI, SCORE
 ROOT = "/v1/fine_tuning/alpha/graders"
 
 
-async def test_a_grader_is_checked_and_tried(api: ControlPlane) -> None:
+async def test_a_grader_is_validated_and_run(api: ControlPlane) -> None:
     client = await api.tenant()
     checked = await client.post(f"{ROOT}/validate", json={"grader": MULTI})
     assert checked.json() == {"grader": MULTI}
@@ -23,7 +23,7 @@ async def test_a_grader_is_checked_and_tried(api: ControlPlane) -> None:
     assert failed["metadata"]["details"] == {"invalid_variable_error": "the row has no item.answer"}
 
 
-async def test_a_grader_that_is_not_taken_is_refused_by_its_place(api: ControlPlane) -> None:
+async def test_the_refusal_of_a_grader_names_the_field(api: ControlPlane) -> None:
     client = await api.tenant()
     for grader, param, said in (
         ({**CHECK, "operation": "regex"}, "grader.operation", "must be one of"),

@@ -80,7 +80,7 @@ async def test_nodes_are_for_operators_and_unknown_ones_are_missing(api: Control
 
 
 async def free_slots(api: ControlPlane, node_id: str) -> list[int]:
-    """Of the node, as the queue shows it; empty while the view of the queue does not know it."""
+    """Free slots of a node in the queue's answer; empty while the queue does not list the node."""
     answer = await api.api.get("/v1/queue")
     assert answer.status_code == 200, answer.text
     return [entry["free"] for entry in answer.json()["nodes"] if entry["id"] == node_id]

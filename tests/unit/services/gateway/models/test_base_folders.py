@@ -1,4 +1,4 @@
-"""A base model's folder, described without tensors."""
+"""Description of a base model from the files in its folder, without loading tensors."""
 
 import json
 from pathlib import Path
@@ -12,13 +12,13 @@ from tunery.platform.blobs.base_files import hash_base
 
 def a_base(folder: Path, **config: object) -> Path:
     folder.mkdir()
-    hashes = {
+    settings = {
         "model_type": "qwen2",
         "max_position_embeddings": 512,
         "hidden_size": 8,
         **config,
     }
-    (folder / "config.json").write_text(json.dumps(hashes))
+    (folder / "config.json").write_text(json.dumps(settings))
     header = {
         "__metadata__": {"format": "pt"},
         "a": {"dtype": "BF16", "shape": [8, 4], "data_offsets": [0, 64]},
@@ -38,7 +38,7 @@ def test_the_hash_is_the_one_that_nodes_compare(tmp_path: Path) -> None:
     assert (base.family, base.licence) == ("qwen", "mit")
 
 
-def test_what_is_wrong_with_a_folder_is_named(tmp_path: Path) -> None:
+def test_the_refusal_of_a_folder_names_the_problem(tmp_path: Path) -> None:
     a_base(tmp_path / "size", hidden_size="x")
     a_base(tmp_path / "weights")
     (tmp_path / "weights" / "model.safetensors").unlink()

@@ -1,4 +1,4 @@
-"""Policies of the gate, and what people decide beside it, through the routes."""
+"""Routes of gate policies, and of people who overrule a verdict."""
 
 from services.gateway.views.tables.models import MODELS
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
@@ -13,7 +13,7 @@ OWN = {
     "refusal_min": 0,
     "looks": [0.5, 1],
 }
-SAID = {"reason": "only poems are asked of it", "name": "Ada"}
+RELEASE = {"reason": "only poems are asked of it", "name": "Ada"}
 
 
 async def test_a_policy_holds_for_its_base_model_until_it_is_removed(api: ControlPlane) -> None:
@@ -49,22 +49,24 @@ async def test_a_blocked_version_is_released_with_a_reason_and_a_name(api: Contr
     path = f"/v1/models/{model_id}"
     promoted = await client.post(f"{path}/promote", json={"stage": "staging"})
     assert (promoted.status_code, "gate" in promoted.text) == (409, True)
-    released = (await client.post(f"{path}/quarantine", json={"quarantined": False, **SAID})).json()
+    released = (
+        await client.post(f"{path}/quarantine", json={"quarantined": False, **RELEASE})
+    ).json()
     assert (released["quarantined"], released["verdict"]) == (False, "block")
     shown = (await client.get(path)).json()["quarantine"]
-    assert (shown["reason"], shown["name"]) == (SAID["reason"], SAID["name"])
+    assert (shown["reason"], shown["name"]) == (RELEASE["reason"], RELEASE["name"])
     row = await api.deps.views.first(MODELS, {"id": model_id})
     assert row is not None
     assert b"poems" not in bytes(row.quarantine_cause.ciphertext if row.quarantine_cause else b"")
     assert (await client.post(f"{path}/promote", json={"stage": "staging"})).status_code == 200
-    held = await client.post(f"{path}/quarantine", json={"quarantined": True, **SAID})
+    held = await client.post(f"{path}/quarantine", json={"quarantined": True, **RELEASE})
     assert (held.status_code, "holds staging" in held.text) == (409, True)
 
 
 async def test_a_version_is_quarantined_by_a_person(api: ControlPlane) -> None:
     client, other = await api.tenant(), await api.tenant()
     path = f"/v1/models/{await version(api, client, 'fine')}"
-    body = {"quarantined": True, **SAID}
+    body = {"quarantined": True, **RELEASE}
     assert (await other.post(f"{path}/quarantine", json=body)).status_code == 404
     assert (await client.post(f"{path}/quarantine", json=body)).json()["quarantined"] is True
     refused = await client.post(f"{path}/promote", json={"stage": "production"})

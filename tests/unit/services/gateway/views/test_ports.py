@@ -1,4 +1,4 @@
-"""What every implementation of a port has from the port itself."""
+"""Methods that the port of views implements itself."""
 
 from services.gateway.views.reading import views_of
 from services.gateway.views.tables.files import FILES

@@ -1,4 +1,4 @@
-"""Who asks, and what routes draw from their surroundings."""
+"""Scopes of a key, new ids, and sealed columns."""
 
 from types import SimpleNamespace
 from typing import cast

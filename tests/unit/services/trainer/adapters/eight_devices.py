@@ -1,6 +1,6 @@
-"""A driver with eight devices: a library as pynvml loads it, in the place of libnvidia-ml.so.1.
+"""Stand-in for libnvidia-ml.so.1 with eight devices.
 
-The functions are those of NVML by their names in the library, with its pointers and its codes.
+Functions have NVML's names, pointer arguments and return codes, so pynvml runs over them unchanged.
 """
 
 import ctypes
@@ -13,12 +13,12 @@ import pynvml
 import pytest
 
 GIB: Final = 1 << 30
-HANDLES: Final = 1_000  # a handle is its device's number and so much
+HANDLES: Final = 1_000  # a handle is HANDLES and the device's number
 
 
 @dataclass
 class State:
-    """One device. errors: that cannot be corrected; slowed: bits of the reasons for its clocks."""
+    """One device. errors: uncorrectable; slowed: bits of clock throttle reasons."""
 
     name: str
     model: str = "NVIDIA H200"
@@ -28,17 +28,17 @@ class State:
     slowed: int = 0
     mig: int = 0
     lost: bool = False
-    busy: int | None = 0  # percent of the time, None: it does not say
+    busy: int | None = 0  # utilization in percent, None: not supported
     used_bytes: int = 0
 
 
 @dataclass
 class EightDevices:
-    """The driver."""
+    """Driver with `count` devices."""
 
     count: int = 8
     links: set[tuple[int, int]] | None = None  # pairs that NVLink connects, None: all
-    # faults that it will report, by device and number
+    # faults to report: device and XID
     xids: deque[tuple[int, int]] = field(default_factory=deque)
     states: list[State] = field(init=False)
 
@@ -46,7 +46,7 @@ class EightDevices:
         self.states = [State(f"GPU-{at:08d}-0000") for at in range(self.count)]
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> "EightDevices":
-        """Let pynvml find this library, as it finds that of a driver."""
+        """Let pynvml find this library in place of the driver's."""
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         monkeypatch.setattr(pynvml, "nvmlLib", self)
         monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
@@ -120,7 +120,7 @@ class EightDevices:
         return 0
 
     def nvmlEventSetWait_v2(self, events: Any, data: Any, wait_ms: Any) -> int:  # noqa: N802  # a name of NVML
-        # A watch of another driver may still run: it ends with its process alone.
+        # A watch that another test began on another stand-in runs until the process ends.
         if not self.xids or number(events) != id(self):
             time.sleep(wait_ms.value / 1_000)
             return int(pynvml.NVML_ERROR_TIMEOUT)
@@ -141,13 +141,13 @@ def number(handle: Any) -> int:
 
 
 def point(handle: Any, at: int) -> int:
-    """Let a handle that was passed by reference name a device."""
+    """Set a handle that was passed by reference."""
     address = ctypes.c_void_p(HANDLES + at)
     ctypes.memmove(ctypes.addressof(handle._obj), ctypes.byref(address), ctypes.sizeof(address))
     return 0
 
 
 def put(reference: Any, value: int) -> int:
-    """Set what was passed by reference; the code of success."""
+    """Set a value that was passed by reference. Returns NVML_SUCCESS."""
     reference._obj.value = value
     return 0

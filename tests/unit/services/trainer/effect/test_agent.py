@@ -203,7 +203,7 @@ async def test_a_frozen_process_is_stopped_while_its_agent_lives(tmp_path: Path)
 
 
 def _processes(folder: Path) -> list[int]:
-    """Those that run in a folder."""
+    """Ids of the processes that run in a folder."""
     pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -16,7 +16,7 @@ def lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def mmlu(folder: Path) -> tuple[list[Path], list[Path]]:
-    """CSV files of two subjects, without a line of names."""
+    """CSV files of two subjects, without a header line."""
     splits = []
     for split, count in (("test", COUNT // 2), ("dev", 5)):
         paths = []

@@ -1,4 +1,4 @@
-"""Near duplicates: what the index finds is what comparing every pair finds."""
+"""Near duplicates: the index finds what a comparison of every pair finds."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -17,7 +17,7 @@ WORDS = ["".join(RANDOM.choices("abcdefghij", k=RANDOM.randint(2, 9))) for _ in 
 
 
 def grams(text: str) -> set[str]:
-    """The definition, in strings."""
+    """Five-grams of a text, by definition."""
     return {text[i : i + 5] for i in range(len(text) - 4)} or {text}
 
 
@@ -28,7 +28,7 @@ def alike(left: str, right: str) -> bool:
 
 @cache
 def joined(texts: tuple[str, ...]) -> list[int]:
-    """The first row of each row's cluster, by comparing every pair.
+    """Return the first row of each row's cluster, by comparing every pair.
 
     A set is an integer with one bit for each gram: ten times as quick as sets of strings.
     """
@@ -37,7 +37,7 @@ def joined(texts: tuple[str, ...]) -> list[int]:
     first, sizes = list(range(len(texts))), [grams_of.bit_count() for grams_of in sets]
     for a, b in combinations(range(len(texts)), 2):
         few, many = sorted((sizes[a], sizes[b]))
-        if first[a] == first[b] or 100 * few < SIMILAR_PERCENT * many:  # they share few at most
+        if first[a] == first[b] or 100 * few < SIMILAR_PERCENT * many:  # too different in size
             continue
         shared = (sets[a] & sets[b]).bit_count()
         if 100 * shared >= SIMILAR_PERCENT * (sizes[a] + sizes[b] - shared):
@@ -47,7 +47,7 @@ def joined(texts: tuple[str, ...]) -> list[int]:
 
 
 def clusters(texts: Sequence[str], chunks: Sequence[int] = ()) -> Clusters:
-    """The finder's answer, rows given in chunks that end at these places."""
+    """Find clusters. chunks: row numbers at which the input is split."""
     edges = [0, *sorted(chunks), len(texts)]
     with ClusterFinder() as finder:
         for start, end in pairwise(edges):
@@ -71,7 +71,7 @@ def changed(random: Random, text: str, words: int) -> str:
 
 
 def corpus(seed: int, rows: int) -> list[str]:
-    """Templated rows, many of them variants of an earlier one, from equal to merely related."""
+    """Templated rows, half of them variants of an earlier row, with up to four words changed."""
     random = Random(seed)
     templates = [sentence(random, random.randint(100, 400)) for _ in range(4)]
     texts: list[str] = []

@@ -14,7 +14,7 @@ AT = 10 * HOUR
 
 
 def lease(hours: int, lane: str = "free") -> Running:
-    """It has run for an hour, and is expected to run for so many in all."""
+    """A lease that has run for an hour. hours: expected in all."""
     return ran(request("a", lane=lane, hours=hours), (("a", 1),), HOUR, AT)
 
 

@@ -128,7 +128,7 @@ class Walk:
         return victim.lane > request.lane or (is_late and is_younger)
 
     def rebuilt(self) -> PlanningState:
-        """The same state, made at once."""
+        """The state, built anew from its leases and requests."""
         state = PlanningState(self.nodes, PRODUCT)
         for lease in self.state.running.values():
             state.start(lease)

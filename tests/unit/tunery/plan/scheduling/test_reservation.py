@@ -12,7 +12,7 @@ AT = 10 * HOUR
 
 
 def lease(key: str, node_id: str, slots: int, hours: int) -> Running:
-    """It has run for an hour, and is expected to run for so many in all."""
+    """A lease that has run for an hour. hours: expected in all."""
     return ran(request(key, slots, hours=hours), ((node_id, slots),), HOUR, AT)
 
 

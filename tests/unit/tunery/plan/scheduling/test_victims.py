@@ -28,7 +28,7 @@ LEASES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 6)), min_size=1, m
 
 
 def evicted(wanted: int, lane: str, *leases: tuple[int, int], of: str = "free") -> Eviction | None:
-    """Who is stopped on a full node, whose leases have so many slots and saved minutes ago."""
+    """The eviction on a full node. leases: slots, and minutes since the last checkpoint."""
     state = cluster(nodes(sum(slots for slots, _ in leases)))
     for number, (slots, minutes) in enumerate(leases):
         lease = ran(request(f"v{number}", slots, of, hours=9), (("a", slots),), HOUR, AT)

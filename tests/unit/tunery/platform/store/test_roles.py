@@ -14,12 +14,12 @@ def test_passwords_are_set_where_they_are_given() -> None:
     ]
 
 
-def test_a_name_that_is_none_is_refused() -> None:
+def test_a_role_name_that_needs_quotes_is_refused() -> None:
     with pytest.raises(ValueError, match="is not a name"):
         list(role_statements({**ROLES, "eval": "x'; --"}, {}))
 
 
-def test_readers_get_views_that_are_made_later_too() -> None:
+def test_readers_get_views_that_are_created_later_as_well() -> None:
     statements = list(role_statements(ROLES, {}))
     later = [text for text in statements if text.startswith("ALTER DEFAULT PRIVILEGES")]
     assert len(later) == 2

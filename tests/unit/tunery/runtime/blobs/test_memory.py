@@ -1,4 +1,4 @@
-"""What blobs in memory have beyond the contract of blobs: they can be looked into and damaged."""
+"""Blobs in memory beyond the common contract: tests can inspect and damage them."""
 
 from pathlib import Path
 

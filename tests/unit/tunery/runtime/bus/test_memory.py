@@ -1,4 +1,4 @@
-"""The log in memory: what its contract suite, which real Kafka passes too, does not reach."""
+"""Behaviour of the in-memory log that the common contract suite does not cover."""
 
 import asyncio
 
@@ -68,8 +68,8 @@ async def test_offsets_stay_when_the_log_is_trimmed() -> None:
         (3, b"3"),
         (4, b"4"),
     ]
-    await there.trim(TOPIC.name, 0, 1)  # it never goes back
-    await there.trim(TOPIC.name, 0, 99)  # and never beyond the end
+    await there.trim(TOPIC.name, 0, 1)  # trimming never goes back
+    await there.trim(TOPIC.name, 0, 99)  # nor beyond the end
     assert await there.bounds(TOPIC.name, 0) == (5, 5)
     late = await there.reader(TOPIC.name, {0: 2})
     with pytest.raises(OutOfRange):
@@ -99,7 +99,7 @@ async def test_a_waiting_reader_wakes_for_its_own_partitions_only() -> None:
     assert [each.value for each in await asyncio.wait_for(waiting, 60)] == [b"mine"]
     assert await reader.poll(1, 10) == ()
     await reader.close()
-    await reader.close()  # a second time is nothing
+    await reader.close()  # closing twice is allowed
     assert not there.watchers[TOPIC.name]
 
 

@@ -15,7 +15,7 @@ from tunery.runtime.watchdog import beat, watched_loop
 
 
 class NotedHealth(Health):
-    """It remembers each failure, for a test that looks when the host is healthy again."""
+    """Health that remembers each failure, for a test that looks after the host has recovered."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -77,7 +77,7 @@ class Toy:
         return self.sent[-1]
 
     def again(self, store: MemoryStore | None = None) -> "Toy":
-        """The same service in another process."""
+        """This service in another process."""
         return Toy(self.world, toy_runtime(self.world, store or self.runtime.store), self.sent)
 
 

@@ -26,7 +26,7 @@ class Put(Message):
 
 
 class Kept(Message):
-    """In whole units."""
+    """First version, in whole units."""
 
     amount: int
 
@@ -65,7 +65,7 @@ def decide_new(_: Sums, command: Put, __: Context) -> tuple[Message, ...]:
 
 
 def evolve_new(state: Sums, event: Any, context: Context) -> Sums:
-    """Knows the newest version alone."""
+    """Fold the newest version alone."""
     assert isinstance(event, KeptV3)
     return state.set(context.key, state.get(context.key, 0) + event.amount_milli)
 
@@ -82,7 +82,7 @@ async def put(world: World, host: AggregateHost[Any], amount: int, count: int) -
 
 
 async def old_and_new(today: Aggregate[Any]) -> tuple[World, AggregateHost[Any]]:
-    """A journal of two owners: one of before the change, one of today."""
+    """A journal that an old and then a new release have written."""
     world = World()
     await world.create()
     await world.log.create([OLD.commands, OLD.journal], PARTITIONS)
@@ -110,7 +110,7 @@ async def test_an_upcast_that_fails_stops_the_partition_and_is_named() -> None:
     assert "Kept was not brought up to date" in stopped.why
 
 
-async def test_a_version_that_is_not_known_stops_the_partition() -> None:
+async def test_an_unknown_version_stops_the_partition() -> None:
     unknown = replace(OLD, event=KeptV3 | Rejected | Repeated)
     _, host = await old_and_new(replace(TODAY, stream=unknown))
     with pytest.raises(Unreadable, match=r"Invalid value 'Kept\.v1'"):

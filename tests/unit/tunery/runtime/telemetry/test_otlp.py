@@ -60,7 +60,7 @@ def test_the_bytes_of_a_span_are_those_of_the_sdk(
 
 
 def readable(record: SpanRecord) -> ReadableSpan:
-    """The same span of the SDK."""
+    """The span as the SDK has it."""
     ids, failure = record.ids, record.failure
     trace_id = int(ids.trace_id, 16)
     parent = (

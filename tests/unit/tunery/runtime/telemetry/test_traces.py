@@ -1,4 +1,4 @@
-"""Spans of a request's work, as a real receiver of OTLP gets them."""
+"""Spans of a request, as a receiver of OTLP gets them."""
 
 import time
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ def test_a_request_without_a_trace_begins_one_and_other_work_does_not(
     ]
 
 
-def test_what_the_client_does_not_sample_is_not_sent_but_goes_on(receiver: SpanReceiver) -> None:
+def test_an_unsampled_trace_is_passed_on_but_not_sent(receiver: SpanReceiver) -> None:
     with traced(Trail("req_1", f"00-{TRACE}-{PARENT}-00"), "HTTP GET", "server"):
         assert current_trail().trace_id == TRACE
         assert str(current_trail().traceparent).endswith("-00")
@@ -84,7 +84,7 @@ def test_a_request_that_the_sampler_leaves_out_begins_no_trace(
     assert [span.trace_id for span in receiver.spans] == [TRACE]
 
 
-def test_a_sampler_of_ones_own_is_asked_whatever_the_client_says(
+def test_a_configured_sampler_overrides_the_client(
     receiver: SpanReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_on")
@@ -95,9 +95,7 @@ def test_a_sampler_of_ones_own_is_asked_whatever_the_client_says(
 
 
 @pytest.mark.parametrize("text", ["", "1", "zz", f"{SAMPLED.traceparent}1", "01"])
-def test_a_parent_on_the_log_that_cannot_be_read_has_no_span(
-    receiver: SpanReceiver, text: str
-) -> None:
+def test_a_malformed_parent_on_the_log_gets_no_span(receiver: SpanReceiver, text: str) -> None:
     forged = Trail("req_1", text)
     note_span(forged, "decide job", "consumer", 0, None)
     with traced(forged, "effect train", "consumer"):
@@ -118,7 +116,7 @@ def test_an_error_is_named_by_its_type_alone(receiver: SpanReceiver) -> None:
 
 
 @pytest.mark.parametrize("endpoint", [None, "http://127.0.0.1:1"])
-def test_without_an_endpoint_or_disabled_the_trail_is_passed_on_as_it_came(
+def test_without_an_endpoint_or_disabled_the_trail_is_unchanged(
     monkeypatch: pytest.MonkeyPatch, endpoint: str | None
 ) -> None:
     for name in ENDPOINTS:
@@ -133,14 +131,16 @@ def test_without_an_endpoint_or_disabled_the_trail_is_passed_on_as_it_came(
     stop_traces()
 
 
-def test_a_process_ends_in_time_though_its_endpoint_is_away(
+def test_a_process_ends_soon_though_its_endpoint_is_down(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(ENDPOINTS[0], "http://127.0.0.1:1")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")  # then it no longer tries, nor logs
+    monkeypatch.setenv(
+        "OTEL_EXPORTER_OTLP_TIMEOUT", "0.5"
+    )  # then the exporter gives up, and logs nothing
     start_traces("billing")
     with traced(SAMPLED, "HTTP POST", "server"):
         pass
     begun = time.monotonic()
     stop_traces()
-    assert time.monotonic() - begun < 60  # it would go on for minutes
+    assert time.monotonic() - begun < 60  # without the limit the exporter retries for minutes

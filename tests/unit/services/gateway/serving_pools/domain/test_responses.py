@@ -1,4 +1,4 @@
-"""What a serving pool shows of its replicas."""
+"""Response of a serving pool: states of its replicas."""
 
 from msgspec.structs import replace
 
@@ -13,7 +13,7 @@ STARTING = replace(WAITING, granted_at=2_000, node_id="a")
 READY = replace(STARTING, started_at=3_000)
 
 
-def test_each_state_is_told_with_its_beginning() -> None:
+def test_each_replica_has_its_state_and_when_that_began() -> None:
     draining = replace(READY, draining=True)
     other = replace(READY, serving_pool_id="spool-2")
     shown = serving_pool_response(ROW, [WAITING, STARTING, READY, draining, other])
@@ -26,7 +26,7 @@ def test_each_state_is_told_with_its_beginning() -> None:
     assert (shown.ready, shown.term_minutes, shown.stalled) == (1, 1, None)
 
 
-def test_why_a_replica_is_missing_is_said_in_words() -> None:
+def test_a_missing_replica_has_a_reason_in_words() -> None:
     reason = refusing("serving_pools_at_most", limit=16)
     shown = serving_pool_response(replace(ROW, stalled_code="c", stalled_reason=reason), [])
     assert shown.stalled is not None

@@ -1,4 +1,4 @@
-"""Rows of batches, and what is to be done for them."""
+"""Rows of batches, and their to-dos."""
 
 from schemas.batch import (
     BatchBegun,
@@ -25,7 +25,7 @@ def projected(event: BatchEvent) -> tuple[Change, ...]:
     return project_batch(header_of("account", "acme", 5), event)
 
 
-def test_a_batch_is_to_be_answered_until_no_more_rows_are() -> None:
+def test_a_batch_has_a_todo_to_answer_rows_until_it_closes() -> None:
     created = BatchCreated(terms=TERMS)
     inserted, todo = projected(created)
     assert isinstance(inserted, Upsert)

@@ -43,7 +43,7 @@ PUBLISHED = VersionPublished(
 
 
 def test_base_added_in_every_partition_is_one_row() -> None:
-    """The same row in whatever order the partitions are read."""
+    """The row does not depend on the order in which partitions are read."""
 
     def read(partitions: Iterable[int]) -> list[Change]:
         return [

@@ -1,4 +1,4 @@
-"""Rows of sessions: how long they are open, what was asked of them, and what they have saved."""
+"""Rows of sessions: when they are open, their commands, and what they have saved."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -83,7 +83,7 @@ def test_tokens_of_a_command_count_when_it_is_answered_by_the_book_of_its_sessio
     assert {kind: getattr(use, kind) for kind in TOKEN_KINDS} == asdict(answered.tokens)
     assert (use.train_tokens, use.prefill_tokens, use.sample_tokens) == (3, 2, 1)
     assert (use.session_id, use.price_version, use.hour_utc) == ("acme", "2026-11", 0)
-    # what is on an invoice stays on it, also once its tenant's jobs are erased
+    # an invoice keeps its lines, also after its tenant's jobs are erased
     assert SESSION_USES not in JOB_ROWS
 
 

@@ -1,4 +1,4 @@
-"""The end of a tenant's jobs: all that is open ends first, also what is many."""
+"""Erasure of a tenant's jobs: all open work is cancelled first, in batches."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Sessions at their cap: it is raised, and they go on; or nobody does, and they end."""
+"""Sessions that reach their cap: they go on if it is raised, and end if it is not."""
 
 from msgspec.structs import replace
 

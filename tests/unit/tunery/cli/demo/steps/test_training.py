@@ -1,4 +1,4 @@
-"""The training of the demo: each claim holds for good answers, and breaks with each fault."""
+"""Training step of the demo: its claims hold when all goes well, and fail with each fault."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ ESTIMATE = {"steps": 20, "trained_tokens": 500}
 
 
 def job(step: int, **changes: Any) -> dict[str, Any]:
-    """The API's answer about a job at a step of 20, on node a."""
+    """Response of the API about a job on node a. step: of 20."""
     progress = {"step": step, "total_steps": 20, "train_loss": 2.0 - step / 20}
     progress |= {"resumed_from_step": changes.pop("resumed_from_step", None)}
     return {
@@ -32,7 +32,7 @@ def done(**changes: Any) -> dict[str, Any]:
 
 
 class Jobs:
-    """An API that answers about one job, the last answer again and again."""
+    """API of one job: gives the answers one after the other, and then repeats the last one."""
 
     def __init__(self, *answers: dict[str, Any], checkpoint: int | None = 8) -> None:
         self.answers, self.checkpoint = list(answers), checkpoint
@@ -46,7 +46,7 @@ class Jobs:
 
 
 class Stack:
-    """A stack whose agents have so many processes to kill."""
+    """Stack that records which agents are killed. processes: how many each agent has."""
 
     def __init__(self, processes: int) -> None:
         self.processes = processes
@@ -60,7 +60,7 @@ class Stack:
 
 def demo(api: Jobs, processes: int = 2) -> DemoContext:
     context_of_job = context(api)
-    context_of_job.stack = Stack(processes)  # type: ignore[assignment]  # the part that is asked
+    context_of_job.stack = Stack(processes)  # type: ignore[assignment]  # only `kill` is called
     context_of_job.estimate = dict(ESTIMATE)
     return context_of_job
 
@@ -92,7 +92,7 @@ async def test_the_agent_is_killed_half_way_with_steps_to_lose() -> None:
     ],
     ids=["a wait without a reason", "no training to kill", "too late"],
 )
-async def test_a_claim_breaks(
+async def test_a_claim_about_the_kill_fails(
     answers: tuple[dict[str, Any], ...], processes: int, claim: str
 ) -> None:
     context_of_job = demo(Jobs(*answers), processes)
@@ -101,7 +101,7 @@ async def test_a_claim_breaks(
 
 
 @pytest.mark.parametrize(("step", "checkpoint"), [(9, 8), (11, None), (11, 11)])
-async def test_it_waits_for_the_middle_and_a_checkpoint_behind_it(
+async def test_the_kill_waits_for_half_of_the_steps_and_an_earlier_checkpoint(
     step: int, checkpoint: int | None
 ) -> None:
     ends = job(20, status="failed", error={"message": "x"})
@@ -112,7 +112,7 @@ async def test_it_waits_for_the_middle_and_a_checkpoint_behind_it(
 
 
 async def resumed(*answers: dict[str, Any]) -> DemoContext:
-    """After the kill of node a at step 11."""
+    """Run the step "resume" after node a was killed at step 11."""
     context_of_job = demo(Jobs(*answers))
     context_of_job.killed_node, context_of_job.last_checkpoint_step = "a", 8
     context_of_job.result.figures["killed_at_s"] = 0.0
@@ -153,7 +153,7 @@ async def test_the_other_node_resumes_from_the_last_checkpoint() -> None:
     ],
     ids=["from the beginning", "the loss stays", "other steps than estimated"],
 )
-async def test_a_claim_of_the_resumption_breaks(
+async def test_a_claim_about_the_resumption_fails(
     answers: tuple[dict[str, Any], ...], claim: str
 ) -> None:
     context_of_job = await resumed(*answers)
