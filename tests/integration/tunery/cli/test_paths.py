@@ -26,7 +26,7 @@ ACCOUNTS: Final = ("azure", "openai", "together")
 OPENED_ALONE: Final = frozenset(
     (
         *("audit export file", "audit verify file", "audit verify against", "backup folder"),
-        *("base fetch folder", "base add into", "benchmarks add files"),
+        *("base fetch folder", "base add into", "base add template", "benchmarks add files"),
         *("demo data", "demo record", "encryption add-vault token_file"),
         *("encryption add-vault ca_file", "file download path", "file upload path"),
         *("gate import files", "gate import examples", "gate import output", "gate report output"),
