@@ -38,7 +38,7 @@ ABOVE, FLOOD = 1.25, 5.0
 BURST_PARALLEL: Final = 8
 READY: Final = "ready"
 READY_S: Final = 2.0  # until all that is repeated has begun
-REFUSED_S: Final = 1.0  # pause after a refusal: a limit of requests says so much at least
+REFUSED_S: Final = 1.0  # pause after a refusal: the shortest that a limit of requests asks for
 STREAMS: Final = 60  # that it tries to keep open; its plan has 50
 CHECKED_AT_ONCE, CHECKED_COPIES = 6, 40  # files that wait, and their size
 ASKED_EVERY_S: Final = 0.5  # whether a file is checked
@@ -176,7 +176,7 @@ async def load_checks(client: PlainClient, load: Load) -> None:
 
 
 async def load_strangers(client: PlainClient, load: Load) -> None:
-    """Connections that say nothing, and methods that nobody knows, without a key."""
+    """Idle connections, and requests with unknown methods, without a key."""
     idle: list[socket.socket] = []
     for number in range(IDLE_CONNECTIONS):
         source = (STRANGERS[number % (len(STRANGERS) - 1)], 0)
@@ -230,7 +230,7 @@ async def _paced(client: PlainClient, request: bytes, share: float) -> None:
 
 
 async def _repeat(at_once: int, send: Callable[[], Awaitable[tuple[int, bytes]]]) -> None:
-    """So many at a time; after one that is refused a pause."""
+    """Send a limited number at a time, with a pause after each refusal."""
 
     async def keep_sending() -> None:
         while True:

@@ -86,7 +86,7 @@ def _access(prefix: str, reads: str = "", writes: str = "", deletes: str = "") -
     return ObjectAccess(prefix, *(frozenset(names.split()) for names in (reads, writes, deletes)))
 
 
-#: What is not listed nobody may do. Which keys there are everybody may see: storage answers who may
+#: What is not listed is forbidden. Which keys there are everybody may see: storage answers who may
 #: not with "forbidden" where an object is missing.
 OBJECTS: Final = (
     _access("t/", deletes="ingest"),  # erasure of tenants, and of what is not needed any more

@@ -1,7 +1,7 @@
 """Nouns of `pool`: how the agent of a lease gets the keys that its work needs, and no others.
 
-What it gets is sealed to a public key whose private half is in the agent's memory alone, so keys on
-the log open for nobody once the agent has ended, and an erasure stays final.
+The keys are sealed to a public key whose private half is in the agent's memory alone. Once the
+agent has ended, keys on the log cannot be opened, so an erasure stays final.
 """
 
 from typing import Final, TypeAlias

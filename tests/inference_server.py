@@ -205,7 +205,7 @@ def serving(server: InferenceServer, port: int = 0) -> Iterator[InferenceServer]
             """Nothing: `requests` has them."""
 
     class Listener(ThreadingHTTPServer):
-        daemon_threads = True  # an answer that nobody reads to its end ends with the test
+        daemon_threads = True  # an answer that is not read to its end ends with the test
 
     with Listener(("127.0.0.1", port), Handler) as listener:
         thread = Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01})

@@ -16,7 +16,7 @@ from tunery.local.supervisor import Supervisor
 from tunery.platform.bus.grants import OPERATOR
 from tunery.platform.bus.kafka import KafkaSettings
 
-#: as versions did that asked nobody who they are
+#: as in versions without authentication
 OPEN: Final = """
 listener.security.protocol.map=CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT
 authorizer.class.name=

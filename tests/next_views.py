@@ -1,7 +1,7 @@
 """A process of the release after this one, whose read models have another version:
 `python -m tests.next_views services.gateway`.
 
-It looks often for versions that nobody reads.
+It often looks for schemas without readers.
 """
 
 import runpy

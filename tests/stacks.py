@@ -29,7 +29,7 @@ def elsewhere() -> dict[str, str]:
 def temporary_data_dir() -> Iterator[Path]:
     """A folder that any user may traverse (PostgreSQL runs as `nobody` under root).
 
-    It is locked while this process lives, also while no supervisor runs in it.
+    The folder is locked while this process lives, also while no supervisor runs in it.
     """
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     folder.chmod(0o711)

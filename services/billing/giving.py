@@ -33,7 +33,7 @@ class GiveKeys(Message):
 def project_lease_keys(
     header: Header, event: LeaseKeysRequested | LeaseKeysSealed | PlacementClosed | Message
 ) -> tuple[Change, ...]:
-    """Leases that wait for keys; once they have ended nobody does."""
+    """To-dos: leases that wait for keys, until they have them or have ended."""
     match event:
         case LeaseKeysRequested():
             due, holder = GiveKeys(pool=header.key, request=event), event.holder

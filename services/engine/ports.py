@@ -64,4 +64,4 @@ class ReconciledLoader(ModelLoader, Protocol):
     """A loader whose models are in the memory of other processes, which may lose them."""
 
     def reconcile(self) -> None:
-        """Load again what is missing there, and free what nobody wants any more; blocks."""
+        """Reload missing adapters, and free those that are no longer wanted; blocks."""

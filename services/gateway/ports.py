@@ -43,7 +43,7 @@ class Traffic(Host, Protocol):
         """Count an answer, and the caller's bucket where the caller has seen it."""
 
     def ask_aside(self, tenant: str, ask: Callable[[], Awaitable[None]]) -> bool:
-        """Ask a question whose answer nobody waits for; False: too many are being asked."""
+        """Ask a question in the background and drop its answer; False: too many are running."""
 
 
 class AuditNotes(Host, Protocol):

@@ -98,7 +98,7 @@ def _broken_lineages(run: ArtifactsRun) -> Iterator[str]:
             if lost := {*files.holds[job_id]} - {*files.files}:
                 yield f"lineage: {tenant}: {sorted(lost)} of {job_id} are gone"
         if not files.erased and (free := made_by - {*files.holds}):
-            yield f"lineage: {tenant}: files of {sorted(free)} are held by nobody"
+            yield f"lineage: {tenant}: no version holds files of {sorted(free)}"
 
 
 ARTIFACTS: Final = Artifacts()

@@ -65,7 +65,7 @@ class AttemptTask:
             self.task = asyncio.create_task(self._sweep())
 
     async def _sweep(self) -> None:
-        """Kill the process that nobody waits for, and free its slots."""
+        """Kill a process whose attempt is over, and free its slots."""
         self.machine.stop(self.name)
         await self.agent.fact(self.attempt.free())
 

@@ -241,7 +241,7 @@ class ControlPlaneSim:
         return await self._settled()
 
     async def _are_closed(self, month: str) -> bool:
-        """Wait until every tenant has the bill of a month, although nobody asks for anything."""
+        """Wait until every tenant has the bill of a month, without sending any command."""
         loop, names = asyncio.get_running_loop(), {tenant.name for tenant in self.tenants}
         deadline = loop.time() + CLOSING_S_MAX
         while loop.time() < deadline:

@@ -53,7 +53,7 @@ Use: TypeAlias = tuple[int, int, str, str, int]
 
 
 class ExportStorage(Storage):
-    """Object storage of the exporter alone, so that its outages are nobody else's."""
+    """Object storage of the exporter alone, so that its outages affect no other service."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,7 +267,7 @@ def missing_accounts(context: SimContext, bodies: Mapping[str, bytes]) -> list[s
 
 
 def _subscribers(context: SimContext) -> set[str]:
-    """Tenants with an endpoint that wants use; nobody changes one while the exporter runs."""
+    """Tenants with an endpoint for usage events, which do not change while the exporter runs."""
     types: dict[tuple[str, str], Any] = {}
     for decision in context.decisions["account"]:
         for event in decision.events:

@@ -31,7 +31,7 @@ class KeyBooks:
                 self._judge(event.holder, "is given")
                 if event.holder not in self._asked:
                     self.violations.append(
-                        f"keys: lease {event.holder.lease} has some nobody asked for"
+                        f"keys: lease {event.holder.lease} has keys that were not requested"
                     )
             case _:
                 pass

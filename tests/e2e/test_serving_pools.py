@@ -73,7 +73,7 @@ async def test_replicas_answer_move_when_a_node_is_killed_and_are_billed(
         assert len(before) == 1, "both nodes compute the same"
 
         home.stack.kill("agent-a", tree=True, restart=False)
-        assert await answers(client, deployed["id"]) == before  # nobody notices
+        assert await answers(client, deployed["id"]) == before  # clients see no error
         pool = await pool_when(
             home, name, lambda pool: any(term["state"] == "waiting" for term in pool["terms"])
         )
@@ -111,7 +111,7 @@ def terms_of(page: Any, name: str) -> set[str]:
 
 
 async def counted(home: RunningStack, model: str, requests: int) -> None:
-    """Wait until so many answers of a version are on the log: each replica's, once."""
+    """Wait until `count` answers of a version are on the log, each counted once."""
     async with asyncio.timeout(READY_S_MAX):
         while True:
             page = await home.api.get("/usage/completions", limit=31, group_by="model")

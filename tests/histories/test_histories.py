@@ -128,7 +128,7 @@ def test_every_story_is_recorded() -> None:
 
 @pytest.mark.long
 def test_another_hash_seed_gives_the_same_states() -> None:
-    """This process has a hash seed of its own, which is another one in each run."""
+    """The hash seed of this process differs in each run."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.histories.replaying"],
         cwd=ROOT,

@@ -346,7 +346,7 @@ def test_kafka_is_set_up_as_tunery_up_does_it_but_for_addresses(tmp_path: Path) 
     different = {name for name, value in written.items() if embedded[name] != value}
     assert different == {"listeners", "advertised.listeners", "log.dirs"}
     assert written["advertised.listeners"].endswith(EVERY["gateway"]["environment"][BOOTSTRAP])
-    assert "CONTROLLER://127.0.0.1:" in written["listeners"], "nobody else reaches it"
+    assert "CONTROLLER://127.0.0.1:" in written["listeners"], "no other machine reaches it"
     assert f"kafka:{written['log.dirs']}" in EVERY["kafka"]["volumes"]
 
 

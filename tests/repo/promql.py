@@ -105,7 +105,7 @@ def _labels(node: Any, known: dict[str, Labels]) -> Labels | None:
 
 def _selected(node: promql.VectorSelector, known: dict[str, Labels]) -> Labels:
     if node.name not in known:
-        raise QueryError(f"{node}: nobody makes {node.name}")
+        raise QueryError(f"{node}: there is no metric {node.name}")
     labels = known[node.name]
     _those_of({matcher.name for matcher in node.matchers.matchers}, labels, node)
     return labels

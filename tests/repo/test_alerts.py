@@ -27,7 +27,7 @@ def test_rules_ask_for_metrics_and_labels_that_exist() -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("rate(tunery_nothing_total[5m]) > 1", "nobody makes tunery_nothing_total"),
+        ("rate(tunery_nothing_total[5m]) > 1", "there is no metric tunery_nothing_total"),
         ('tunery_pool_nodes{tenant="acme"}', "no label tenant"),
         ("sum by (tenant) (tunery_pool_nodes)", "no label tenant"),
         ("sum without (lane) (tunery_pool_nodes)", "no label lane"),

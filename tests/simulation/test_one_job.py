@@ -153,7 +153,7 @@ def expect_sound(visit: Visit) -> None:
         assert JOB_ID in visit.tenant.ended
         assert (standing.held_gpu_ms, standing.held_micro) == (0, 0)
         return
-    assert job.wanted != "run" or owed, f"nobody owes anything to {job}"
+    assert job.wanted != "run" or owed, f"no service has work left for {job}"
     assert (job.open is not None) == ("pool" in owed)
     if job.hold is None:
         assert standing.held_gpu_ms == job.counted_gpu_ms == 0

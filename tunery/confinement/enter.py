@@ -81,7 +81,7 @@ def _restrict(policy: dict[str, Any]) -> None:
     """Restrict files, signals, and the network as far as namespaces do not. Raises OSError."""
     abi = landlock.version()
     if policy["accelerators"]:
-        # The kernel drops entries of /proc that nobody has open, and the rules on them.
+        # The kernel drops entries of /proc that are not open, and with them the rules on them.
         os.set_inheritable(os.open(OWN_THREADS, os.O_PATH), True)
     ports: Iterable[int] = ()
     if is_alone(policy):  # what it reaches is of its lease

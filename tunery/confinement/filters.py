@@ -133,7 +133,7 @@ def build(
     """The filter as a program of BPF.
 
     sockets: whether sockets of this machine (AF_UNIX) may be opened
-    unreachable: whether such sockets may be opened that connect to nobody: CUDA's driver listens at
+    unreachable: whether such sockets may be opened but not connected: CUDA's driver listens at
       one, and fails with error 304 where it cannot
     streams: whether TCP may be used, and addresses of interfaces may be read
     datagrams: whether other types of sockets of IP may be opened too
@@ -165,7 +165,7 @@ def build(
         # Datagrams can name whom they go to; of other types `connect` names it.
         connected = [_load(ARGUMENTS_AT[1]), *_when(ANY_BIT, DATAGRAM_BIT, refuse), _return(ALLOW)]
         checks.append(_where(AF_UNIX, connected))
-        program += _when(EQUAL, known.connect, FAIL | errno.ENOENT)  # as if nobody listened
+        program += _when(EQUAL, known.connect, FAIL | errno.ENOENT)  # as without a listener
     if streams:
         of_type = [] if datagrams else _when(ANY_BIT, NO_STREAM, refuse)
         typed = [_load(ARGUMENTS_AT[1]), *of_type, _return(ALLOW)]

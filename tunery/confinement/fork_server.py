@@ -86,7 +86,7 @@ def _serve(control: socket.socket, module: ModuleType) -> None:
 def _start(
     module: ModuleType, task: dict[str, Any], descriptors: list[int]
 ) -> tuple[int, Worker] | None:
-    """Fork a worker: a descriptor of its process; None where nobody waits for it any more."""
+    """Fork a worker, and return a descriptor of its process; None: its caller has given up."""
     exits = socket.socket(fileno=descriptors[0])
     theirs = descriptors[1:]
     here = select.poll()
@@ -115,7 +115,7 @@ def _report(process: int, worker: Worker) -> None:
         try:
             worker.exits.send(str(os.waitstatus_to_exitcode(status)).encode())
         except OSError:
-            return  # nobody waits for it any more
+            return  # its caller has given up
 
 
 def _work(module: ModuleType, task: dict[str, Any], theirs: list[int], parent: int) -> NoReturn:

@@ -39,7 +39,7 @@ class ConfinementPolicy:
     sockets: tuple[str, ...] = ()  # folders in which it may listen at sockets; empty: it opens none
     devices: tuple[str, ...] = DEVICES  # files and folders of devices
     # whether it computes on the machine's accelerators: their driver names the threads of the
-    # process, and opens sockets, which reach nobody
+    # process, and opens sockets, which cannot connect
     accelerators: bool = False
     # "none"; "loopback": the one of `namespaces`, whose processes reach only each other; "fabric":
     # TCP to the ports that machines give to connections (`enter.free_ports`), and to no others.

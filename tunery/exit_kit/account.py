@@ -39,7 +39,7 @@ class Limited(Exception):
 
 
 class Unsure(Exception):
-    """A request that may have been answered: nobody knows what it cost."""
+    """A request that may have been answered, so its cost is unknown."""
 
 
 class OpenAIAccount:

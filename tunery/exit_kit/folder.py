@@ -48,7 +48,7 @@ class ExportFolder:
         """Keep the folder for this process. Raises LocalError while another one has it."""
         for folder in (self.files, self.jobs, self.evals, self.kept, self.data, self.recipes):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.root.chmod(0o700)  # rows of training are nobody else's
+        self.root.chmod(0o700)  # training rows are private to the user
         with (self.root / ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

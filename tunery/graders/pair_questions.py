@@ -13,7 +13,7 @@ from tunery.work.scores import JudgedPair
 BETTER: Final = "better"
 CHOICES: Final = ("A", "B", "tie")
 LABELS: Final = ("a", "b", "tie")
-PAIRS_MIN, PAIRS_MAX = 20, 200  # labelled pairs: fewer qualify nobody
+PAIRS_MIN, PAIRS_MAX = 20, 200  # fewest labelled pairs that can qualify a judge
 FILE_BYTES_MAX: Final = 8 << 20
 TEXT_MAX: Final = 8_000  # characters of a prompt or of an answer
 SAID_MAX: Final = 500  # characters that are kept of what a judge said

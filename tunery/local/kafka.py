@@ -133,7 +133,7 @@ def child(folder: Path, port: int, controller_port: int, keys: Secrets, more: st
     """A broker with its data in `folder`, listening on 127.0.0.1:`port`.
 
     After each start the accounts of operators and services are made equal to the catalogue, and
-    missing topics are created: also in folders of versions that asked nobody who they are.
+    missing topics are created: also in folders of versions without authentication.
     more: further lines of settings; they win over those above them.
     """
     path = class_path()

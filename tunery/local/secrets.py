@@ -104,7 +104,7 @@ def write_private(file: Path, content: Mapping[str, str]) -> None:
 
 
 def _later() -> dict[str, str]:
-    """New values of what earlier versions did not have: their Kafka and owners asked nobody."""
+    """New secrets that earlier versions, whose Kafka and owners had no authentication, lack."""
     return {
         "kafka_secret": secrets.token_hex(BYTES),
         "command_secret": secrets.token_hex(BYTES),

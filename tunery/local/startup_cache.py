@@ -48,4 +48,4 @@ async def _record(folders: DataDir, cache: Path) -> None:
 
 
 def _ignore(_event: Event) -> None:
-    """Nobody watches this broker."""
+    """Ignore events of this broker."""

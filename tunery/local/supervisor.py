@@ -180,7 +180,7 @@ class Supervisor:
         if not running.ready.is_set() and PORT_TAKEN in written_since(log, offset):
             for name, port in child.ports.items():
                 if not ports.is_free(port):
-                    if not running.was_ready:  # nobody knows its address yet
+                    if not running.was_ready:  # its address is not published yet
                         raise PortTaken(name, port)
                     reason = f"port {port} of {name} is used by another program"
         return reason or described

@@ -60,4 +60,4 @@ class Beats:
                 if self._ended.wait(self._every_s):
                     return
         except OSError:
-            return  # nobody reads: the thread that trains notices it too
+            return  # the reader is gone, which the training thread notices as well

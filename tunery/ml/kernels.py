@@ -1,6 +1,6 @@
 """Which kernels each kind of device trains with, and where that was measured.
 
-Layers are compiled (`torch.compile`) on none: nobody has measured it.
+Layers are compiled (`torch.compile`) on none, as that was not measured.
 
 `python -m bench.gpu --json` has what a row of a GPU that nobody measured would be filled from:
 tokens a second beside TRL and TRL with Liger, and its kinds of attention beside each other.
@@ -22,7 +22,7 @@ class Kernels:
     flash: bool
     fused_layers: bool  # norms, SwiGLU and rotations by Liger
     fused_head: bool  # losses of labels in chunks, by TRL
-    measured: str = ""  # device, date and page; empty: nobody measured it
+    measured: str = ""  # device, date and page; empty: not measured
 
 
 PROCESSOR: Final = Kernels(
@@ -54,8 +54,8 @@ def kernels_of(device: torch.device) -> Kernels:
 
 
 def unmeasured(device: torch.device) -> list[str]:
-    """What the log of a training says of kernels that nobody has measured on such a device."""
+    """Note in a training's log about kernels that were not measured on such a device."""
     if kernels_of(device).measured:
         return []
     name = torch.cuda.get_device_name(device)
-    return [f"nobody has measured which kernels are the fastest on {name}: see bench.gpu"]
+    return [f"the fastest kernels on {name} were not measured: see bench.gpu"]

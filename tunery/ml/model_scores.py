@@ -95,7 +95,7 @@ class ModelScores:
 
 
 def model_scores_of(spec: TrainSpec | ScoreSpec) -> ModelScores | None:
-    """None where nobody asks models for this process."""
+    """Client of the agent's score socket; None: the process has no such socket."""
     if spec.score_socket is None:
         return None
     return ModelScores(Path(spec.score_socket), spec.score_calls_max)

@@ -129,14 +129,16 @@ class Rollouts:
 def rollouts_of(
     declaration: str | None, tokenizer: Any, tokens_max: int, scores: ModelScores | None = None
 ) -> Rollouts:
-    """Raises WorkError where a job that needs a grader has none, or nobody asks its models."""
+    """Raises WorkError if the job lacks a grader, or a way to ask the models of its grader."""
     if declaration is None:
         fix = "Submit the job again with a grader."
         raise WorkError("user", "the grader of this job was deleted with its tenant's key", fix)
     grader = parse(msgspec.json.decode(declaration))
     if asks_models(grader) and scores is None:
         fix = "Start this process through the agent of a node with TUNERY_NODE_SCORE_URL."
-        raise WorkError("bad_node", "the grader asks a model, and nobody asks it here", fix)
+        raise WorkError(
+            "bad_node", "the grader asks a model, and this process cannot ask models", fix
+        )
     return Rollouts(tokenizer, grader, tokens_max, scores if asks_models(grader) else None)
 
 

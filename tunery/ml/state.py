@@ -104,7 +104,7 @@ class Copies:
     """Copies of tensors in the memory of the processor; of those that share memory, one.
 
     in_place: tensors that are there already stay what they are: nothing may train meanwhile
-    kept: tensors that nobody needs any more, to copy into: pages that the process has already are
+    kept: tensors that are no longer needed, to copy into: pages that the process has already are
       written in half of the time
     """
 

@@ -94,7 +94,7 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
 
 
 def _session_estimate(spec: JobSpec, session: SessionTerms) -> Estimate:
-    """Return all that the commands of a session may use: nobody knows what will be asked."""
+    """Return the most that a session's commands may use, as they are not known in advance."""
     base, price, gpu_ms = spec.base, spec.price, spec.slots * session.max_ms
     return Estimate(
         tokens=session.max_tokens,

@@ -47,7 +47,7 @@ def open_spool(folder: Path, number: int) -> int:
 
 
 def close_left(folder: Path) -> None:
-    """Close the newest file of a folder that nobody writes to any more. Raises OSError.
+    """Close the newest file of a folder without a writer. Raises OSError.
 
     The next one exists then, so that no number comes back.
     """

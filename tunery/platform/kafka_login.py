@@ -89,7 +89,7 @@ class KafkaLogin(BaseSettings):
             context.load_cert_chain(
                 self.kafka_certificate_file,
                 self.kafka_key_file,
-                password=self.kafka_key_password or "",  # nobody is asked at a terminal
+                password=self.kafka_key_password or "",  # never prompt at a terminal
             )
         return context
 

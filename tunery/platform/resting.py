@@ -34,7 +34,7 @@ class Rests:
         self._until_s: dict[str, float] = {}
 
     async def wait(self, tenant: str) -> None:
-        """Return when the tenant may begin: it has rested, or nobody else has work."""
+        """Return when the tenant may begin: its pause is over, or no other tenant has work."""
         if self._resting_max is not None and self._resting >= self._resting_max:
             return
         self._resting += 1

@@ -158,7 +158,7 @@ async def run_together(works: Mapping[str, Callable[[], Coroutine[Any, Any, None
 
 
 async def _watch(work: Callable[[], Coroutine[Any, Any, T]], name: str) -> T:
-    """Make the coroutine only now: nobody would await it, were this task cancelled before."""
+    """Create the coroutine only now, as a task that is cancelled before would never await it."""
     with watched_loop(name):
         return await work()
 

@@ -76,7 +76,7 @@ class Aggregate(Generic[S]):
     decide: Callable[[S, Any, Context], tuple[Message, ...]]
     evolve: Callable[[S, Any, Context], S]
     deadlines: Deadlines[S] | None = None  # when keys want a `Tick`; None: never
-    # the tenant of a key, whose the events of its ticks are; None: the key is one, or nobody's
+    # tenant of a key, for events of its ticks; None: the key is the tenant, or has none
     tenant_of: Callable[[S, str], str] | None = None
 
 

@@ -60,7 +60,7 @@ class TokenWritten(Struct, frozen=True, tag="token"):
 
     number: int
     token: int
-    logprob: float | None = None  # its own; None where nobody asked
+    logprob: float | None = None  # its own; None: not requested
     # tokens that might have been with theirs, the likeliest first
     likely: tuple[tuple[int, float], ...] = ()
 

@@ -80,7 +80,7 @@ class Question(Struct, frozen=True):
     sampling: Sampling
     # JSON of any form, or of a schema, as in OpenAI's API; None: text
     response_format: dict[str, Any] | None = None
-    asker: Asker | None = None  # None: nobody counts, as in measurements
+    asker: Asker | None = None  # None: not counted, as in measurements
     prompt: str | None = None  # a text to continue with as it is, instead of messages
     embed: bool = False  # no answer is wanted, but the embedding of `prompt`
     tools: tuple[dict[str, Any], ...] = ()  # functions that the answer may call, as in OpenAI's API
@@ -134,7 +134,7 @@ class AnswerEnded(Struct, frozen=True, tag="ended"):
 
 
 class AnswerWaits(Struct, frozen=True, tag="waits"):
-    """The answer has not begun: sent every few seconds, so that nobody takes it for dead."""
+    """Keep-alive of an answer that has not begun, sent every few seconds."""
 
     loading: bool  # its model is being loaded; else other answers come first
 

@@ -206,7 +206,7 @@ class ReplicaAlive(WorkEvent, frozen=True, kw_only=True, tag="replica_alive"):
 
 
 class RankBeat(WorkEvent, frozen=True, kw_only=True, tag="beat"):
-    """A rank is there, and where it is. Its parent reads it, and passes it on to nobody."""
+    """A rank is running, and its address. Read by its parent process alone."""
 
     rank: int
     step: int = 0

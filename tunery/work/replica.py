@@ -24,7 +24,7 @@ class ReplicaSpec(Struct, frozen=True, kw_only=True):
     socket: str  # path at which it takes questions
     files_socket: str  # path at which its agent takes requests for files
     models_dir: str  # models in the engine's format, which processes of one node share
-    # files with tokens of answers, which its agent sends; nobody else writes to it
+    # folder with token counts, which its agent sends; only the replica writes there
     answers_dir: str
     threads: int  # number of threads of each model
 

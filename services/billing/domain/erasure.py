@@ -42,7 +42,7 @@ from schemas.integrations import SetTrackingServer
 from schemas.reasons import refusing
 from services.billing.domain.state import AccountState, Erasure
 
-# What nobody may do to a tenant any more. Bills of what it has used go on.
+# Commands that are refused for an erased tenant. Its usage is still billed.
 REFUSED = (
     *(SetPlan, SuspendTenant, ResumeTenant, CreateKey, RotateKey),
     *(CreateEndpoint, ChangeEndpoint, RotateEndpoint, Deliver, SetTrackingServer),

@@ -94,7 +94,7 @@ class LlamaEngine:
 def start(params: Any, socket: Path) -> Any:
     """Start a server of llama.cpp. Raises Refusal.
 
-    It always listens: here where nobody else can reach it.
+    It always listens: here at an address that no other process can reach.
     """
     try:
         with short_name(socket) as name:

@@ -129,7 +129,7 @@ class ServedEngine:
         raise Refusal(UNSUPPORTED, NOT_SERVED)
 
     def drop(self, files: WeightFiles) -> None:
-        """Free the memory of an adapter that nobody wants any more."""
+        """Free the memory of an adapter that is no longer wanted."""
         with self._lock:
             self._wanted -= Counter((files,))
         self._unload_unwanted()
@@ -189,7 +189,7 @@ class ServedEngine:
         log_event(LOG, logging.INFO, "adapter.loaded", adapter=name, url=server.url)
 
     def _unload_unwanted(self) -> None:
-        """Unload our adapters at all servers that nobody wants, and leave those of others."""
+        """Unload our unwanted adapters at all servers, and leave those of other owners."""
         for server in self._servers:
             models = self._models_of(server)
             for name in self._ours(models) if models else ():

@@ -1,4 +1,4 @@
-"""Asks the engine whether it answers with a version now: for one token, which nobody pays."""
+"""Health of a deployed version: asks the engine for one token, which is not billed."""
 
 import asyncio
 from contextlib import aclosing

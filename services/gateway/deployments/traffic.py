@@ -26,7 +26,7 @@ from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.gateway")
 COUNTED_MAX: Final = 1_000  # deployments between two records; what is above is not counted
-SHADOWS_MAX: Final = 8  # questions at once of which nobody sees the answer
+SHADOWS_MAX: Final = 8  # concurrent shadow questions, whose answers are dropped
 TENANT_SHADOWS_MAX: Final = 2  # they take places from the tenant's own questions
 
 
@@ -76,7 +76,7 @@ class TrafficCounts(PeriodicHost):
             counts.buckets.add(bucket)
 
     def ask_aside(self, tenant: str, ask: Callable[[], Awaitable[None]]) -> bool:
-        """Ask a question whose answer nobody waits for; False: too many are being asked."""
+        """Ask a question in the background and drop its answer; False: too many are running."""
         held = Counter(self._shadows.values())
         if held.total() >= SHADOWS_MAX or held[tenant] >= TENANT_SHADOWS_MAX:
             return False

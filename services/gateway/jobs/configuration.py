@@ -32,7 +32,7 @@ def configuration_of(
 
     spec: before its steps were divided to fit into the memory of a node.
     contents: hashes of the bytes of its files.
-    is_seed_drawn: nobody asked for its seed, so another one is as good.
+    is_seed_drawn: the request has no seed, so a job with another seed is a duplicate.
     grader: grader of its answers; None: its method grades none.
     measures: measures of answers to its validation rows; none: they are not measured.
     """

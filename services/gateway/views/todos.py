@@ -30,7 +30,7 @@ class SenderRefused(Message):
     sender: str
     command: str
     reason: str
-    # operator, entry: who had it refused, and where the journal says so; empty: nobody had
+    # operator, entry: who blocked it, and that entry of the journal; empty: not blocked
     operator: str = ""
     entry: str = ""
 

@@ -86,7 +86,7 @@ def _refuse_versions(
             return _reject(refusing("model_quarantined", model_id=arm.model_id))
         if version.stage == "archived":
             return _reject(refusing("model_archived", model_id=arm.model_id))
-        # nobody sees what a shadow answers: it needs no approval
+        # answers of a shadow reach no caller: it needs no approval
         seen = arm is wanted.second
         refused = (
             refuse_stage(state, models, version, wanted.stage)

@@ -27,14 +27,14 @@ UNAUTHORIZED, MISSING = 401, 404
 
 
 class NoNotices:
-    """Nobody takes this machine away."""
+    """Machine that no cloud takes away."""
 
     async def left_ms(self) -> Ms | None:
         """There is no notice."""
         return None
 
     async def is_at_risk(self) -> bool:
-        """Nobody says so."""
+        """Return False: its provider takes no machine away."""
         return False
 
     async def close(self) -> None:

@@ -496,7 +496,7 @@ def owners_and_repeats(story: Recorder) -> None:
 
 
 def a_tenant_that_is_erased(story: Recorder) -> None:
-    """Its parts go in their order, one report comes twice, and nobody gives it a key any more."""
+    """Parts of the tenant are erased in order, one report comes twice, and new keys are refused."""
     tenant(story)
     story.when(key(story, "key_1"))
     story.when(endpoint(story, "we_1"))

@@ -393,7 +393,7 @@ def served(
 
 
 def a_job_that_succeeds(story: Recorder) -> None:
-    """It waits, loses its machine, is paused and resumed, passes the gate."""
+    """A job waits, loses its machine, is paused and resumed, and passes the gate."""
     limits(story)
     story.when(submit(story, 1))
     bound(story, "ftjob-1")
@@ -444,7 +444,7 @@ def jobs_that_only_evaluate(story: Recorder) -> None:
 
 
 def a_verdict_in_two_looks(story: Recorder) -> None:
-    """The first half of the items decides nothing, twice told; the job rests before the second."""
+    """The first half of the items is inconclusive, and reported twice; then the job is paused."""
     limits(story)
     command = submit(story, 1)
     asked = Benchmark(

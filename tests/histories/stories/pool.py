@@ -361,7 +361,7 @@ def a_lease_that_is_given_keys(story: Recorder) -> None:
 
 
 def an_attempt_without_keys(story: Recorder) -> None:
-    """Nobody gives it any: it fails without a detail, and is the platform's fault."""
+    """The lease gets no keys: it fails without a detail, as a fault of the platform."""
     story.when(node("n1", 1))
     story.when(describe(1))
     token = token_of(story.when(request(1)))
@@ -482,7 +482,7 @@ def a_domain_that_is_waited_for(story: Recorder) -> None:
 
 
 def a_device_that_breaks(story: Recorder) -> None:
-    """Of a node's four devices one breaks under a lease, which ends; another one is slowed down."""
+    """One of a node's four devices breaks and ends a lease; another device is slowed down."""
     story.when(
         RegisterNode(node=replace(node("a", 1, 4).node, device="cuda", interconnect="nvlink"))
     )
@@ -500,9 +500,9 @@ def a_device_that_breaks(story: Recorder) -> None:
 
 
 def a_cluster_that_makes_leases_wait(story: Recorder) -> None:
-    """Of three leases one is admitted late, one never, and one ends when there is room for less.
+    """One lease is admitted late, one never, and one ends when the quota shrinks below its use.
 
-    The quota shrinks below what runs, and grows again.
+    The quota then grows again.
     """
     story.when(RegisterNode(node=replace(node("a", 1, 3).node, elastic=True)))
     tokens = []

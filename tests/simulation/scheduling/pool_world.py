@@ -498,7 +498,7 @@ class PoolWorld:
             left = self.books.free_on(name) - self.books.bound_on(name)
             spare = min((left, *(reserved.spare.free[name] for reserved in in_its_way)))
             is_held = spare < asked.slots or not self.books.has_memory(name, wait)
-            says = f"{asked.job_id} waits beside free slots of {name}, which nobody reserved"
+            says = f"{asked.job_id} waits beside free slots of {name}, which are not reserved"
             self.judge.check(Rule.IDLE, is_held, says)
         for reserved in in_its_way:
             for node_id, slots in reserved.seats:

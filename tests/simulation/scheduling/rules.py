@@ -16,7 +16,7 @@ class Rule(StrEnum):
     KEPT = "4: a late request for whole nodes has nodes, or leases make way for it"
     STARVATION = "5: what can be placed starts in the end"
     RANK = "5: among requests alike, the first in rank starts first"
-    CAP = "5: premium beyond its cap stops nobody, and starts only where no other request could"
+    CAP = "5: premium beyond its cap preempts nothing, and starts only where no other request could"
     USE = "6: use is sliced once, never above its cap, and a placement ends once"
     VICTIM = "7: victims are behind the request, inside the published bound; none is superfluous"
     BOUND = "7: slots that are freed for a request are for it alone"

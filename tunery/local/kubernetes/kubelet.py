@@ -229,7 +229,7 @@ class Kubelet:
         status = {
             "phase": phase,
             "hostIP": "10.0.0.1",
-            "podIP": "10.0.0.1",  # nobody asks for it; a loopback address is refused
+            "podIP": "10.0.0.1",  # required but unused; a loopback address is refused
             "startTime": now,
             "conditions": conditions,
             "containerStatuses": [container],

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from tunery.platform.blobs.frames import FORM, PathKey, former_path_key, narrow, path_key
 from tunery.platform.seal.abstract import KEY_BYTES, DataKey, KeyStore, KeyStoreBroken
 
-LOST: Final = "00000000"  # the version of a key that nobody has
+LOST: Final = "00000000"  # version of a random key that is not kept
 HANDED_MAX: Final = 10_000
 
 
@@ -30,7 +30,7 @@ class TenantPathKeys:
 
     def current(self, tenant: str, path: str) -> PathKey:
         ring = self._keys.get(tenant)
-        # what is stored for an erased tenant can be read by nobody, and is removed by its erasure
+        # files of an erased tenant cannot be read, and are removed by its erasure
         lost = DataKey(f"{tenant}.{LOST}", os.urandom(KEY_BYTES))
         return path_key(lost if ring is None else ring.current, path)
 

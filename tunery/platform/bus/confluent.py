@@ -183,7 +183,7 @@ class ConfluentProducer:
         if not self._outcomes:
             return
         outcomes, self._outcomes = self._outcomes, []
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and so nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is no caller to resume
             self._loop.call_soon_threadsafe(_settle_all, outcomes)
 
 

@@ -31,8 +31,8 @@ def grants_of(service: str) -> frozenset[KafkaGrant]:
     """Return all that a service may do on Kafka. Raises KeyError for a name that no topic has.
 
     Kafka has one operation for deleting records and deleting their topic, so the owner of a
-    stream, who trims decided commands, could delete the topic of these commands. Nobody is granted
-    this on a journal.
+    stream, who trims decided commands, could delete the topic of these commands. No service is
+    granted this on a journal.
     """
     if service not in SERVICES:
         raise KeyError(service)

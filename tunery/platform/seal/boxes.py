@@ -23,7 +23,7 @@ def public_key_of(private_key: bytes) -> bytes:
 def seal_to(public_key: bytes, text: bytes, seed: bytes) -> bytes:
     """A box with a text, which the private key of `public_key` opens.
 
-    seed: 32 bytes that nobody else knows and no other text is sealed with.
+    seed: 32 secret bytes that no other text is sealed with.
     Raises ValueError for bytes that are no public key.
     """
     own = public_key_of(seed)

@@ -26,7 +26,7 @@ async def prepare_roles(
 ) -> None:
     """Give each service its role and its schema, all of them or none: see `role_statements`.
 
-    Only a superuser may give passwords, because nobody else can keep failing statements out of the
+    Only a superuser may give passwords: other roles cannot keep failing statements out of the
     server's log. Raises ValueError for a wrong name, what asyncpg raises, and OSError.
     """
     async with owner_connection(address) as connection, connection.transaction():

@@ -60,7 +60,7 @@ class LevelHost:
             await orders.close()
 
     async def leave(self) -> None:
-        """Say that this process ends; nobody has to wait for it."""
+        """Announce that this process ends, so that a raise of the level does not wait for it."""
         try:
             async with asyncio.timeout(LEAVE_S_MAX):
                 await self._announce(ended=True)

@@ -46,7 +46,7 @@ class TopicRows:
     topic: Topic
     tables: tuple[StoredTable, ...]
     changes_of: Callable[[Record], Sequence[Upsert]]
-    # notice of a row to followers; None: nobody follows
+    # notifies followers of a row; None: there are none
     notice: Callable[[Upsert], str] | None = None
 
     @property

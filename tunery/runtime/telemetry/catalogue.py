@@ -26,7 +26,7 @@ __all__ = [
     "histogram",
 ]
 
-# Nobody asks for the series of its start that each counter would have beside it.
+# Leave out the `_created` series of each counter, which has no user.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the package declares no result
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]

@@ -52,7 +52,7 @@ def slug(suffix: str) -> str:
 
 
 def unknown_model(name: str) -> ApiError:
-    """The refusal of a job whose model nobody knows."""
+    """The refusal of a job whose model does not exist."""
     if name.startswith(MODEL_PREFIX):
         message = (
             f"The model '{name}' does not exist. A training begins with a base model, or with a "

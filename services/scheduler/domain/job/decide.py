@@ -290,7 +290,7 @@ def _usage(command: RecordUsage) -> tuple[Event, ...]:
 
 
 def _mirror(tenant: TenantJobs, command: RecordMirror) -> tuple[Event, ...]:
-    """Its end comes after that of the job. Of a job that is forgotten nobody waits for it."""
+    """Record how mirroring ended, after the end of the job. Ignored once the job is forgotten."""
     job_id = command.job_id
     if job_id not in tenant.jobs and ended_job(tenant, job_id) is None:
         return ()

@@ -128,7 +128,7 @@ def end_of_unstarted(at_fault: EndCode = "start_timeout") -> LeaseEnd:
 
 
 def end_of_unadmitted() -> LeaseEnd:
-    """Its cluster has not admitted it in time: it goes back to the queue, and nobody failed."""
+    """Requeue a job whose lease its cluster did not admit in time. No failure is counted."""
     return LeaseEnd(0, "not_started", "platform", ending("not_admitted"))
 
 

@@ -86,7 +86,7 @@ def lease_part(pool: Pool, key: str) -> LeasePart:
 
 
 def kept_part(pool: Pool, job_id: str) -> LeasePart:
-    """Slots that are kept for the evaluation of a job: nobody else may have them meanwhile."""
+    """Slots that are reserved for the evaluation of a job."""
     kept, key = pool.kept.get(job_id), kept_key(job_id)
     if kept is None:
         return LeasePart(key, None)

@@ -49,7 +49,7 @@ def decide_report(
 
 
 def decide_rendezvous(lease: Lease, command: ReportRendezvous, ctx: Context) -> tuple[Event, ...]:
-    """The other members may meet the first one there; nobody else says where that is."""
+    """The first member of a lease reports the address at which the others reach it."""
     if command.incarnation != lease.members[0].incarnation or lease.started_at is not None:
         other = refusing("lease_not_open", lease=lease.number)
         return (Rejected(code=errors.STALE_TOKEN, reason=other),)

@@ -277,7 +277,7 @@ async def check_reconciliation(world: World) -> None:
     await gateway.close()
     equal = await reconcile(world.runtime.log, world.dsn)
     assert equal.equal, equal
-    asked = {"log = billing.answers"}  # nobody asked a model
+    asked = {"log = billing.answers"}  # no use of inference
     assert {part.name for part in equal.parts if not part.count} == asked
     row = await pool_of(world.runtime.store).fetchrow(
         "UPDATE ledger SET gpu_ms = gpu_ms - 5 WHERE kind = 'credit'"

@@ -107,7 +107,7 @@ class Links:
 
 
 class PlainSigner:
-    """Implements `UrlSigner` with URLs that nobody answers."""
+    """Implements `UrlSigner` with URLs of no server."""
 
     async def sign(self, request: UrlRequest) -> SignedUrl:
         return SignedUrl(url=f"https://storage/{request.key}")

@@ -241,7 +241,7 @@ def exported_jobs(servers: MemoryServers) -> list[str]:
 async def test_a_late_row_waits_for_the_closing_of_its_month() -> None:
     servers = await memory_servers()
     account, pool = late_world(servers)
-    pool.append(sliced(lease(1, "unknown")))  # of nobody whose months are closed
+    pool.append(sliced(lease(1, "unknown")))  # of tenants without closed months
     pool.append(sliced(lease(2)))
     pool.append(sliced(lease(3), hour=LATER))
     other = JournalWriter(servers.log, 3, hour=LATER)

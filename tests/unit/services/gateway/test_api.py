@@ -301,7 +301,7 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "name": "config.json",
             "step": "7777777",  # of the checkpoint of a model
             "checkpoint_id": "ftckpt_nobody",
-            "sampler": "tinker://session-0123456789ab/sampler_weights/a-777777",  # of nobody
+            "sampler": "tinker://session-0123456789ab/sampler_weights/a-777777",  # of no tenant
             "permission_id": "cp_nobody",
             "budget_id": await budget(api, owner),
             "session_id": await Sdk(api, owner).model(),

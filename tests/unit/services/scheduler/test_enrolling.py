@@ -1,4 +1,4 @@
-"""The scheduler seals the keys of a node to its public key, and nobody else can."""
+"""The scheduler, and no other service, seals the keys of a node to its public key."""
 
 from base64 import b64decode
 from typing import Final

@@ -126,7 +126,7 @@ def test_the_wait_of_a_placement_is_measured_from_queue_to_grant() -> None:
     granted = pool.when(node("a", "a-1", 1))
     assert any(isinstance(event, LeaseGranted) for event in granted)
     count(granted)
-    count(granted)  # its queueing is known to nobody: it is not measured
+    count(granted)  # when it was queued is unknown: it is not measured
     assert value_of("tunery_pool_wait_seconds_sum", lane=lane) - sum_before == 90
     assert value_of("tunery_pool_wait_seconds_count", lane=lane) - count_before == 1
 

@@ -32,6 +32,6 @@ def test_the_holder_of_an_open_lease_may_have_its_keys() -> None:
 
 def test_others_may_not_and_nobody_may_after_its_end() -> None:
     assert violations(granted(), asks("b1")) == 1
-    assert violations(granted(), gets()) == 1, "nobody asked"
+    assert violations(granted(), gets()) == 1, "keys without a request"
     assert violations(granted(), asks(), closed(1), gets()) == 1
     assert violations(asks()) == 1

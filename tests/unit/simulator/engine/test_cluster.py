@@ -208,7 +208,7 @@ class Following:
 
 @pytest.mark.parametrize("leaves", [False, True])
 def test_a_paused_process_comes_back_to_the_groups_that_it_has_not_left(leaves: bool) -> None:
-    """A member that is gone would be given partitions, and nobody would serve them."""
+    """A member that is gone must get no partitions, which would not be served."""
 
     followers: dict[str, Following] = {}
 

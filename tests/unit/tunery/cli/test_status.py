@@ -27,7 +27,7 @@ def run(folders: DataDir, *words: str) -> tuple[int, str]:
 
 
 def kill(folders: DataDir) -> None:
-    """The supervisor is gone, as after a power cut: its process id belongs to nobody."""
+    """The supervisor is gone, as after a power cut: no process has its id."""
     content = json.loads(state.path(folders).read_text())
     content["supervisor"]["boot_id"] = "the boot before this one"
     state.path(folders).write_text(json.dumps(content))

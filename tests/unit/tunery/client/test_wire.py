@@ -127,7 +127,7 @@ def test_senders_of_pieces_add_up_in_one_progress(tmp_path: Path) -> None:
     for start in pieces.starts:
         pieces.sent(len(pieces.read(start)))
     assert seen == list(range(10, 110, 10))
-    Pieces(path, 10, None).sent(10)  # nobody wants to know
+    Pieces(path, 10, None).sent(10)  # is not shown
     with pytest.raises(FileNotFoundError):
         Pieces(tmp_path / "gone", 10, None)
 

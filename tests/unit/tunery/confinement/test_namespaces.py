@@ -121,7 +121,7 @@ def said_by_both(
 
 
 def _port_of_a_service() -> int:
-    """A port that no connection gets by itself, and nobody listens at."""
+    """A port outside the ephemeral range, without a listener."""
     for port in range(9_300, 9_400):
         with socket.socket() as tried:
             if tried.connect_ex(("127.0.0.1", port)):
@@ -176,7 +176,7 @@ def test_two_leases_do_not_share_a_network(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["require", "prefer"])
 def test_security_h1_a_process_that_cannot_enter_its_namespaces_ends(mode: ConfineMode) -> None:
-    """It would be in the network of the machine, and may open sockets."""
+    """Outside its namespaces it would be in the machine's network, and may open sockets."""
     other = os.open("/dev/null", os.O_RDONLY)
     policy = ConfinementPolicy(network="loopback", namespaces=(other,))
     command = Confinement(mode).command([sys.executable, "-c", "print('runs')"], policy)

@@ -20,7 +20,7 @@ def due(step: int, unsaved_s: float, cost_s: float, share: float = SHARE) -> boo
 
 
 def test_a_checkpoint_that_costs_more_than_its_share_waits() -> None:
-    """Of an 8B base one took 2 to 3 s, every 10 to 20 s."""
+    """A checkpoint of an 8B base took 2 to 3 s, every 10 to 20 s."""
     assert not due(40, unsaved_s=10, cost_s=2.5)
     assert not due(40, unsaved_s=122, cost_s=2.5)
     assert due(40, unsaved_s=123, cost_s=2.5)
@@ -50,7 +50,7 @@ def test_ten_minutes_are_not_exceeded_whatever_it_costs() -> None:
 def test_training_checkpoints_take_no_more_than_their_share(
     step_s: float, cost_s: float, share: float, steps: int
 ) -> None:
-    """Each but the first, whose cost nobody knows yet; and no work is at risk for longer."""
+    """The cost of the first checkpoint is unknown; the maximum interval bounds the work at risk."""
     unsaved_s, known_s = 0.0, 0.0
     for step in range(1, steps + 1):
         unsaved_s += step_s

@@ -105,7 +105,7 @@ def test_threads_are_those_asked_for() -> None:
 
 
 def test_training_m10_other_instructions_are_another_environment() -> None:
-    """Finding M10: a resume on an older processor gave other bytes, and nobody was told."""
+    """Finding M10: a resume on an older processor gave other bytes, without a warning."""
     code = (
         "import json, torch; from tunery.ml import device;"
         "print(json.dumps(device.environment(torch.device('cpu'), 1, 1)))"

@@ -22,7 +22,7 @@ def test_a_gpu_has_the_row_of_the_largest_capability_up_to_its_own(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA B200")
     assert kernels_of(GPU) is GPUS[row]
-    said = ["nobody has measured which kernels are the fastest on NVIDIA B200: see bench.gpu"]
+    said = ["the fastest kernels on NVIDIA B200 were not measured: see bench.gpu"]
     assert unmeasured(GPU) == ([] if row == (9, 0) else said)
 
 

@@ -113,7 +113,7 @@ def test_method_reinforcement_a_model_scores_and_a_resume_ends_in_the_same_bytes
     assert figures(of(events, "step")) == figures(steps[checkpoint["step"] :])
     last, again = (of(every, "checkpoint")[-1]["manifest_sha256"] for every in (whole, events))
     assert last == again, "what models said is part of it"
-    with pytest.raises(WorkError, match="nobody asks it here"):
+    with pytest.raises(WorkError, match="this process cannot ask models"):
         go(msgspec.structs.replace(resumed(spec, out="alone"), score_socket=None))
 
 

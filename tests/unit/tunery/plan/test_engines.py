@@ -83,7 +83,7 @@ def test_every_engine_says_where_it_ran() -> None:
     eight_bits, _ = resolve({"optimizer": "adamw_8bit"}, SMOL, None, 1)
     assert configuration_of(SMOL, eight_bits, "cuda", 1).ran_on == ("cpu",)
     hyper, _ = resolve({"engine": "fsdp2"}, SMOL, None, 1)
-    assert "cuda" not in configuration_of(SMOL, hyper, "cuda", 8).ran_on, "nobody has run it there"
+    assert "cuda" not in configuration_of(SMOL, hyper, "cuda", 8).ran_on, "it was not run there"
 
 
 def test_a_job_from_before_engines_is_one_of_fsdp2() -> None:

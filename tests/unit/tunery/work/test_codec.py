@@ -38,7 +38,7 @@ def test_an_event_of_one_of_several_trainings_survives_its_line() -> None:
     timed = msgspec.structs.replace(CHECKPOINTED, elapsed_ms=7)
     assert decode_colocated_event(line) == ColocatedEvent(training="a", event=timed)
     with pytest.raises(msgspec.MsgspecError):
-        decode_event(line)  # nobody takes it for the only training of a process
+        decode_event(line)  # it is not read as the spec of a process with one training
 
 
 def test_a_spec_has_one_training_or_several() -> None:

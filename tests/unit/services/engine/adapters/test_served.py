@@ -164,7 +164,7 @@ def test_a_server_that_started_again_gets_its_adapters(tmp_path: Path) -> None:
         at.engine.reconcile()
         assert len(at.server.adapters) == 1
         at.server.adapters.clear()
-        assert said(tuned)[0] == "ABC", "nobody waits for the next round"
+        assert said(tuned)[0] == "ABC", "before the next round"
 
 
 def test_what_nobody_wants_is_unloaded_and_others_stay(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_an_adapter_that_a_server_refuses_is_not_servable(tmp_path: Path) -> Non
             at.engine.load(WeightFiles(at.base.folder, at.base.base, wide, 512))
         assert refused.value.code == UNSUPPORTED
         at.engine.reconcile()
-        assert len(at.server.asked("/v1/load_lora_adapter")) == 1, "nobody wants it any more"
+        assert len(at.server.asked("/v1/load_lora_adapter")) == 1, "it is no longer wanted"
 
 
 def test_weights_that_are_none_never_reach_a_server(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a model's name stands for: base models, versions of one's own, and nobody else's."""
+"""Lookup of models by name: base models, and the tenant's own versions."""
 
 import pytest
 

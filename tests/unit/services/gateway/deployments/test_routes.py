@@ -193,7 +193,7 @@ async def test_health_says_what_the_engine_says(api: ControlPlane, engine: Scrip
         return state
 
     assert await health() == "ready"
-    assert engine.asked[-1].asker is None, "nobody pays for it"
+    assert engine.asked[-1].asker is None, "it is not billed"
     engine.replies = [QuestionRefused(FAILED, "broken")]
     assert await health() == "failed"
     engine.away = True

@@ -1,4 +1,4 @@
-"""Counts of answers until they are sent, and questions that nobody waits for."""
+"""Counts of answers until they are sent, and shadow questions in the background."""
 
 import asyncio
 

@@ -149,7 +149,7 @@ async def test_replicas_answer_for_a_deployment_until_they_are_gone(
             await when(plane, client, name, lambda pool: pool["ready"] == 2)
             users = [f"user-{number}" for number in range(8)]
             assert {(await chat(client, stage, user)).status_code for user in users} == {200}
-        # its node is gone, which nobody has noticed yet: the other one is asked
+        # its node is gone, but not yet reported as lost: the other one is asked
         assert {(await chat(client, stage, user)).status_code for user in users} == {200}
         kept = await client.delete(f"{POOLS}/{name}")
         assert (kept.status_code, stage in kept.json()["error"]["message"]) == (409, True)

@@ -1,4 +1,4 @@
-"""Connections that say nothing drive out each other, and nobody else (finding H2)."""
+"""Idle connections replace each other, and no connection in use (finding H2)."""
 
 import pytest
 

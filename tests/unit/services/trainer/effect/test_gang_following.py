@@ -37,7 +37,7 @@ async def test_a_first_member_that_is_gone_ends_this_one() -> None:
 
 
 async def other_place(world: Members) -> Sealed:
-    """A rendezvous at which nobody listens."""
+    """A rendezvous without a listener."""
     report = await world.open()
     opened = world.runtime.seal.open(report.rendezvous, "rendezvous")
     meeting = msgspec.structs.replace(msgspec.json.decode(opened, type=Rendezvous), port=1)

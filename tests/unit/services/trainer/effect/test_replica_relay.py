@@ -1,4 +1,4 @@
-"""TLS to a replica: who has its certificate and its secret is relayed, and nobody else."""
+"""TLS to a replica: only connections with its certificate and secret are relayed."""
 
 import asyncio
 import datetime

@@ -45,7 +45,7 @@ async def test_restored_installation_goes_on_and_repeats_no_reaction_or_webhook(
 async def test_without_positions_reactions_are_sent_again_and_dropped(
     home: Home, busy: MemoryLog
 ) -> None:
-    """A command that nobody has decided yet: what was reacted to cannot be known for sure."""
+    """With an undecided command it is not certain which events were reacted to."""
     await submit_many(busy, range(77, 78))
     manifest = await home.take(busy)
     assert not manifest.positions

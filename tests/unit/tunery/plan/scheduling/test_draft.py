@@ -1,4 +1,4 @@
-"""What a pass has decided so far is seen by its next decisions, and by nobody else."""
+"""Decisions of a pass are visible to its later decisions, and not outside the pass."""
 
 from tests.unit.tunery.plan.scheduling.clusters import GB, HOUR, cluster, nodes, ran, request
 from tunery.plan.scheduling.draft import Draft

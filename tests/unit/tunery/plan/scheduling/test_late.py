@@ -78,7 +78,7 @@ def test_review2_q1_leases_make_way_for_what_is_late_one_by_one_when_they_have_s
     state.end("one")
     state.queue.add(replace(request("next", 1, hours=1), submitted_at=20 * HOUR))
     planned = plan_at(state, 30 * HOUR)
-    assert (planned.starts, planned.preemptions) == ((), ()), "its seats are nobody else's"
+    assert (planned.starts, planned.preemptions) == ((), ()), "its seats are reserved"
     state.save("two", 30 * HOUR + MINUTE)
     (stop,) = plan_at(state, 30 * HOUR + MINUTE).preemptions
     assert stop.keys == ("two",)

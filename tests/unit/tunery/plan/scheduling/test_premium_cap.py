@@ -1,4 +1,4 @@
-"""Premium goes first up to its cap; what is beyond it comes last, and stops nobody."""
+"""Premium is first up to its cap. Beyond it premium comes last, and preempts nothing."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def premium(job_id: str, slots: int = 1) -> Request:
 
 
 def with_premium(slots: int, *waiting: Request, policy: Policy = PRODUCT) -> PlanningState:
-    """Two nodes of 8 slots; premium holds so many of them, one by one."""
+    """Two nodes of 8 slots. slots: number that premium holds, in leases of one slot."""
     state = cluster(nodes(8, 8), *waiting, policy=policy)
     for number in range(slots):
         seats = (("ab"[number // 8], 1),)

@@ -12,6 +12,6 @@ def test_queries_are_quoted_for_the_statement_that_runs_them() -> None:
     assert reports_of("billing") == "billing_reports"
 
 
-def test_a_name_that_is_none_is_refused() -> None:
+def test_a_schema_name_that_needs_quotes_is_refused() -> None:
     with pytest.raises(ValueError, match="is not a name"):
         views_ddl("billing", {"x; DROP": "SELECT 1"})

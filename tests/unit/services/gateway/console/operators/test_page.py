@@ -1,4 +1,4 @@
-"""The operators' pages: nodes in and out of service; nobody else sees them."""
+"""The operators' pages, which tenants cannot see: nodes in and out of service."""
 
 from schemas.topics import POOL
 from simulator.control_plane.samples import node

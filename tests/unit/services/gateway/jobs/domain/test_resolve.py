@@ -77,7 +77,7 @@ def of_model(accelerator: str) -> NodeKind:
 
 
 def apart(nodes: list[NodeKind]) -> list[NodeKind]:
-    """Nodes whose network nobody trusts for ranks."""
+    """Nodes whose network is not trusted for ranks."""
     return [dataclasses.replace(node, fabric=False) for node in nodes]
 
 

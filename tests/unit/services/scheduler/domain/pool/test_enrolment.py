@@ -114,7 +114,7 @@ def test_keys_that_somebody_has_who_has_not_registered_are_withdrawn_as_well() -
     decider.accept(invite("m"))
     assert decider.when(withdraw) == (first,)
     decider.accept(invite())
-    assert decider.when(withdraw) == (), "the second keys are nobody's yet"
+    assert decider.when(withdraw) == (), "no node has the second keys yet"
     assert decider.when(enrol())[0].key_number == 2
     assert decider.when(withdraw) == (NodeKeysWithdrawn(node_id="n", number=2),)
     assert refusal(pool().when(withdraw)) == (errors.NOT_FOUND, "node_missing")

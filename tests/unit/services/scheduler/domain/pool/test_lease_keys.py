@@ -1,4 +1,4 @@
-"""The agent of an open lease may have what the work of this lease needs, and nobody else."""
+"""The agent of an open lease, and no other, may get the keys that the lease's work needs."""
 
 from hashlib import sha256
 from typing import Any

@@ -386,8 +386,8 @@ def test_nodes_that_are_gone_are_forgotten_in_time() -> None:
 
 
 def test_review2_w1_a_node_that_is_found_lost_after_a_long_pause_of_all_is_kept() -> None:
-    """Seed 73000534 of the simulator: nobody had looked for weeks, so the node was lost and
-    forgotten in the same second, with its cordon.
+    """Seed 73000534 of the simulator: after weeks without a tick the node was lost and forgotten in
+    the same second, with its cordon.
     """
     decider = pool().accept(node("a"), CordonNode(node_id="a"))
     decider.at = T0 + 2 * LOST_KEPT_MS
