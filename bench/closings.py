@@ -103,7 +103,7 @@ async def until(condition: Callable[[], bool], wait_s: float = WAIT_S) -> float:
 
 
 async def closings(tenants: int, minutes: float) -> dict[str, float]:
-    """Bill so many tenants over servers of their own, for so many minutes at most."""
+    """Bill `tenants` tenants over servers of their own, for at most `minutes`."""
     clock = ShiftedClock()
     with data_folder() as folder:
         async with stack(folder) as running:
@@ -143,7 +143,7 @@ async def close_months(
     clock: ShiftedClock | None = None,
     minutes: float = WAIT_S / 60,
 ) -> dict[str, float]:
-    """Close a month of so many tenants in the tables of this store.
+    """Close a month of `tenants` tenants in the tables of this store.
 
     log: in memory unless given; clock: of the process and of the broker.
     """

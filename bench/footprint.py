@@ -82,7 +82,7 @@ def rows_of(records: Records) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def totals(jobs: int, seed: int = 1) -> dict[str, int]:
-    """Counts for so many jobs, without those of the installation itself."""
+    """Counts for `jobs` jobs, without those of the installation itself."""
     life = live(jobs, {}, seed)
     records, rows = life.records, rows_of(life.records)
     journals = {stream.journal.name for stream in STREAMS.values()}

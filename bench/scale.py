@@ -134,7 +134,7 @@ def lease_of(number: int) -> LeaseRef:
 
 
 def watched(nodes: int) -> Sightings:
-    """Return a watcher's state for so many nodes with eight leases each."""
+    """Return a watcher's state for `nodes` nodes with eight leases each."""
     sightings = Sightings(10_000, 900_000)
     for node in range(nodes):
         name = f"n{node:05}"
@@ -234,7 +234,7 @@ async def dead_node(nodes: int) -> dict[str, float]:
 
 
 async def months(tenants: int) -> dict[str, float]:
-    """The month's end of so many tenants of one partition."""
+    """The month's end of `tenants` tenants of one partition."""
     log = CountedLog()
     await log.create(TOPICS, PARTITIONS)
     names = await create_tenants(log.sender, tenants)

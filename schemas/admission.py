@@ -94,7 +94,7 @@ class BudgetCounted(Message):
 
 
 class BudgetThresholdReached(Message):
-    """So much of a budget is used or held; once for each budget, month and percent."""
+    """A percentage of a budget is used or held; once for each budget, month and percentage."""
 
     alert: BudgetAlert  # the budget, its month and the share
 

@@ -1,7 +1,7 @@
-"""Who did what over HTTP, from where and with which result: the topic of audit records.
+"""Audit records of HTTP requests: who did what, from where, with which result.
 
-Records hold identifiers and no text of a tenant, so nothing of them is sealed and the erasure of a
-tenant leaves them whole. Each names the hash of the record before it, of the same writer.
+Records hold identifiers and no text of a tenant, so nothing in them is sealed and the erasure of a
+tenant leaves them whole. Each has the hash of its writer's previous record.
 """
 
 from typing import Literal, TypeAlias

@@ -101,7 +101,7 @@ class GateComparison(Part, omit_defaults=True):
     bound_ppm: int  # the drop that is ruled out
     drop_max_ppm: int  # the drop that is allowed
     alpha_ppm: int  # how often a model that lost nothing may be blocked
-    smallest_ppm: int  # the drop that so many items show in 4 of 5 cases
+    smallest_ppm: int  # smallest drop that this number of items detects in 4 of 5 cases
     # the version in production that it is compared with; None: the base model
     model_id: str | None = None
     benchmark: str | None = None  # whose items; None: the bundled questions

@@ -46,7 +46,7 @@ class DeviceFault(Part):
 
 
 def working_devices(slots: int, faults: Iterable[DeviceFault]) -> frozenset[int]:
-    """Numbers of the devices of a node with so many slots that have none of its faults."""
+    """Numbers of the devices without a fault. slots: of the node."""
     return frozenset(range(slots)) - {fault.device for fault in faults}
 
 

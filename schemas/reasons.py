@@ -29,22 +29,22 @@ WaitCode: TypeAlias = Literal[
     "no_capacity",  # slots: every node that fits is busy
     "gang_too_large",  # slots: more than the pool can ever give
     "no_fabric",  # slots: more than one node has, and the nodes have no network for a training
-    "memory_short",  # slots, memory_bytes: no node has memory for so many slots of so much each
-    "no_device",  # device, memory_bytes: no node has slots of this kind with so much memory
+    "memory_short",  # slots, memory_bytes: no node has memory for these slots with these bytes each
+    "no_device",  # device, memory_bytes: no node has slots of this kind with enough memory
     "no_accelerator",  # accelerator: no node is of this model, accelerators: the models there are
     "no_domain",  # domain: no node is in it, domains: those that there are
     "domain_busy",  # domain: slots are free, but not in this one
     "tainted",  # taints: of the nodes that fit, which it does not tolerate
     "excluded_nodes",  # nodes: all that fit have failed under this job
-    "lane_order",  # ahead: so many are before it in its lane or in a higher one
-    "lane_cap",  # premium holds so much that jobs of other lanes go first
+    "lane_order",  # ahead: number of jobs before it in its lane or a higher one
+    "lane_cap",  # premium holds its share, so jobs of other lanes go first
     "reservation",  # free slots are reserved for a job before it
     "topology",  # slots: free ones suffice, but not on one node
     "memory_taken",  # memory_bytes: free slots, and too little of the memory that they share
     "slots_being_freed",  # slots: other jobs were asked to free them for it
     "next_decision",  # it fits now: the pool's next decision starts it
     "price_class",  # only slots of another price class are free
-    "quota",  # limit: its tenant has so many jobs, which are all that it may have at a time
+    "quota",  # limit: its tenant has this number of jobs, the most at a time
     "budget",  # its budget is used up until the next period
     "session_cap",  # it is a session whose time is used up, until that is raised
 ]
@@ -76,7 +76,7 @@ EndCode: TypeAlias = Literal[
 # Why a node gets no new leases.
 CordonCode: TypeAlias = Literal[
     "operator",  # an operator ordered it
-    "jobs_failed",  # jobs: so many different ones failed on it in a row
+    "jobs_failed",  # jobs: number of different jobs that failed on it in a row
 ]
 # Why a device of a node gets no new leases. The first three end what runs on it.
 DeviceFaultCode: TypeAlias = Literal[

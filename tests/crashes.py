@@ -127,7 +127,7 @@ def plant(point: Point) -> None:
 
 
 def limit_memory(spare_bytes: int) -> None:
-    """Let this process allocate so much more, and nothing beyond."""
+    """Limit what this process may allocate from now on."""
     status = Path("/proc/self/status").read_text().splitlines()
     sizes = dict(line.split(":", 1) for line in status)
     in_use = 1024 * int(sizes["VmData"].split()[0])

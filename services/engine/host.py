@@ -259,5 +259,5 @@ class EngineHost:
 
 
 def cut_short(spent: Spent) -> AnswerEnded:
-    """The end of an answer that was stopped after so many tokens."""
+    """The end of an answer that was stopped. spent: tokens until then."""
     return AnswerEnded("length", spent.prompt_tokens, spent.completion_tokens, spent.cached_tokens)

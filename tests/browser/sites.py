@@ -228,7 +228,7 @@ async def signed_in(chromium: Browser, url: str, key: str, wrong: list[str]) -> 
 
 
 async def steps_of(page: Page, count: int) -> list[int]:
-    """Return the steps of the page's curve, once there are so many."""
+    """Return the steps of the page's curve, once there are `count` of them."""
     async with asyncio.timeout(LATE_MS / 1_000):
         while True:
             steps: list[int] = await page.evaluate("curve?.step ?? []")

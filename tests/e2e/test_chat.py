@@ -109,7 +109,7 @@ async def test_a_question_above_the_context_is_refused_as_openai_does(home: Runn
 
 
 async def counted(home: RunningStack, key_id: str, requests: int) -> dict[str, int]:
-    """Sums of a key's counts of this month, once there are so many requests."""
+    """Sums of a key's counts of this month, once they have this number of requests."""
 
     def sums(page: Any) -> dict[str, int]:
         results = [result for bucket in page["data"] for result in bucket["results"]]

@@ -111,7 +111,7 @@ def terms_of(page: Any, name: str) -> set[str]:
 
 
 async def counted(home: RunningStack, model: str, requests: int) -> None:
-    """Wait until `count` answers of a version are on the log, each counted once."""
+    """Wait until this number of requests to a version is counted, each once."""
     async with asyncio.timeout(READY_S_MAX):
         while True:
             page = await home.api.get("/usage/completions", limit=31, group_by="model")

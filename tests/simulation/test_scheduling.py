@@ -28,7 +28,7 @@ MUTANTS = [
 
 
 def play(machine: type[RuleBasedStateMachine], first: int, examples: int, **changes: Any) -> None:
-    """Play so many examples, the same ones each time. Raises what the first bad one raises."""
+    """Play `examples` examples, always the same. Raises what the first bad one raises."""
     played = settings(
         max_examples=examples,
         stateful_step_count=STEPS,

@@ -70,7 +70,7 @@ class Task:
     items: tuple[TaskItem, ...]
 
     def sample(self, most: int) -> "Task":
-        """At most so many items, by a keyed hash of their ids: the same for every model."""
+        """At most `most` items, chosen by a keyed hash of their ids: the same for every model."""
         if len(self.items) <= most:
             return self
         numbers = sorted(range(len(self.items)), key=lambda at: _rank(self.items[at].id))

@@ -55,7 +55,7 @@ def times_seen(trains: NDArray[np.bool_], weight_ppm: int, key: str) -> NDArray[
 
 
 def _first_by_hash(n: int, drawn: int, key: str) -> list[int]:
-    """So many of range(n): those with the lowest hashes."""
+    """`drawn` numbers of range(n): those with the lowest hashes."""
     digest = blake2b(f"{MIXTURE_VERSION}:{key}".encode(), digest_size=32).digest()
 
     def rank(number: int) -> bytes:

@@ -129,7 +129,7 @@ class ComparisonResult:
     p: float  # p-value of the exact test
     p_adjusted: float  # after Holm's correction
     bound: float  # largest drop that is not ruled out, as a share
-    smallest: float  # the drop that so many items detect in 4 of 5 cases
+    smallest: float  # smallest drop that this number of items detects in 4 of 5 cases
 
 
 def decide(

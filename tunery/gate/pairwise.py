@@ -123,7 +123,7 @@ def win_rate_interval(wins: int, losses: int, alpha: float) -> tuple[float, floa
 
 
 def _tail(least: int, n: int, p: float) -> float:
-    """How likely at least so many of n are."""
+    """Probability of at least `least` of n."""
     return sum(comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(least, n + 1))
 
 

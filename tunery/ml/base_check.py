@@ -129,7 +129,7 @@ def _of_answers(model: Any, tokenizer: Any, notes: tuple[str, ...]) -> BaseCheck
 
 
 def at_least(right: int, items: int, chance: float) -> float:
-    """How often chance alone gives so many right answers, or more."""
+    """Probability that chance alone gives at least this number of right answers."""
     return sum(
         comb(items, k) * chance**k * (1 - chance) ** (items - k) for k in range(right, items + 1)
     )

@@ -135,7 +135,7 @@ def filled_up(model: Any, own: Sequence[Each]) -> list[Each]:
 
 
 def join_losses(parts: Sequence[Tensor], own: int) -> Tensor:
-    """Losses of the first so many passes. Those that fill up are in the graph, and add nothing."""
+    """Losses of this rank's `own` passes. Other passes are in the graph, and add nothing."""
     losses = torch.cat([*parts[:own]])
     return losses + 0.0 * torch.cat([*parts[own:]]).sum() if len(parts) > own else losses
 

@@ -108,7 +108,7 @@ class PackedRows:
         return len(self.rows)
 
     def longest(self, count: int) -> list[int]:
-        """Numbers of so many rows with the most tokens."""
+        """Numbers of the `count` rows with the most tokens."""
         order = sorted(range(len(self)), key=lambda row: (-self.row_tokens[row], row))
         return order[:count]
 

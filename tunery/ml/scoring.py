@@ -149,7 +149,7 @@ def _scores_before(spec: ScoreSpec, precision: str) -> Scores | None:
 
 
 def _asked_items(spec: ScoreSpec) -> tuple[choices.ChoiceItem, ...]:
-    """Return the items that both sides are asked: always the same of so many."""
+    """Return the items that both sides are asked: always the same ones."""
     items = choices.read_items(Path(spec.items)) if spec.items else ()
     if spec.items_max is None:
         return items

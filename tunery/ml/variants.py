@@ -121,7 +121,7 @@ def choose(spec: VariantsSpec) -> tuple[Loaded | None, tuple[SkippedCandidate, .
 
 
 def read(candidate: ResumeCandidate, count: int) -> CheckpointParts:
-    """The parts of a checkpoint of so many variants. Raises Damaged saying what is wrong."""
+    """The parts of a checkpoint of `count` variants. Raises Damaged saying what is wrong."""
     folder, digest = Path(candidate.dir), candidate.manifest_sha256
     name = NAME.format(digest)
     try:

@@ -21,7 +21,7 @@ RATIOS_PPM: Final = tuple((_QUARTERS[k % 4] << (k // 4)) // 32 for k in range(41
 SAMPLES_MIN: Final = 8  # of a class, before its ratios are used
 SAMPLES_MAX: Final = 200  # then all counts are halved, so that what is new weighs more
 CLASSES_MAX: Final = 512
-# Before so many steps, the first of which are slower, progress says nothing about the speed.
+# The first steps are slower: before this step progress says nothing about the speed.
 STEPS_MIN: Final = 20
 # Until the last checkpoint is written and stored; and how much slower the rest may be.
 FINISH_MS: Final[Ms] = 30_000
@@ -42,7 +42,7 @@ class Ratios(Struct, frozen=True):
         return sum(self.counts)
 
     def quantile_ppm(self, percent: int) -> int:
-        """The upper edge of the bucket up to which so many percent are."""
+        """The upper edge of the bucket that contains a percentile."""
         needed, seen = divide_up(self.samples * percent, 100), 0
         for edge_ppm, count in zip(RATIOS_PPM, self.counts, strict=True):
             seen += count

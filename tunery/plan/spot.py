@@ -11,9 +11,9 @@ from schemas.units import HOUR_MS, Ms
 
 # A stop costs half of the time between two checkpoints on average, and this much to start again.
 RESTART_MS: Final[Ms] = 180_000
-# Stops may cost one part in so many of the time that spot machines live.
+# Stops may cost at most 1/LOST_SHARE of the time that spot machines live.
 LOST_SHARE: Final = 10
-# A spot machine that nothing is known of lives for so long: measured means are 0.7 to 10 hours.
+# Assumed lifetime of a spot machine without history; measured means are 0.7 to 10 hours.
 PRIOR_MS: Final[Ms] = 2 * HOUR_MS
 SCARCITY_WINDOW_MS: Final[Ms] = 24 * HOUR_MS  # losses of all spot machines count for so long
 # So many losses of one job in that time, and it is kept off spot machines until that long after.
@@ -24,7 +24,7 @@ LOSSES_KEPT: Final = 64  # the newest of a pool
 
 
 def lifetime_ms(nodes: int, losses: Sequence[Ms], at: Ms) -> Ms:
-    """How long a spot machine lives, by so many of them and their losses of the last day."""
+    """Expected lifetime of a spot machine, from their number and their losses of the last day."""
     recent = sum(loss > at - SCARCITY_WINDOW_MS for loss in losses)
     return PRIOR_MS if not recent else min(PRIOR_MS, nodes * SCARCITY_WINDOW_MS // recent)
 
@@ -35,7 +35,7 @@ def bears_spot(saved_every_ms: Ms, lives_ms: Ms) -> bool:
 
 
 def kept_off_until(losses: Sequence[Ms], at: Ms) -> Ms | None:
-    """Until when a job runs on others, because it has lost so many spot machines lately.
+    """Until when a job is kept off spot machines, because it has lost several recently.
 
     losses: when it lost them, oldest first. None: it does not.
     """

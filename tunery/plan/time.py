@@ -248,7 +248,7 @@ def _tokens_of(benchmark: Benchmark, items_max: int) -> Tokens:
 
 
 def measured_tokens(rows: int) -> int:
-    """Tokens that an evaluation of so many measured rows is as long as, on each side."""
+    """Training tokens that take as long as evaluating this number of measured rows on one side."""
     return rows * MEASURED_TOKENS_MAX * WRITING_FACTOR
 
 

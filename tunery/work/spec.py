@@ -166,7 +166,7 @@ class Engine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_log(cls, hyper: HyperParameters, ranks: int) -> "Engine":
-        """Return what runs the steps of a job on so many slots.
+        """Return the engine for a job on this number of slots.
 
         Jobs with several slots that were submitted before they named an engine get "fsdp2".
         """

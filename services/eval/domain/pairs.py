@@ -39,6 +39,6 @@ def judge_pairs(items: Sequence[ItemScore], alpha_ppm: int) -> tuple[Verdict, Re
 
 
 def _p_ppm(right: int, n: int) -> int:
-    """How likely so many of n are right, or more, by chance; in millionths, rounded up."""
+    """Probability that at least `right` of n are right by chance; in millionths, rounded up."""
     ways = sum(comb(n, count) for count in range(right, n + 1))
     return divide_up(PPM * ways, 1 << n)

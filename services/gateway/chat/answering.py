@@ -112,7 +112,7 @@ async def first_of(parts: Parts) -> Parts:
 
 
 async def complete(parts: Parts, count: int) -> list[Answer]:
-    """So many answers, once all have ended. Raises ApiError."""
+    """All answers, once they have ended. Raises ApiError."""
     answers = [Answer() for _ in range(count)]
     async for index, part in parts:
         if isinstance(part, TextAdded):

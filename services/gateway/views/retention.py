@@ -107,7 +107,7 @@ class Retention(PeriodicHost):
     async def _of_jobs(
         self, now: Ms, days: int, tables: tuple[Table[Any], ...], *, nodes: bool = False
     ) -> int:
-        """Delete rows of jobs that ended so many days ago; how many."""
+        """Delete rows of jobs that ended `days` days ago, and return their number."""
         deleted = 0
         while True:
             done = self._done.get(tables[0].name, FIRST)

@@ -45,7 +45,7 @@ def check_upload(datasets: TenantDatasets, quota: StorageQuota | None) -> Reject
 def check_bytes(
     datasets: TenantDatasets, quota: StorageQuota | None, size_bytes: int
 ) -> Rejected | None:
-    """The rejection of so many bytes more; None when they fit."""
+    """The rejection of further bytes; None when they fit."""
     if quota is None or (used := used_bytes(datasets)) + size_bytes <= quota.bytes:
         return None
     reason = refusing("bytes_at_most", limit=quota.bytes, used_bytes=used, size_bytes=size_bytes)

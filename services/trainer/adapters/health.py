@@ -14,7 +14,7 @@ HYSTERESIS: Final = 1.25  # times the limit; between the two it stays as it was
 
 @dataclass
 class MachineHealth:
-    """Faults of so many slots."""
+    """Faults of this machine's slots."""
 
     slots: int
     folder: Path  # work folder of the node

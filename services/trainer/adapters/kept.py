@@ -92,7 +92,7 @@ class KeptProcesses:
         return kept.process, kept.folder
 
     async def end_those_beyond(self, environment: Mapping[str, str], count_max: int) -> None:
-        """End processes on the devices of a new lease, and those beyond so many."""
+        """End processes on the devices of a new lease, and the oldest beyond `count_max`."""
         devices = _devices(environment)
         for kept in tuple(self._of_jobs.values()):
             if len(self) > max(0, count_max) or devices & _devices(kept.environment):

@@ -76,7 +76,7 @@ async def newest_checkpoint(client: openai.AsyncOpenAI, model: str) -> str:
 
 
 async def counted(home: Guest, name: str, answers: int) -> None:
-    """Wait until the deployment has so many answers; none failed, and both versions are ready."""
+    """Wait until the deployment has this number of answers, none failed and both versions ready."""
     async with asyncio.timeout(LOADED_S_MAX):
         while True:
             shown = await home.api.get(f"/deployments/{name}")

@@ -332,7 +332,7 @@ class PlannerWorld:
         return [each for each in requests if each.lane and each.needs.slots <= total]
 
     def _is_beyond(self, held: int, others: Sequence[Request | Running]) -> bool:
-        """Whether premium, which holds so much, leaves too little to the largest other one."""
+        """Whether premium leaves too few slots for the largest other request. held: by premium."""
         total = sum(node.slots for node in self.nodes)
         slots = (each.slots if isinstance(each, Running) else each.needs.slots for each in others)
         gang = max(slots, default=0)

@@ -76,7 +76,7 @@ def figures(name: str) -> dict[str, Any]:
 
 
 def rows() -> dict[str, tuple[float, ...]]:
-    """What so many jobs a day are in a year, by the first words of a row."""
+    """Figures for a year, by the first words of a row."""
     footprint, core, rebuild = map(figures, ("footprint", "core", "rebuild"))
     records, jobs = footprint["journal_records_per_job"], [day * DAYS for day in A_DAY]
     read_per_s = rebuild["records"] / rebuild["seconds"]["without PostgreSQL: built"]

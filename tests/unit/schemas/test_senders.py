@@ -1,4 +1,4 @@
-"""Who may send what is what the services do, and no more."""
+"""`SENDERS` allows exactly the commands that each service sends."""
 
 import re
 from pathlib import Path

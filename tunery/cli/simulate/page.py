@@ -54,7 +54,7 @@ def _table(figures: Mapping[str, Mapping[str, float | int]]) -> str:
 
 
 def _waits_by_lane(played: Mapping[str, Played]) -> str:
-    """Share of the jobs of each lane that have started after so many hours."""
+    """Share of the jobs of each lane that have started, by hours since submission."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for name, each in played.items():
         for index, lane in enumerate(LANES):

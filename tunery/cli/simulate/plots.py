@@ -32,7 +32,7 @@ def line_chart(lines: Mapping[str, Points], x_label: str, y_label: str) -> str:
 
 
 def thin(points: Points) -> Points:
-    """At most so many points, the first and the last among them."""
+    """Drop points down to a limit, and keep the first and the last."""
     if len(points) <= POINTS_MAX:
         return points
     step = (len(points) - 1) / (POINTS_MAX - 1)

@@ -351,13 +351,13 @@ def _has_memory_for(node: PlanNode, needs: RequestClass) -> bool:
 
 
 def _memory_for(device: Device, slots: int, needs: RequestClass) -> int:
-    """Return the memory that a node with so many slots needs. Leases of a CPU node share it."""
+    """Return the memory that `slots` slots of a node need. Leases of a CPU node share it."""
     sharing = min(needs.slots, slots) if device == "cpu" else 1
     return sharing * needs.memory_bytes
 
 
 def pick(domains: Domains, count: int) -> Iterator[str]:
-    """So many nodes: of the fullest domain that has them, or of the emptiest ones together."""
+    """Choose nodes from the fullest domain that has enough, or from the emptiest ones together."""
     enough = [(len(names), domain) for domain, names in domains.items() if len(names) >= count]
     if enough:
         yield from domains[min(enough)[1]][:count]

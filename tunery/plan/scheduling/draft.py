@@ -81,7 +81,7 @@ class Draft:
         return outlook
 
     def releases(self, kind: Kind, slots: int) -> Iterator[Release]:
-        """When each node of a kind will have so many free slots, the first one first."""
+        """Times at which nodes of a kind will have enough free slots, earliest first."""
         kept = self._state.outlook.released.get((kind, slots), ())
         changed = sorted(
             (outlook.releases[slots - 1], node_id)
@@ -98,7 +98,7 @@ class Draft:
         return (node_id for _, _, node_id in self._state.outlook.latest.get(kind, ()))
 
     def freeable(self, lane: int, kind: Kind, slots: int) -> Iterator[str]:
-        """Nodes of a kind on which so many slots are free or could be, for requests of a lane."""
+        """Nodes of a kind on which a request of a lane has or could get enough free slots."""
         kept = self._state.outlook.freeable
         for number in range(slots, self.free.largest_of(kind) + 1):
             for node_id in kept.get((lane, kind, number), ()):

@@ -44,7 +44,7 @@ def foresee(
     policy: Policy,
     stopped: Set[str] = frozenset(),
 ) -> NodeOutlook:
-    """The outlook of a node with so many free slots and these leases.
+    """The outlook of a node with `free` free slots and these leases.
 
     Leases whose keys are in `stopped` are no victims.
     """

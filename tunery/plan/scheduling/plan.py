@@ -193,7 +193,7 @@ class _Pass:
         return True
 
     def _keeps_enough(self, needs: RequestClass) -> bool:
-        """Return whether so many late requests reserve nodes of this kind that no more may."""
+        """Return whether the limit of late requests that reserve nodes of this kind is reached."""
         kinds = {*self._kinds_of(needs)}
         alike = [each for each in self._kept if not kinds.isdisjoint(self._kinds_of(each))]
         return len(alike) >= self._policy.kept_max

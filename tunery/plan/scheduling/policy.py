@@ -37,7 +37,7 @@ class Policy:
     # while other lanes wait, premium goes first until it holds all slots but those of their largest
     # request
     premium_capped: bool = True
-    # premium goes first up to so many slots; None: there is no such number
+    # slots up to which premium goes first; None: no fixed number
     premium_slots_max: int | None = None
     # a free request that has waited so long is served with the standard lane
     aged_ms: Ms = 16 * HOUR_MS

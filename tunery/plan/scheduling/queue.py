@@ -24,7 +24,7 @@ class Shares:
         self._used: dict[str, int] = {}
 
     def charge(self, tenant: str, gpu_ms: GpuMs, at: Ms) -> None:
-        """A tenant used so much at a moment, or less than it was charged for then."""
+        """Charge a tenant for use at a moment; below zero: a refund."""
         halvings, rest = divmod(at, self._half_life_ms)
         weight = (self._half_life_ms + rest) << halvings
         self._used[tenant] = max(0, self._used.get(tenant, 0) + gpu_ms * weight)
@@ -60,7 +60,7 @@ class ClassQueue:
         self.turns: list[Turn] = []
 
     def add(self, tenant: str, held: int, rank: Rank, length: Length, due: Due) -> None:
-        """A request waits; its tenant holds so many slots."""
+        """Add a request. held: slots that its tenant holds."""
         ranks = self.by_tenant.setdefault(tenant, [])
         before = ranks[0] if ranks else None
         insort(ranks, rank)
@@ -86,7 +86,7 @@ class ClassQueue:
             del self.by_tenant[tenant]
 
     def move(self, tenant: str, held: int, holds: int) -> None:
-        """A tenant held so many slots, and holds so many now."""
+        """Change the number of slots that a tenant holds."""
         rank = self.by_tenant[tenant][0]
         self._drop((held, rank, tenant))
         insort(self.turns, (holds, rank, tenant))
@@ -137,7 +137,7 @@ class Queue:
         return request
 
     def count(self, tenant: str, slots: int) -> None:
-        """A tenant holds so many slots more."""
+        """Add to the slots that a tenant holds."""
         before = self.share(tenant)
         holds = self.held.get(tenant, 0) + slots
         if holds:
@@ -147,7 +147,7 @@ class Queue:
         self._move(tenant, before)
 
     def charge(self, tenant: str, gpu_ms: GpuMs, at: Ms) -> None:
-        """A tenant is charged for so much use; below zero: it gets that back."""
+        """Charge a tenant for use; below zero: a refund."""
         if self.shares is not None:
             before = self.share(tenant)
             self.shares.charge(tenant, gpu_ms, at)

@@ -321,7 +321,7 @@ def _choice_of_nodes(request: JobRequest, facts: Facts, settings: RequestedSetti
 
 
 def _slots_problem(settings: RequestedSettings, choice: NodeChoice) -> RequestProblem | None:
-    """Why the job cannot have so many slots; None: it can.
+    """Why the job cannot have this number of slots; None: it can.
 
     More would be billed and train no faster.
     """

@@ -18,7 +18,7 @@ NEEDED: Final[dict[str, tuple[Any, str]]] = {
 
 
 def check_turns(every: Sequence[Resolved], colocate: int) -> None:
-    """Raises ApiError where so many configurations of a sweep cannot take turns in one job."""
+    """Raises ApiError if a sweep has too many configurations to take turns in one job."""
     spec = every[0].spec
     hypers = [resolved.spec.hyper for resolved in every]
     if spec.slots > 1:

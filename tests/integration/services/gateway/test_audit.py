@@ -1,4 +1,4 @@
-"""Who did what, through the real gateway, Kafka and PostgreSQL: read back, exported, verified."""
+"""Audit records through the real gateway, Kafka and PostgreSQL: read, exported, verified."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ async def on_log(plane: Stack, *words: str, code: int = 0) -> str:
 
 
 async def noted(api: httpx.AsyncClient, minimum: int, **query: str) -> list[dict[str, Any]]:
-    """Entries with these parameters, oldest first, once there are so many."""
+    """Entries with these parameters, oldest first, once there are at least `minimum`."""
     async with asyncio.timeout(SETTLE_S_MAX):
         while True:
             answer = await api.get("/v1/audit", params={**query, "order": "asc"})

@@ -50,7 +50,7 @@ async def insert(store: PostgresStore, table: str, **values: Any) -> None:
 
 
 async def add_job(store: PostgresStore, job_id: str, days_ago: int | None) -> None:
-    """A job that ended so many days ago, or that runs, with a row in each table of details."""
+    """Add a job that ended `days_ago`, or runs, with a row in each table of details."""
     ended = None if days_ago is None else NOW - days_ago * DAY_MS
     await insert(store, "jobs", tenant="a", id=job_id, finished_at=ended)
     await insert(store, "steps", tenant="a", job_id=job_id, step=1, id="s1")

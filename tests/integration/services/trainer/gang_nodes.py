@@ -129,7 +129,7 @@ class GangNodes:
         await self.send(pool.RequestPlacement(placement=placement))
 
     async def until(self, kind: type[Any] | tuple[type[Any], ...], count: int = 1) -> Any:
-        """The event of a kind that makes it so many."""
+        """The event of a kind with which there are `count` of them."""
 
         def known() -> list[Any]:
             return [each for each in self.events if isinstance(each, kind)]

@@ -85,7 +85,7 @@ async def test_review2_d1_a_rank_that_is_killed_ends_all_in_seconds_and_is_named
 async def test_review2_d1_a_rank_that_hangs_ends_all_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It neither ends nor answers: the other rank waits for it in a collective."""
+    """A rank neither ends nor answers: the other rank waits for it in a collective."""
     async with gang_nodes(tmp_path, dict.fromkeys("ab", PLAIN), steps=LONG) as nodes:
         await nodes.train(2)
         await nodes.started()

@@ -122,7 +122,7 @@ class Trainings:
                 await asyncio.sleep(0.2)
 
     async def await_placed(self, jobs: int) -> None:
-        """Until so many have an open attempt."""
+        """Wait until `jobs` jobs have an open attempt."""
         async with asyncio.timeout(WAIT_S):
             while True:
                 placed = {

@@ -64,7 +64,7 @@ async def test_readiness_names_hosts_that_do_not_run(api: ControlPlane) -> None:
 
 
 async def test_security_c2_readiness_names_partitions_that_stopped(api: ControlPlane) -> None:
-    """It said `ready` while each command of a tenant's was answered with 503."""
+    """Readiness was `ready` while each command of a tenant was answered with 503."""
     alarm.sound("views", "account", Unreadable("account", 7, 12, "it is no JSON"))
     answer = await api.api.get("/readyz")
     assert (answer.status_code, answer.json()["status"]) == (200, "degraded")

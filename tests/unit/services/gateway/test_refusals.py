@@ -6,7 +6,7 @@ from services.gateway.wording import refusal_words
 
 
 def test_first_hour_06_a_refusal_advises_what_can_be_done() -> None:
-    """It advised to lower n_epochs at one epoch; no text had the smallest hold."""
+    """The refusal advised to lower n_epochs at one epoch; no text named the smallest hold."""
     cap = refusal_words(
         refusing("key_cap", price_max_micro=9, currency="EUR", left_micro=1, limit_micro=2)
     )

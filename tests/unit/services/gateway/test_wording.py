@@ -266,7 +266,7 @@ def test_first_hour_15_the_good_news_of_the_own_rows_is_told() -> None:
 
 
 def test_names_that_there_are_end_the_sentence() -> None:
-    """They were run together with what the job asks for."""
+    """The names were run together with what the job asks for."""
     asked = waiting("no_domain", domain="rack-9", domains="rack-0, rack-1")
     words = "No node that fits is in the domain rack-9; there are rack-0, rack-1."
     assert wait_words(asked) == words

@@ -293,7 +293,7 @@ def test_sched_nothing_of_a_job_that_ended_stays_for_ever(jobs: int) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 3))])
 def test_agents_can_begin_from_snapshots_of_the_pool(seed: int) -> None:
-    """They read two fields of its state, which are what they know after the whole journal."""
+    """Agents read two fields of a snapshot, equal to what they know after the whole journal."""
     world = chaotic(seed)
     decoder = msgspec.json.Decoder(Map[str, PoolSnapshot], dec_hook=revive)
     snapshot = decoder.decode(canonical(world.pool.state))[POOL]

@@ -303,7 +303,7 @@ def test_money_a2_a_job_whose_attempts_are_exhausted_costs_nothing() -> None:
 def test_review2_m10_a_job_that_uses_up_its_hold_costs_its_estimate_at_most(
     monkeypatch: pytest.MonkeyPatch, lost_first: bool, refunds_max: int
 ) -> None:
-    """It was billed three times what it was said to need, and had nothing."""
+    """Such a job was billed three times its estimate, without a result."""
     monkeypatch.setattr(closing, "REFUNDS_MAX", refunds_max)
     story = Joined(DECEMBER - 3 * HOUR_MS)
     job = story.job.state[TENANT].jobs[JOB_ID]

@@ -23,7 +23,7 @@ ANOMALY: Final = Anomaly(kind="gpu_idle", attempt=1, window=0, measured_ppm=0, u
 
 
 class Later(SystemClock):
-    """The clock of a process that starts so much later than the records were written."""
+    """Clock of a process that starts `later_ms` after the records were written."""
 
     late_ms = 0
 

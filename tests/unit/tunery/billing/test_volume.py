@@ -32,7 +32,7 @@ def bill(*rows: LedgerRow, books: dict[str, PriceBook] | None = None, **changes:
 
 
 def hours(count: int, first: int = HOUR) -> list[LedgerRow]:
-    """So many GPU-hours, each of a job of its own."""
+    """`count` GPU-hours, each of another job."""
     return [row(first + number, job_id=f"ftjob-{number}") for number in range(count)]
 
 

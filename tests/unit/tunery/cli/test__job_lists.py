@@ -139,7 +139,7 @@ def completion(text: str) -> dict[str, Any]:
 def test_first_hour_23_a_job_that_has_ended_answers_prompts_of_ones_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They could only be named when the job was submitted."""
+    """Prompts could only be named when the job was submitted."""
     answers = {
         "GET /fine_tuning/jobs/ftjob-1": job("ftjob-1", model="tiny", fine_tuned_model="ft:tiny"),
         "POST /chat/completions": [completion("A model."), completion("Ahoy!")],

@@ -45,7 +45,7 @@ def test_queued_job_says_what_it_waits_for() -> None:
 def test_first_hour_low_a_phase_is_said_where_it_says_more(
     status: str, phase: str, said: str
 ) -> None:
-    """It said `queued (queued)` and `succeeded (done)`."""
+    """The view had `queued (queued)` and `succeeded (done)`."""
     assert shown({**JOB, "status": status, "phase": phase})["status"] == said
 
 

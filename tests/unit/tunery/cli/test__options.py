@@ -135,7 +135,7 @@ def test_first_hour_bad_input_of_a_command_with_a_twist(
 def test_first_hour_what_json_has_no_number_for_is_sent_as_text(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ended with a traceback; the service says which field must be a number."""
+    """The command ended with a traceback; the service names the field that must be a number."""
     api = ScriptedApi(monkeypatch, {})
     setting = f"training.learning_rate={text}"
     api.run("job", "submit", "--model", "m", "--file", "file-1", "--set", setting)

@@ -120,7 +120,7 @@ def test_first_hour_20_a_pipe_gets_all_of_each_value(
 
 
 def test_first_hour_20_a_model_is_shown_without_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It printed the job and the verdict twice, and "quarantined False"."""
+    """`model show` printed the job and the verdict twice, and "quarantined False"."""
     lines = screen(monkeypatch, COMMANDS["model show"], 120).splitlines()
     names = [line.split("  ")[0] for line in lines]
     assert len(names) == len(set(names))

@@ -29,7 +29,7 @@ def test_falling_loss_falls() -> None:
 def test_first_hour_09_a_watched_job_is_read_although_no_event_arrives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was read only when an event arrived, so its state was up to 8 seconds old."""
+    """The job was read only when an event arrived, so its state was up to 8 seconds old."""
     monkeypatch.setattr(_watch, "REFRESH_S", 0.001)
     read, times = threading.Event(), []
 

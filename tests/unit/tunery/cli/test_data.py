@@ -145,7 +145,7 @@ def test_uploaded_versions_are_compared_by_name(
 def test_first_hour_19_a_version_that_does_not_exist_is_no_difference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It ended with 1, which says that the rows differ."""
+    """The exit code was 1, which means that rows differ."""
     result = ScriptedApi(monkeypatch, {}).run("data", "diff", "faq@1", "faq@9")
     assert result.exit_code == 2
     assert "There is no such thing." in result.output

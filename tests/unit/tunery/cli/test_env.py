@@ -40,7 +40,7 @@ def stack(tmp_path: Path) -> DataDir:
 def test_first_hour2_u27_programs_get_a_key_of_the_tenant(
     stack: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is made once, kept readable for its owner alone, and replaced when it was revoked."""
+    """The key is created once, readable by its owner alone, and replaced once it is revoked."""
     api = ScriptedKeys()
     monkeypatch.setattr("tunery.client.Api", lambda _url, _key: api)
     words = ["env", "--json", "--data-dir", str(stack.root)]

@@ -100,7 +100,7 @@ JOB = ("--model", "tiny", "--file", "file-" + "1" * 24)
 def test_first_hour_01_a_dry_run_is_shown_as_an_estimate(
     options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ended with a traceback: KeyError 'progress'."""
+    """The dry run ended with a traceback: KeyError 'progress'."""
     api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": ESTIMATE})
     result = api.run("job", "submit", *JOB, "--set", "dry_run=true", *options)
     assert (result.exit_code, result.exception) == (0, None)
@@ -112,7 +112,7 @@ def test_first_hour_01_a_dry_run_is_shown_as_an_estimate(
 def test_first_hour_02_an_estimate_says_first_that_the_job_would_be_refused(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It showed the price and ended with 0; only its JSON had the refusal."""
+    """The estimate showed the price and exited with 0; only its JSON had the refusal."""
     api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": REFUSED})
     result = api.run("job", words[0], *JOB, *words[1:])
     assert result.exit_code == 1
@@ -168,7 +168,7 @@ def test_a_submission_that_was_run_before_is_told_of_the_earlier_job(
 def test_first_hour_09_an_interrupted_watch_says_that_the_job_goes_on(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It said "Aborted!", as if the job had been."""
+    """The command printed "Aborted!", as if the job had been."""
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The same rows out of every container; damage and bombs by name."""
+"""Every container gives the same rows; damaged files and decompression bombs are named."""
 
 import gzip
 import io

@@ -479,7 +479,7 @@ def test_method_kto_each_answer_has_its_label(
     tokenizer: Tokenizer,
     make: Callable[[int], dict[str, Any]],
 ) -> None:
-    """Of a conversation the last answer is judged; a pair is two answers."""
+    """A conversation's last answer has the label; a pair is two labelled answers."""
     path = write(make(number) for number in range(20))
     prepared = prepare(path, base_dir, tmp_path / "out", max_length=256, rows="labels")
     for shard in (prepared.train_path, prepared.validation_path):

@@ -13,7 +13,7 @@ SCORES = NormalDist()
 
 
 def test_five_looks_have_the_published_boundaries() -> None:
-    """Of the O'Brien-Fleming spending function: Lan and DeMets (1983), Jennison and Turnbull."""
+    """O'Brien-Fleming spending function: Lan and DeMets (1983), Jennison and Turnbull."""
     scores = [SCORES.inv_cdf(1 - level) for level in levels(FIFTHS, 0.025)]
     assert scores == pytest.approx([4.8769, 3.3569, 2.6803, 2.2898, 2.0310], abs=2e-4)
 

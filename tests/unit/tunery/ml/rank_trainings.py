@@ -33,7 +33,7 @@ PARTED = Engine(name="fsdp2", context_parallel=2)
 
 
 class StopAfter:
-    """A request to stop after so many steps. It is asked once before them, and after each."""
+    """Stops the training after `steps` steps. Called before the first step and after each."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -44,7 +44,7 @@ class StopAfter:
 
 
 class DieAfter(StopAfter):
-    """The end of the process after so many steps, as by SIGKILL."""
+    """Ends the process after `steps` steps, as SIGKILL would."""
 
     def __call__(self) -> bool:
         if super().__call__():

@@ -287,7 +287,7 @@ def test_review2_d2_packing_is_judged_by_the_precision_that_layers_compute_in(
 def test_review2_d2_deepspeed_takes_the_device_that_was_picked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It took the number of the rank, also where a process sees one device."""
+    """DeepSpeed took the number of the rank, also where a process sees one device."""
     import torch
 
     from tunery.ml.engines.zero import ZeroEngine

@@ -261,7 +261,7 @@ def test_training_m8_a_validation_loss_that_is_not_a_number_stops_the_run(
 
 
 def whole_steps(spec: TrainSpec, rows: int, micro_batches: int, precision: str) -> list[Event]:
-    """The events of a run whose steps of four rows are computed in so many parts."""
+    """The events of a run whose steps of four rows are computed in several micro-batches."""
     hyper = msgspec.structs.replace(
         HYPER, batch_size=rows, accumulation=micro_batches, dropout=0.0, n_epochs=1
     )
@@ -490,7 +490,7 @@ def recurrent_base(tiny: Path, dest: Path) -> str:
 def test_training_packing_is_refused_where_documents_see_each_other(
     spec: TrainSpec, tiny: tuple[Path, str], tmp_path: Path
 ) -> None:
-    """It is no fault of the platform, which would be tried again: the user sets a knob."""
+    """The error is the user's, who has to change a setting: it is not retried."""
     sha256 = recurrent_base(tiny[0], tmp_path / "recurrent")
     base = msgspec.structs.replace(
         spec, base_dir=str(tmp_path / "recurrent"), base_sha256=sha256, valid_shards=()

@@ -269,7 +269,7 @@ def test_bad_input_training_tokens_that_were_added_are_learnt_with_their_tables(
 def test_bad_input_training_one_row_is_a_step_each_epoch(
     spec: TrainSpec, make_shard: Callable[..., Path]
 ) -> None:
-    """It is alone in its packed row, so that nothing is proved about packing."""
+    """With one document in a packed row, isolation of documents cannot be checked."""
     shard = str(make_shard([[[5, 6, 7, 8, 9, 10]]], "one"))
     single = msgspec.structs.replace(spec, train_shards=(shard,), valid_shards=())
     code, events = go(single)

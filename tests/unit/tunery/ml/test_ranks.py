@@ -44,7 +44,7 @@ def test_ranks_that_do_not_meet_have_lost_each_other(monkeypatch: pytest.MonkeyP
 def test_review2_d1_a_taken_port_is_named_by_the_rank_that_would_listen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was said to have lost the others, which were there."""
+    """The error named lost ranks, which were all there."""
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -91,7 +91,7 @@ sys.stdin.read()
 
 
 def test_review2_d1_the_collective_that_a_rank_waits_in_is_known(tmp_path: Path) -> None:
-    """It is read from torch's flight recorder by private names, which a release may change."""
+    """The collective is read from torch's flight recorder by private names, which may change."""
     ranks = []
     for number in range(2):
         environment = os.environ | {

@@ -81,7 +81,7 @@ def test_training_full_resumes_from_any_step_to_the_byte(full: TrainSpec, precis
 def test_training_full_a_resume_reads_the_weights_once(
     full: TrainSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are as large as the memory that is left; it read them three times."""
+    """Weights may be as large as the free memory; a resume read them three times."""
     from tunery.ml.adamw import AdapterAdamW
 
     _, whole = go(full)

@@ -34,7 +34,7 @@ RUN_S_MAX = 560
 
 
 def variants_of(spec: TrainSpec, count: int) -> VariantsSpec:
-    """So many of other rates, ranks, seeds, lengths, and of which one leaves its best step."""
+    """`count` variants with different rates, ranks, seeds and lengths. One keeps its best step."""
     hypers = (
         replace(spec.hyper, learning_rate=1e-5),
         replace(
@@ -144,7 +144,7 @@ def test_a_stop_and_another_one_go_on_to_the_same_bytes(spec: TrainSpec, tmp_pat
 
 
 def test_a_killed_process_goes_on_to_the_same_bytes(spec: TrainSpec, tmp_path: Path) -> None:
-    """It is killed when one variant has ended, which does not train again."""
+    """The process is killed when one variant has ended, which is not trained again."""
     variants = variants_of(spec, 3)
     path = tmp_path / "spec.json"
     path.write_bytes(encode_spec(variants))

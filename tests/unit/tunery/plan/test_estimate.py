@@ -23,7 +23,7 @@ from tunery.plan.time import FIRST_HOLD_MS_MIN, HOLD_MS_MIN, STEP_MS, hold_of
 def test_first_hour_07_estimates_are_near_what_jobs_took(
     count: int, train_ms: int, eval_ms: int
 ) -> None:
-    """They were 5.9 to 8.1 times too high: these are the bills of a review, by hand."""
+    """Estimates were 5.9 to 8.1 times too high. The expected times are from a review's bills."""
     hyper, _ = resolve({"n_epochs": 1}, SMOL, tokens(count), 1)
     needs = estimate(job(hyper), tokens(count))
     assert 1 / 2 <= needs.train_gpu_ms / train_ms <= 2

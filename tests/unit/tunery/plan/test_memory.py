@@ -51,7 +51,7 @@ def test_training_m5_memory_grows_with_batch_precision_dropout_and_the_file() ->
 
 
 def test_training_m5_attention_without_sdpa_keeps_each_pair_of_tokens_in_each_head() -> None:
-    """It was taken for free: of Gemma 2 and gpt-oss with rows of 8,192 tokens, nearly all."""
+    """The estimate left this memory out: with rows of 8,192 tokens nearly all of Gemma 2's."""
     base = replace(SMOL, layers=30, inner_size=1536, vocabulary=49_152)
     hyper, _ = resolve({"precision": "bf16", "max_length": 2048}, base, None, 1)
     hyper = replace(hyper, max_length=2048)

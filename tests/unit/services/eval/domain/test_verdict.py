@@ -113,7 +113,7 @@ def test_a_rising_validation_loss_is_a_reason() -> None:
 
 @pytest.mark.parametrize("after", [0.981, 1.0])
 def test_first_hour_15_an_adapter_that_learnt_nothing_is_told_so(after: float) -> None:
-    """It passed like one that had: the verdict ignored the tenant's own rows."""
+    """The verdict ignored the tenant's own rows, so that such an adapter passed."""
     summary = summarise(scores(items(110, 5, 5, 100), holdout(1.0, after)))
     assert (summary.verdict, summary.reasons[-1].code) == ("pass", "validation_loss_same")
     learnt = summarise(scores(items(110, 5, 5, 100), holdout(1.0, 0.5)))

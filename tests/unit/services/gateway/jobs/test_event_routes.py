@@ -111,7 +111,7 @@ class Endless:
 async def test_security_m5_a_stream_ends_with_its_key(
     api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It went on after the revocation, for as long as the job."""
+    """The stream went on after the revocation, for as long as the job."""
     monkeypatch.setattr(streams, "KEY_MS", 0)
     tenant = await api.tenant()
     secret = tenant.headers["authorization"].removeprefix("Bearer ")

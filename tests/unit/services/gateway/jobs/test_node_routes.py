@@ -16,7 +16,7 @@ from tests.unit.services.gateway.control_plane import ControlPlane
 async def known(
     api: ControlPlane, status: str, node_id: str = "a", faults: int = 0
 ) -> dict[str, Any]:
-    """The node once it has this status, and so many devices with a fault."""
+    """The node once it has this status and this number of faulty devices."""
     async with asyncio.timeout(180):
         while True:
             shown: dict[str, Any] = (await api.api.get(f"/v1/nodes/{node_id}")).json()

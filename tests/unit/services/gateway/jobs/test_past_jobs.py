@@ -36,7 +36,7 @@ def tokens(count: int) -> BaseTokens:
 
 
 def past_job(count: int, train_factor: float, eval_factor: float) -> JobRow:
-    """A job of so many tokens that took so much longer than its estimate."""
+    """A job with this number of tokens that took longer than its estimate by this factor."""
     needs = estimate(SPEC, tokens(count))
     train_gpu_ms = round(needs.train_gpu_ms * train_factor)
     return replace(
@@ -70,7 +70,7 @@ def error(row: JobRow, rows: Sequence[JobRow]) -> float:
 def test_first_hour_07_nine_of_ten_estimates_are_within_a_factor_of_two(
     speed: float, seed: int
 ) -> None:
-    """They were 1.9 to 8.1 times too high. Here are 20 different jobs on a pool of any speed."""
+    """Estimates were 1.9 to 8.1 times too high. Here are 20 jobs on a pool of any speed."""
     random = Random(seed)
 
     def some_job() -> JobRow:

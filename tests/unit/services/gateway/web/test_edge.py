@@ -185,7 +185,7 @@ async def test_security_l2_requests_without_the_scope_count_like_others(api: Con
 
 @pytest.mark.parametrize("path", ["/v1/files/", "/v1/models//", "/healthz/"])
 async def test_security_l8_a_trailing_slash_is_no_redirect(api: ControlPlane, path: str) -> None:
-    """It was one to a URL made of the header `Host`, which the caller chooses."""
+    """The redirect went to a URL made of the header `Host`, which the caller chooses."""
     answer = await api.api.get(path, headers={"host": "elsewhere.example"})
     assert answer.status_code == 200
 
@@ -201,7 +201,7 @@ async def test_security_l8_every_answer_forbids_sniffing_and_loading(api: Contro
 async def test_security_l1_a_lone_surrogate_in_a_name_is_a_400(
     api: ControlPlane, path: str
 ) -> None:
-    """It was a 500: the answer repeated the name, which cannot be written as UTF-8."""
+    """The response was a 500: it repeated the name, which cannot be encoded as UTF-8."""
     client = await api.tenant()
     for body in (
         b'{"model": "m", "training_file": "f", "hyperparameters": {"\\ud800": 1}}',

@@ -7,7 +7,7 @@ from tests.unit.services.gateway.control_plane import ControlPlane
 
 
 async def endpoints(api: ControlPlane, count: int) -> tuple[httpx.AsyncClient, list[str]]:
-    """A client with so many endpoints, and their ids, the newest first."""
+    """A client with `count` endpoints, and their ids, newest first."""
     client = await api.tenant()
     types = (await client.get("/v1/webhook_event_types")).json()["data"]
     body = {"name": "e", "url": "https://example.com/hook", "event_types": types[:1]}

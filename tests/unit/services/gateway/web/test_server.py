@@ -67,7 +67,7 @@ async def answers_after_cancellations(name: str) -> list[str]:
 async def test_a_follower_that_reads_nothing_is_cut_and_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It held one of the places for followers for as long as it liked."""
+    """Such a client held one of the limited streams for as long as it liked."""
     monkeypatch.setattr(server_module, "STALLED_MS_MAX", 300)
     ended = {path: asyncio.Event() for path in ("/stalled", "/slow")}
 

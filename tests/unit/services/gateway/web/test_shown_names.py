@@ -278,7 +278,7 @@ async def places_with(plane: ControlPlane, word: str) -> list[str]:
 
 
 async def test_security_h4_a_suffix_is_nowhere_but_in_answers_and_files_of_its_tenant() -> None:
-    """It was on the log as a part of the model's id, and stayed there after an erasure."""
+    """The suffix was on the log in the model's id, and stayed there after an erasure."""
     async with control_plane() as plane:
         owner = await trained(plane)
         await used_by_its_names(owner)

@@ -1,4 +1,4 @@
-"""Who holds a stage, and who held it before."""
+"""Versions that hold a stage now and before."""
 
 from immutables import Map
 from msgspec.structs import replace

@@ -274,7 +274,7 @@ print([refused(lambda: (folder / "train" / "out" / "adapter").read_text()),
 async def test_first_hour2_u14_the_confinement_of_the_training_holds_for_the_evaluation(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It reads the base, and writes the evaluation's folder, but reaches its training's no more."""
+    """The evaluation reads the base and writes its own folder, but cannot reach the training's."""
     monkeypatch.undo()
     be_program(monkeypatch, probes=PROBES.format(folder=str(tmp_path)))
     (tmp_path / "other").write_text("of another lease")

@@ -102,7 +102,7 @@ os._exit(75)
 async def test_review2_d1_ranks_add_up_in_their_walls_and_are_followed_as_one(
     folder_on_disk: Path, nodes: int, mode: ConfineMode
 ) -> None:
-    """Of one node by its own network, of two by the fabric: here both are this machine's `lo`."""
+    """Ranks of one node use their own network, ranks of two the fabric: here both are `lo`."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         store = f"tcp://127.0.0.1:{server.getsockname()[1]}" if nodes > 1 else ""
     groups = []

@@ -124,7 +124,7 @@ def _said(path: Path, folder: Path) -> Launch:
 
 
 def expected(nodes: int) -> Path:
-    """The file that says what ranks on the devices of so many nodes are given."""
+    """Environment file of ranks on the devices of several nodes."""
     return EXPECTED / f"{nodes}x{DEVICES}.json"
 
 

@@ -118,7 +118,7 @@ def test_jobs_have_spot_nodes_first_until_they_have_lost_two_of_them() -> None:
 
 
 def test_a_job_that_waits_may_have_spot_nodes_again_four_hours_after_its_losses() -> None:
-    """It waited for the node that stays until that was free, ten hours later."""
+    """The job waited ten hours for the on-demand node, until that was free."""
     losses = ((0, 1), (HOUR // 2, 0), (HOUR, 1), (90 * MINUTE, 0), (2 * HOUR, 1))
     spot = SpotScenario(SpotSeries(losses, (), 99 * HOUR), 1)
     pair = [job(0, 6), job(1, 20, at=1)]
@@ -129,7 +129,7 @@ def test_a_job_that_waits_may_have_spot_nodes_again_four_hours_after_its_losses(
 
 
 def test_a_job_that_never_gets_further_is_left_out() -> None:
-    """It needs both hours without a break, and has no checkpoint before the machine goes."""
+    """The job writes no checkpoint in its two hours, and its machine goes before their end."""
     jobs = [job(0, 2), job(1, 1, at=4 * HOUR)]
     short = SpotSeries(((0, 1), (8 * MINUTE, 0)), (), HOUR)
     ended = play(jobs, POLICIES["tunery"], 1, 1, spot=SpotScenario(short, 1, 0))

@@ -156,7 +156,7 @@ def test_a_row_with_two_kinds_of_faults_counts_once(write: Write) -> None:
 
 
 def test_method_dpo_the_rejected_answer_is_screened_as_well(write: Write) -> None:
-    """It is trained on, too."""
+    """The rejected answer is trained on as well."""
     row = {"prompt": "Which key?", "chosen": "None.", "rejected": f"It is {KEY}."}
     report = check(write([row]), min_rows=0)
     assert positions(report, "secret_in_text") == [(1, "/rejected")]

@@ -144,7 +144,7 @@ def test_published_templates_give_what_transformers_gives() -> None:
     ],
 )
 def test_security_m6_a_number_does_not_make_a_text_of_gigabytes(source: str) -> None:
-    """These took up to 3 GB, or more than 60 seconds."""
+    """Such templates took up to 3 GB, or more than 60 seconds."""
     with pytest.raises(TemplateError, match=r"it asks for|it sums"):
         Template(source, {}).render([], None)
 

@@ -22,7 +22,7 @@ GB = 1_000_000_000
 
 
 def nodes(*sizes: int, domain: str = "") -> list[PlanNode]:
-    """Nodes `a`, `b`, … with so many slots each."""
+    """Nodes `a`, `b`, … with these numbers of slots."""
     return [
         PlanNode(chr(ord("a") + number), slots, "cuda", 24 * GB, domain)
         for number, slots in enumerate(sizes)

@@ -223,7 +223,7 @@ def test_a_pass_has_limits_and_says_so() -> None:
 
 @pytest.mark.parametrize("estimate_ms", [0, 1, 10**18])
 def test_an_absurd_estimate_keeps_nobody_from_starting(estimate_ms: int) -> None:
-    """It is what a tenant says: neither it nor others may wait for ever for it."""
+    """A tenant states its estimate: neither its job nor others may wait for ever because of it."""
     odd = replace(request("odd", 2), p50_ms=estimate_ms, p90_ms=estimate_ms)
     state = cluster(nodes(2), odd, request("usual", 1), request("other", 1, tenant="globex"))
     at, starting = 0, set[str]()

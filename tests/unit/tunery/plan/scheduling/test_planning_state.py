@@ -160,7 +160,7 @@ def decisions(planned: Plan) -> tuple[object, ...]:
 
 
 def walk(seed: int) -> int:
-    """So many requests were granted, without a broken invariant."""
+    """Play requests without a broken invariant; the number that was granted."""
     world = Walk(seed)
     return sum(len(world.step().starts) for _ in range(STEPS))
 

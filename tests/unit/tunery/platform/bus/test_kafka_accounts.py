@@ -21,7 +21,7 @@ async def test_a_broker_that_is_not_there_is_named() -> None:
 
 
 class Brokers:
-    """Brokers that hear of accounts after so many logins each."""
+    """Brokers that learn of an account after a number of failed logins."""
 
     def __init__(self, refusals: int) -> None:
         self.logins = Counter[int]()

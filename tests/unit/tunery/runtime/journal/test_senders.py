@@ -174,6 +174,6 @@ def test_a_reaction_of_the_owner_that_cannot_be_decided_still_stops_it() -> None
 
 @pytest.mark.parametrize("principal", ["engine", "node.gpu-07"])
 def test_counts_of_answers_have_numbers_of_their_own(principal: str) -> None:
-    """They are sent again after a doubt, and the owner drops by their number what it has."""
+    """Counts are sent again when in doubt, and the owner drops repeats by their number."""
     decided = decided_as(CountAnswers(uses=()), keys_of(SECRET, principal), source=NUMBERED)
     assert (decided.events, decided.entry.source) == ((), NUMBERED)

@@ -1,4 +1,4 @@
-"""Who is waited for: the last word of each process, if it is fresh and signed by itself."""
+"""Processes that block a raise: those whose last announcement is fresh and signed."""
 
 from typing import Final
 

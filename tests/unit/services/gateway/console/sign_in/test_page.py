@@ -54,7 +54,7 @@ async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(
 
 
 async def test_over_tls_another_host_of_the_domain_signs_nobody_in(api: ControlPlane) -> None:
-    """It may set a cookie for the whole domain, but none whose name begins with __Host-."""
+    """Another host may set a cookie for the whole domain, but none that begins with __Host-."""
     client = await api.tenant()
     async with visiting(console_of(api)) as browser:
         browser.base_url = "https://api"

@@ -79,7 +79,7 @@ def test_a_report_is_passed_on_as_the_validator_wrote_it() -> None:
 
 
 def test_first_hour_low_a_report_shows_no_internals() -> None:
-    """It showed packing plans: [[128, 0, 6, 702], …]."""
+    """Reports showed packing plans: [[128, 0, 6, 702], …]."""
     shown = validation_response(FILE, {}, unseal)
     assert isinstance(shown, FileReportResponse)
     for counted in shown.tokens:

@@ -46,7 +46,7 @@ def test_a_job_that_must_not_be_on_spot_machines_needs_others() -> None:
 
 
 def test_where_all_nodes_are_tainted_a_job_has_to_tolerate_the_taints_of_one() -> None:
-    """It was accepted, and waited for ever."""
+    """Such a job was accepted, and waited for ever."""
     research, both = replace(A100, taints=("research",)), replace(A100, taints=("research", "eu"))
     assert chosen(research, H200) == [H200]
     assert chosen(research, both, tolerations=["research"]) == [research]

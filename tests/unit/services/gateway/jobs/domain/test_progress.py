@@ -54,7 +54,7 @@ def training() -> JobRow:
 
 
 def test_first_hour_08_the_end_of_the_training_is_not_the_end_of_the_job() -> None:
-    """It said "4 seconds remaining, 91.7 %" with half a minute of evaluation to come."""
+    """Progress was "4 seconds remaining, 91.7 %" with half a minute of evaluation to come."""
     last = replace(STEP, step=20)
     shown = progress_of(training(), last, last.at)
     assert shown is not None
@@ -85,7 +85,7 @@ def test_first_hour_08_the_start_of_a_training_is_not_its_pace() -> None:
 
 @pytest.mark.parametrize("share", [0, 0.2, 0.5, 0.9, 1, 3])
 def test_first_hour_08_an_evaluation_has_progress_and_an_end(share: float) -> None:
-    """It said 100 % and no end for the last 31 of 77 seconds."""
+    """Progress was 100 %, without an end, for the last 31 of 77 seconds."""
     row = row_after(*SCORING)
     assert row.eval_started_at is not None
     at = row.eval_started_at + int(share * EVAL_MS)
@@ -127,7 +127,7 @@ def test_first_hour_08_a_published_model_is_a_whole_job() -> None:
 
 
 def test_first_hour2_u8_the_percentage_never_stands_still() -> None:
-    """It stood at 92.8 for 37 of 100 seconds, while the answers of both models were written."""
+    """Progress stood at 92.8 % for 37 of 100 seconds, while both models wrote their answers."""
     row = row_after(*SCORING)
     assert row.eval_started_at is not None
     began = row.eval_started_at

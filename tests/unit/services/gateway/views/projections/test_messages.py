@@ -177,7 +177,7 @@ def test_a_cancelled_job_says_so_and_is_no_error() -> None:
 def test_first_hour_21_a_validation_file_that_is_the_training_file_is_warned_of(
     other: str | None,
 ) -> None:
-    """It passed without a warning."""
+    """Such a file passed without a warning."""
     for name in (SPEC.training_file, other):
         submitted = replace(SUBMITTED, spec=replace(SPEC, validation_file=name))
         texts = [row.message for row in rows(folded("job", submitted), JOB_EVENTS)]

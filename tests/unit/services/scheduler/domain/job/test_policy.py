@@ -82,7 +82,7 @@ def test_training_m12_out_of_memory_keeps_the_step_and_the_checkpoint() -> None:
 
 
 def test_training_m11_a_kill_from_outside_goes_on_from_the_checkpoint_unchanged() -> None:
-    """Finding M11: its agent reports it as `platform`, of which there may be so many."""
+    """Finding M11: the agent reports it as `platform`, and those attempts are limited."""
     kept = checkpoint(10)
     decider = lived("running").accept(RecordCheckpoint(job_id=JOB_ID, checkpoint=kept))
     job = job_of(decider)

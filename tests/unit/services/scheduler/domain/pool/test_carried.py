@@ -51,7 +51,7 @@ def check(pool: Pool, at: int) -> None:
 
 
 def compare_plans(monkeypatch: pytest.MonkeyPatch, seed: int, steps: int = 150) -> int:
-    """So many plans of a world with faults were the same with a planned pool made anew."""
+    """Plans of a world with faults do not depend on whether the planned pool is built anew."""
     count = 0
 
     def compared(pool: Pool, at: int) -> Any:

@@ -45,7 +45,7 @@ def ended(decider: Decider, number: int, ran_ms: int, **how: Any) -> Decider:
 
 
 def after(ran_ms: int, count: int = SAMPLES_MIN, **how: Any) -> PlacementQueued:
-    """How a job is queued after so many that ended so."""
+    """How a job is queued after `count` jobs that ended in this way."""
     decider = pool().accept(node())
     for number in range(1, count + 1):
         ended(decider, number, ran_ms, **how)

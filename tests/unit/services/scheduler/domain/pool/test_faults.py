@@ -121,7 +121,7 @@ def test_sched_a9_one_broken_node_fails_none_of_forty_jobs() -> None:
 
 
 def test_bad_input_a_node_that_lies_about_its_gpus_is_cordoned_and_fails_no_job() -> None:
-    """It says 64 slots and has none: whatever is started there fails at once."""
+    """The node reports 64 slots and has none: whatever is started there fails at once."""
     joined = Joined(T0)
     start(joined, joined.lease)
     joined.to_pool(node("good", "good-1", 4))

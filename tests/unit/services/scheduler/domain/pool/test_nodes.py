@@ -401,7 +401,7 @@ NODES, SLOTS, STARTED_AT = 120, 8, T0 - 30 * MINUTE
 
 
 def full_pool(count: int = NODES) -> Pool:
-    """Every slot of so many nodes trains since half an hour before the hour."""
+    """All slots of `count` nodes train since half an hour before the full hour."""
     nodes: dict[str, Node] = {}
     leases: dict[str, Lease] = {}
     ref = running().state[POOL].leases["1"].ref

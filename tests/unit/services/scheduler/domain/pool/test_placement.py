@@ -1,4 +1,4 @@
-"""Who gets slots: lanes in order, the fullest node that fits, and why the others wait."""
+"""Placement: lanes in order, the fullest node that fits, and why other jobs wait."""
 
 from collections.abc import Iterable
 
@@ -233,7 +233,7 @@ def test_review2_q1_leases_of_its_own_lane_make_way_for_a_late_placement_of_a_wh
 
 
 def test_sched_c15_a_gang_larger_than_any_node_is_refused_with_the_largest_that_fits() -> None:
-    """It waited for ever."""
+    """Such a gang waited for ever."""
     decider = empty().accept(register("a", "a-1", 2), register("b", "b-1", 4))
     events = decider.when(request(slots=5))
     assert names(events) == ["PlacementQueued", "PlacementClosed"]

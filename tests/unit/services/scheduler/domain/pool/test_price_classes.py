@@ -87,7 +87,7 @@ def test_a_job_that_loses_two_spot_nodes_runs_on_others_for_a_while() -> None:
 def test_a_job_that_waits_beside_spot_nodes_may_have_them_again_after_four_hours(
     finish_by: int | None, placed: list[str]
 ) -> None:
-    """It was kept off them until its next attempt, and there was none."""
+    """The job was kept off spot nodes until its next attempt, which never came."""
     decider = empty().accept(joins("a", spot=True), joins("b", spot=True))
     for attempt, name in ((1, "a"), (2, "b")):
         decider.accept(request("j", attempt, constraints=SPOT))

@@ -145,7 +145,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 
 def test_review2_e2_an_observation_costs_the_nodes_that_it_names() -> None:
-    """It once went through all leases of the pool, to decide and to fold."""
+    """Deciding and folding an observation went through all leases of the pool."""
 
     def cost(nodes: int, seen: int) -> int:
         pool = FullPool(nodes)

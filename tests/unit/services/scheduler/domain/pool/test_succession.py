@@ -142,7 +142,7 @@ def test_first_hour2_u14_nothing_is_kept_where_no_evaluation_follows() -> None:
 
 
 def test_first_hour2_u14_a_job_that_ends_instead_gives_the_slots_back_at_once() -> None:
-    """It was cancelled at that moment, or its budget was used up."""
+    """The job is cancelled at that moment, or its budget is used up."""
     decider = trained(waits=(request(YOUNGER),)).accept(freed())
     assert granted(decider.when(ForgetWork(job_id=OWN))) == [(YOUNGER, "train")]
 
@@ -174,7 +174,7 @@ LOST: Final = NodeSeen(node_id="a", incarnation="a-1", last_seen=T0, silent=True
 def test_first_hour2_u14_a_node_that_is_gone_just_then_keeps_nothing_from_other_nodes(
     between: Message,
 ) -> None:
-    """It leaves, is noticed, cordoned, drained or lost between training and evaluation."""
+    """The node leaves, gets a notice, is cordoned, drained or lost before the evaluation."""
     decider = trained(waits=(request(YOUNGER),)).accept(freed())
     decider.accept(between)
     assert granted(decider.when(node("b", "b-1", slots=2))) == [(YOUNGER, "train")]
