@@ -218,7 +218,7 @@ class Price(Part):
     currency: str  # currency of the prices
     gpu_hour_micro: Micro  # one GPU-hour
     token_micro_per_million: Micro = 0  # a million tokens, as a comparison
-    lane: Lane | None = None  # service class that the prices are of, None: the writer did not say
+    lane: Lane | None = None  # lane of the prices; None: not recorded
     rates: tuple[Rate, ...] = ()  # exceptions of the lane
 
 

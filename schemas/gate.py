@@ -272,10 +272,10 @@ class VerdictDue(Message):
     # loss of accuracy that the tenant allows, in millionths, None: the gate's own
     drop_max_ppm: int | None = None
     # series, base_id: the version in production of the series is compared with too, and the policy
-    # of the base model judges; None: the writer did not say
+    # of the base model judges; None: not recorded
     series: str | None = None
     base_id: str | None = None
-    training: TrainingFacts | None = None  # figures of the training; None: the writer did not say
+    training: TrainingFacts | None = None  # figures of the training; None: not recorded
     model_id: str | None = None  # the version that is judged again; None: it is no version yet
     look: int = 1  # number of the interim analysis that these scores are for, from 1
     looks_ppm: tuple[int, ...] = ()  # see the job's `JobSpec`

@@ -56,7 +56,7 @@ class SubmitJob(Message):
     # tokens of its training file; None: it is being validated, and the hold waits for it
     tokens: BaseTokens | None
     cap: KeyCap | None = None  # cap of the API key that asks
-    key_id: str | None = None  # the API key that asks, None: the writer did not say
+    key_id: str | None = None  # API key of the request; None: not recorded
     dry_run: bool = False  # decide without submitting; a refusal is that of a real submission
 
 
@@ -215,7 +215,7 @@ class JobSubmitted(Message):
     lane: Lane
     price_version: str
     cap: KeyCap | None = None  # cap of the API key that asked
-    key_id: str | None = None  # the API key that asked, None: the writer did not say
+    key_id: str | None = None  # API key of the request; None: not recorded
 
 
 class HoldTaken(Message):

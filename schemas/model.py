@@ -83,7 +83,7 @@ class Base(Part, omit_defaults=True):
     licence: str  # its SPDX identifier
     hidden_size: int  # width of its hidden states
     # layers, inner_size, vocabulary: its layers, the width inside of them that a token goes through
-    # (of all its experts together), its tokens; 0: the writer did not say
+    # (of all its experts together), its tokens; 0: not recorded
     layers: int = 0
     inner_size: int = 0
     vocabulary: int = 0
@@ -120,7 +120,7 @@ class Lineage(Part):
     steps: int  # optimizer steps
     verdict: Verdict  # verdict of the gate
     scores_sha256: Sha256  # hash of the raw scores
-    # what its last attempt was computed with, by name; empty: the writer did not say
+    # what its last attempt was computed with, by name; empty: not recorded
     environment: Mapping[str, str] = {}
     configuration: str = ""  # hash of what makes its result, as in `JobSpec`
     # start_id, start_sha256: the version or checkpoint that the training began with, and its
@@ -153,7 +153,7 @@ class VersionTerms(Part):
     model_id: str  # its name: "ft:…". The suffix in it is sealed; before it was in the clear.
     series: str  # the versions of one tenant, base and suffix; stages are per series
     lineage: Lineage  # its provenance
-    # the API key that its job was submitted with; None: the writer did not say
+    # the API key that its job was submitted with; None: not recorded
     author: str | None = None
 
 
@@ -188,9 +188,9 @@ class ScoreSummary(Part):
     base_exact_match_ppm: int
     adapter_exact_match_ppm: int
     # with the base model, and with the version in production, on the bundled questions and on each
-    # benchmark; empty: the writer did not say
+    # benchmark; empty: not recorded
     comparisons: tuple[GateComparison, ...] = ()
-    policy: GatePolicy | None = None  # what it was judged by, None: the writer did not say
+    policy: GatePolicy | None = None  # policy of the verdict; None: not recorded
     measures: tuple[MeasureResult, ...] = ()  # measures of the tenant's rows; the first decides
     suggestions: tuple[Reason, ...] = ()  # what to change where it does not pass
     judge: JudgeResult | None = None  # what a judge said; None: the job asked for none

@@ -103,7 +103,7 @@ class OpenSession(Message):
     """A job with a session was admitted (reaction of job)."""
 
     terms: SessionTerms
-    price_version: str = ""  # the job's price book; empty: the writer did not say
+    price_version: str = ""  # the job's price book; empty: not recorded
 
 
 class LeaseSession(Message):

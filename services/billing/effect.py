@@ -29,7 +29,7 @@ COMPLETE_S: Final = 1.0
 
 
 class Behind(RetryLater):
-    """The ledger has not read everything that was written before the month was to be closed."""
+    """The ledger has not read everything that was written before the end of the month."""
 
 
 def close(log: Log, books: Books) -> Effect[PeriodEnded]:
@@ -68,7 +68,7 @@ class _Complete:
         self._cut = Cut(offsets=())
 
     async def cut(self, month: str) -> Cut:
-        """Up to where the pool's journal is in the ledger, after the month. Raises Behind."""
+        """Return the ledger's position in the pool's journal once past the month. Raises Behind."""
         async with self._asking:
             now_s = asyncio.get_running_loop().time()
             if self._month != month:
@@ -102,7 +102,7 @@ def destroy_key(seal: Sealer) -> Effect[DestroyKey]:
 
 
 async def _expect_storage(log: Log, books: Books) -> None:
-    """Raises Behind where something that is kept or was deleted is not known yet."""
+    """Raises Behind while changes of stored bytes are not all known."""
     stored = await books.stored()
     for stream in (DATASET, MODEL, SESSION):
         for partition, end in enumerate(await _ends(log, stream)):
@@ -111,6 +111,6 @@ async def _expect_storage(log: Log, books: Books) -> None:
 
 
 async def _ends(log: Log, stream: Stream) -> list[int]:
-    """Up to which offset each partition of a journal is written."""
+    """Return the end offset of each partition of a journal."""
     ends = await log.ends(stream.journal.name, range(PARTITIONS))
     return [ends[number] for number in range(PARTITIONS)]

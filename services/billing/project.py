@@ -144,7 +144,7 @@ DESTROY_KEY: Final = "destroy_key"
 
 
 class DestroyKey(Message):
-    """Destroy the data key of a tenant of which all else is gone."""
+    """To-do: destroy the data key of a tenant of which all else is gone."""
 
 
 def project_ledger(header: Header, event: Any) -> tuple[Change, ...]:
@@ -310,6 +310,6 @@ def _tenant(tenant: str, terms: PlanTerms) -> Upsert:
 
 
 def _held_book(tenant: str, since: Ms, terms: PlanTerms) -> Upsert:
-    """From when on the tenant has a price book; of two at one moment the last one counts."""
+    """Record when a tenant's price book begins; of two at one moment the last one counts."""
     key = {"tenant": tenant, "since": since}
     return Upsert("held_books", key, {"price_version": terms.price_version})

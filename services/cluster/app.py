@@ -36,7 +36,7 @@ LOG: Final = logging.getLogger(__name__)
 
 
 class _NoFaults:
-    """Devices of a cluster are its operator's care: Kueue counts none that a kubelet took out."""
+    """Watch no devices: Kueue counts none that a kubelet has taken out."""
 
     def faults(self) -> tuple[DeviceFault, ...]:
         return ()
@@ -53,7 +53,7 @@ class QuotaReader:
         self._read_ms = clock.monotonic_ms()
 
     async def slots(self) -> int | None:
-        """Read it again, but not too often; None: nothing new is known."""
+        """Read the quota again, but not too often; None: nothing new."""
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._read_ms < QUOTA_MS:
             return None

@@ -22,7 +22,7 @@ class ClusterUnavailable(Exception):
 
 
 class ClusterRefused(Exception):
-    """The API server refuses what it was asked for. The message says what, and why."""
+    """The API server refuses a request. The message names the request and the reason."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ClusterClient(Protocol):
         """Create a JobSet, and the Secret that its pods mount. Repeats are harmless."""
 
     async def look(self) -> Mapping[str, LeaseObjects]:
-        """Return all that there is of our leases, by the names of their JobSets."""
+        """Return all objects of our leases, by the names of their JobSets."""
 
     async def delete(self, name: str, *, grace_s: int | None = None) -> None:
         """Delete a JobSet and its pods; repeats are harmless. grace_s: None: as the pods say."""
@@ -60,7 +60,7 @@ class UrlSigner(Protocol):
 
 
 class PodLink(Protocol):
-    """The agent's side of what a pod says; each method may raise PodRefused."""
+    """The agent's side of a pod's requests; each method may raise PodRefused."""
 
     def welcome(self) -> Welcome:
         """Return the lease to its pod, once."""
@@ -85,7 +85,7 @@ class PodServer(Protocol):
         """Return the files with which the pod of a lease proves its name from now on."""
 
     def dismiss(self, name: str) -> None:
-        """Answer the pod of a lease no more."""
+        """Stop answering the pod of a lease."""
 
     def answers(self, name: str) -> bool:
         """Return whether the pod of this lease is answered."""

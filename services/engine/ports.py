@@ -45,7 +45,7 @@ class Weights(Protocol):
 
 class LoadedModel(Protocol):
     def answer(self, question: Question, say: Say) -> None:
-        """Say the answer in parts, the last of which ends or refuses it; blocks until then.
+        """Send the answer in parts, the last of which ends or refuses it; blocks until then.
 
         Each part has the tokens spent so far: they are counted, also where the client leaves early.
         When `say` returns False the answer stops without an end.

@@ -152,7 +152,7 @@ async def is_set_within(seconds: float, event: asyncio.Event) -> bool:
 
 
 def fail(emit: Emit, refused: Refusal) -> ExitCode:
-    """Say why the base model cannot be answered with; other nodes may have what this one lacks."""
+    """Report why this node cannot serve the base model; other nodes may have what it lacks."""
     cause: FailureCause = "bad_node" if refused.code == STALE_BASE else "platform"
     advice = "The engine's log on the node says more."
     emit(Failed(cause=cause, message=refused.message, advice=advice))

@@ -111,7 +111,7 @@ class Positions(Protocol):
 
 
 async def read_reached(store: Positions) -> Cut:
-    """How far the ledger has the pool's journal. Raises StoreUnavailable."""
+    """Return the ledger's position in the pool's journal. Raises StoreUnavailable."""
     saved = await store.positions(LEDGER)
     positions = [saved[POOL.name, partition].position for partition in range(PARTITIONS)]
     return Cut(

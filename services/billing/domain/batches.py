@@ -84,7 +84,7 @@ def _answer(
     ctx: Context,
     books: Map[str, PriceBook],
 ) -> tuple[Event, ...]:
-    """Take the rows that are next, with their tokens. Whoever answered others is refused."""
+    """Accept the next rows with their tokens. Reports of other rows are refused."""
     part = command.part
     if part.first != batch.counts.ended or part.counts.ended <= part.first:
         answered = refusing("batch_rows_answered", batch_id=command.batch_id, row=part.first + 1)

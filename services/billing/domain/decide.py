@@ -134,7 +134,7 @@ def _create_tenant(state: Accounts, command: CreateTenant, ctx: Context) -> tupl
 def _import_prices(
     state: Accounts, command: ImportPrices, ctx: Context
 ) -> tuple[PricesImported | Rejected, ...]:
-    """A version never changes; the same book once more changes nothing."""
+    """Import a price book. A version never changes; a repeat changes nothing."""
     book = command.book
     if ctx.key != GLOBAL:
         return reject(errors.MALFORMED, refusing("prices_not_global"))

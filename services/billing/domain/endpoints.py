@@ -155,7 +155,7 @@ def _change(
 def _confirm(
     endpoint: WebhookEndpoint, command: ConfirmEndpoint, ctx: Context
 ) -> tuple[Event, ...]:
-    """Confirming again changes nothing."""
+    """Confirm an address; a repeat changes nothing."""
     confirmation = endpoint.terms.confirmation
     if confirmation is None or command.code_sha256 != confirmation.code_sha256:
         return reject(errors.MALFORMED, refusing("confirmation_wrong"), "code")
@@ -220,7 +220,7 @@ def _announce(tenant: AccountState, command: Announce) -> tuple[Event, ...]:
 
 
 def _end_delivery(tenant: AccountState, command: EndDelivery) -> tuple[Event, ...]:
-    """The first outcome counts. An endpoint that answers 410 Gone is deleted with it."""
+    """End a delivery; its first outcome counts. An endpoint that answers 410 Gone is deleted."""
     endpoint_id = tenant.deliveries.get(command.report.delivery_id)
     if endpoint_id is None:
         return ()

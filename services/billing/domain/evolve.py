@@ -184,7 +184,7 @@ def _open_delivery(tenant: AccountState, event: DeliveryDue, at: Ms) -> AccountS
 
 
 def _close_month(tenant: AccountState, statement: Statement) -> AccountState:
-    """The next month is the oldest that is not closed; what only older ones needed is forgotten."""
+    """Close a month: the next one is the oldest open month. Forget what only older ones needed."""
     following = period(statement.period).following()
     known, counts = tenant.adjustments.items(), tenant.adjusted.items()
     rates = statement.terms.taxes if statement.terms else ()
@@ -209,7 +209,7 @@ def _close_month(tenant: AccountState, statement: Statement) -> AccountState:
 
 
 def _later(changes: Map[str, Term], month: str) -> Map[str, Term]:
-    """Without the changes that bind neither this month nor later ones."""
+    """Drop changes that apply neither to this month nor to later ones."""
     binding = max((name for name in changes if name <= month), default=month)
     return Map({name: term for name, term in changes.items() if name >= binding})
 

@@ -64,7 +64,7 @@ def _tick(tenant: AccountState, ctx: Context) -> tuple[Event, ...]:
 
 
 def _close(tenant: AccountState, command: CloseInvoice, ctx: Context) -> tuple[Event, ...]:
-    """The first outcome counts. Bills get the tenant's next numbers, and what was prepaid."""
+    """Close a month; the first outcome counts. Bills get numbers and prepaid amounts."""
     statement = command.statement
     if tenant.closes_at is not None or statement.period != tenant.period:
         return ()
@@ -86,7 +86,7 @@ def _numbered(bill: Bill, number: str, issued_at: Ms, due_at: Ms) -> Bill:
 
 
 def _adjust(tenant: AccountState, command: AdjustInvoice, ctx: Context) -> tuple[Event, ...]:
-    """On the bill of its month while that is not being closed; a credit note after that."""
+    """Adjust a month: on its bill until that is being closed, by a credit note afterwards."""
     adjustment, current = command.adjustment, period_of(ctx.at).name
     if wrong := _wrong_adjustment(tenant, adjustment):
         return wrong

@@ -34,7 +34,7 @@ class Authority:
 
     @property
     def certificate(self) -> str:
-        """Its own certificate, in PEM."""
+        """Certificate of the authority, in PEM."""
         return _pem(self._certificate)
 
     def client(self, name: str) -> dict[str, str]:

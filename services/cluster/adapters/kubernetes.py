@@ -126,7 +126,7 @@ class KubernetesCluster:
             return self._seen
 
     async def _list(self) -> Mapping[str, LeaseObjects]:
-        """Read the pods last: what ends meanwhile is seen as ended, with its pod's words."""
+        """Read the pods last, so that work that ends meanwhile has its pod's message."""
         ours = {NODE: self._agent}
         jobsets: dict[str, ManagedObject] = {}
         async for jobset in self._client.list(JobSet, labels=ours):
@@ -193,7 +193,7 @@ def _flavors_of(spec: Mapping[str, Any], resource: str) -> set[str]:
 
 @contextmanager
 def _unless(code: int) -> Iterator[None]:
-    """Pass over an answer with this status: what the block asks for has been done before."""
+    """Ignore an answer with this status: what the block requests was done before."""
     try:
         yield
     except ApiError as error:
@@ -203,7 +203,7 @@ def _unless(code: int) -> Iterator[None]:
 
 @contextmanager
 def _named_errors(what: str) -> Iterator[None]:
-    """Errors of the client become those of the port."""
+    """Convert errors of the client to those of the port."""
     try:
         yield
     except ApiError as error:

@@ -1,1 +1,1 @@
-"""A lease in a cluster, pure: its manifests, its stages, and what its pod may say."""
+"""Pure code for a lease in a cluster: manifests, stages, and checks of messages of its pod."""

@@ -72,7 +72,7 @@ class SignedUrl(Struct, frozen=True, kw_only=True):
 
 
 class PodRefused(Exception):
-    """A pod asks for, or says, what is not its lease's."""
+    """A pod requests or reports something of another lease."""
 
 
 def check_fact(grant: Grant, incarnation: str, fact: Fact) -> None:

@@ -1,4 +1,4 @@
-"""A lease as a JobSet: what Kueue admits, and what a pod of it may do."""
+"""Manifests of a lease: the JobSet that Kueue admits, and the rights of its pod."""
 
 import re
 from collections.abc import Mapping
@@ -101,7 +101,7 @@ def labels_of(request: LeaseRequest, flavor: Flavor) -> dict[str, str]:
 def jobset_of(request: LeaseRequest, template: PodTemplate, flavor: Flavor) -> Json:
     """Return the JobSet of a lease: suspended until Kueue admits it, and never restarted.
 
-    Whether a job is tried again its own decider says, with another lease.
+    The decider of the job retries with another lease.
     """
     name, labels = name_of(request), labels_of(request, flavor)
     annotations = {

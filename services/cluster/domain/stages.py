@@ -155,7 +155,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Ended:
-    """A lease of which nothing will run any more, or must not."""
+    """A lease whose work has ended, or must end."""
 
     cause: EndCause
     words: str = ""  # what the cluster says about it
@@ -202,10 +202,7 @@ def _terminations(pod: Pod) -> Iterator[Terminated]:
 
 
 def _loss(pod: Pod) -> Ended | None:
-    """How the pod was taken away from outside; None: it was not.
-
-    A pod that was told to end still writes its checkpoint: it counts when it is over.
-    """
+    """Return how the pod was evicted; None: it was not, or still writes its checkpoint."""
     status = pod.status
     if status.phase not in ("Failed", "Unknown"):
         return None

@@ -59,9 +59,9 @@ from tunery.runtime.clock import Clock
 from tunery.runtime.tasks import run_again
 from tunery.runtime.telemetry.logs import log_context, log_event
 
-SILENT_MS: Final[Ms] = 10_000  # a pod that lives has said something by then
+SILENT_MS: Final[Ms] = 10_000  # a living pod has sent a pulse by then
 WAIT_MS: Final[Ms] = 10_000  # before a wait is reported, and between two reports of it
-ENDED_MS: Final[Ms] = 5_000  # for a pod that has ended to have said how
+ENDED_MS: Final[Ms] = 5_000  # for an ended pod to report its end
 FACT_MS: Final[Ms] = 100  # between two commands of one pod, which all tenants' leases wait for
 LOG: Final = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class LeaseTools:
 
 @dataclass(frozen=True)
 class LeaseOutcome:
-    """How a lease ended, where its pod has not said it."""
+    """How a lease ended, if its pod has not reported it."""
 
     outcome: AttemptOutcome
     cause: FailureCause | None = None
@@ -123,12 +123,12 @@ class ClusterLease:
 
     @property
     def stage(self) -> Stage:
-        """Its stage in the cluster, as it was seen last."""
+        """Last seen stage of the lease in the cluster."""
         return self._stage
 
     # --- RunningLease
     def set_target(self, target: TargetState) -> None:
-        """Drain or kill; the pod hears it with its next pulse."""
+        """Drain or kill. The pod gets the order in the answer to its next pulse."""
         self._target = target
 
     def take_keys(self, sealed_keys: str) -> None:
@@ -140,7 +140,7 @@ class ClusterLease:
 
     @property
     def idle_ms(self) -> Ms:
-        """How long the process has said nothing, and the pod after that."""
+        """Time since the last event of the process, plus the silence of the pod."""
         if not self._has_started:
             return 0
         return self._pulse.idle_ms + self._silent_ms
@@ -186,7 +186,7 @@ class ClusterLease:
         return Orders(target=self._target, sealed_keys=self._sealed_keys)
 
     async def fact(self, fact: Fact) -> None:
-        """Send it on. That the slots are free this agent says itself, when the pod is gone."""
+        """Pass on a report of the pod, but for freed slots: the agent reports those itself."""
         check_fact(self._grant, self._tools.incarnation, fact)
         async with self._sending:
             if isinstance(fact, ConfirmFreed):
@@ -212,7 +212,7 @@ class ClusterLease:
         return self._tools.clock.monotonic_ms() - self._pulse_ms if self._pulse_ms else 0
 
     async def _follow(self) -> LeaseOutcome:
-        """Follow the JobSet to its end; what to report where the pod has said nothing."""
+        """Follow the JobSet to its end; return the report if the pod has sent none."""
         if (why := refusal_of(self._grant)) is not None:
             log_event(LOG, logging.ERROR, "lease.refused", why=why)
             return LeaseOutcome("failed", "bad_node")
@@ -223,7 +223,7 @@ class ClusterLease:
         has_created = False
         while True:
             if self._is_freed.is_set():
-                return LeaseOutcome("failed", "platform")  # reported if the pod has not said how
+                return LeaseOutcome("failed", "platform")  # reported unless the pod has done so
             if self._target != "run" and not self._is_greeted:
                 return LeaseOutcome("not_started")
             if self._target == "kill":
@@ -272,7 +272,7 @@ class ClusterLease:
         log_event(LOG, logging.INFO, "lease.stage", jobset=self.name, stage=stage)
 
     async def _report_wait(self) -> None:
-        """Report why Kueue has not admitted the lease, once that lasts; and that it has."""
+        """Report why Kueue has not admitted the lease, after a while, and when it has."""
         now_ms, wait = self._tools.clock.monotonic_ms(), None
         if isinstance(self._stage, Ended):
             return
@@ -324,7 +324,7 @@ class ClusterLease:
                 cause=outcome.cause,
             )
             await tools.reports.fact(report, grant.tenant)
-            self._has_exited = True  # whatever the pod says now comes too late
+            self._has_exited = True  # later reports of the pod are too late
         tools.server.dismiss(self.name)
         await self._remove()
         freed = ConfirmFreed(

@@ -1,4 +1,4 @@
-"""Removes JobSets of this agent that are of no lease: of an earlier incarnation, or of a backup."""
+"""Remove this agent's JobSets without a lease: of an earlier incarnation, or from a backup."""
 
 import logging
 from typing import Final
@@ -79,10 +79,10 @@ class OrphanWatch:
                 log_event(LOG, logging.WARNING, "orphans.not_swept", why=error)
 
     async def ready(self) -> None:
-        """Return at once: it needs nothing to begin."""
+        """Return at once: there is nothing to prepare."""
 
     async def sweep(self) -> int:
-        """Delete what is of no lease that has a pod to answer; return how many there were."""
+        """Delete JobSets without an active lease, and return their number."""
         orphans = [
             name
             for name, objects in (await self._cluster.look()).items()

@@ -53,7 +53,7 @@ class AgentClient:
         return await self._patiently(HELLO, None, Welcome)
 
     async def pulse(self, pulse: Pulse) -> Orders:
-        """Say that the pod lives; what the pool wants of it. Raises AgentAway, AgentRefuses."""
+        """Send a pulse, and return the pool's orders. Raises AgentAway, AgentRefuses."""
         return await self._ask(BEAT, pulse, Orders)
 
     async def url(self, request: UrlRequest) -> SignedUrl:

@@ -1,4 +1,4 @@
-"""The attempt of a lease in its pod: fetches the lease, runs it, and says how it goes."""
+"""The attempt of a lease in its pod: fetch the lease, run it, and report progress."""
 
 import asyncio
 import dataclasses
@@ -95,9 +95,9 @@ async def run() -> int:
 
 
 async def _pulse(attempt: LeaseAttempt, agent: AgentClient, clock: SystemClock) -> None:
-    """Say each second that the pod lives, and follow what the pool wants.
+    """Send a pulse each second, and follow the pool's orders.
 
-    Raises AgentAway when the agent was away for so long that the lease is another one's.
+    Raises AgentAway when the agent was away for so long that the lease is lost.
     """
     answered_ms = clock.monotonic_ms()
     while True:

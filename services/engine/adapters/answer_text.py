@@ -20,7 +20,7 @@ class TokenText:
 
 
 class AnswerText:
-    """Turns tokens into text, and keeps back what may be the beginning of a stop text."""
+    """Decoder of tokens that keeps back text which may be the beginning of a stop text."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], stop: Sequence[str]) -> None:
         """decode: gives the text of token ids."""
@@ -61,7 +61,7 @@ class AnswerText:
         return recent == PART_OF_CHARACTER * len(recent) and len(recent) >= CHARACTER_TOKENS_MAX
 
     def _kept_back(self) -> int:
-        """How many characters at the end may be the beginning of a stop text."""
+        """Return the number of characters at the end that may begin a stop text."""
         longest = max(map(len, self._stop), default=1) - 1
         for size in range(min(longest, len(self._text) - self._sent), 0, -1):
             if any(stop.startswith(self._text[-size:]) for stop in self._stop):
@@ -70,7 +70,7 @@ class AnswerText:
 
 
 class AnswerStream:
-    """Says an answer in parts as its tokens come. written: tokens so far."""
+    """Sends an answer in parts as its tokens come. written: tokens so far."""
 
     def __init__(self, text: AnswerText, prompt_tokens: int, say: Say) -> None:
         self._text, self._prompt_tokens, self._say = text, prompt_tokens, say

@@ -21,7 +21,7 @@ DONE: Final = "[DONE]"
 
 
 class ServerAway(Exception):
-    """The server does not answer, or not as it should; the message says how."""
+    """The server does not answer, or not as expected; the message has the details."""
 
 
 # not frozen: the standard library sets tracebacks on exceptions as they travel

@@ -123,7 +123,7 @@ class LlamaModel:
         self._embedder: Any = None
 
     def answer(self, question: Question, say: Say) -> None:
-        """Say the answer in parts; see `LoadedModel`."""
+        """Send the answer in parts; see `LoadedModel`."""
         if question.embed:
             say(self._embed(question))
             return
@@ -239,7 +239,7 @@ def _spent(chunk: Mapping[str, Any]) -> Spent:
 
 
 def sampling_fields(sampling: Sampling) -> dict[str, Any]:
-    """How llama.cpp says it, with its own ways of choosing tokens switched off."""
+    """Sampling options of llama.cpp, with its own additional samplers switched off."""
     fields: dict[str, Any] = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,

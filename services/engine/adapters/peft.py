@@ -99,7 +99,7 @@ class AnswerProcess:
         return self._process.pid
 
     def wait(self) -> None:
-        """Wait until the process has ended and all that it said was read."""
+        """Wait until the process has ended and all its output was read."""
         self._process.wait()
         self._reader.join(STOP_S_MAX)
 
@@ -199,7 +199,7 @@ class ProcessModel:
         self._prompts, self._context_tokens = prompts, context_tokens
 
     def answer(self, question: Question, say: Say) -> None:
-        """Say the answer in parts; see `LoadedModel`. Raises ProcessEnded; OSError."""
+        """Send the answer in parts; see `LoadedModel`. Raises ProcessEnded; OSError."""
         if self._prompts.constraint(question) is not None:
             say(QuestionRefused(MALFORMED, TEXT_ALONE))
             return

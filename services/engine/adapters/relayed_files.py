@@ -1,4 +1,4 @@
-"""Files of adapters for a process without keys: its agent fetches them, and says where they lie."""
+"""Files of adapters for a process without keys: its agent fetches them and returns their paths."""
 
 import asyncio
 import shutil

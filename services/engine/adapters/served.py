@@ -237,7 +237,7 @@ class RemoteModel:
         self._engine, self._files, self._prompts = engine, files, prompts
 
     def answer(self, question: Question, say: Say) -> None:
-        """Say the answer in parts; see `LoadedModel`."""
+        """Send the answer in parts; see `LoadedModel`."""
         say = self._prompts.with_calls(question, say)
         try:
             prompt = tuple(self._prompts.encode(question))
@@ -329,7 +329,7 @@ class RemoteModel:
 
 
 def sampling_fields(sampling: Sampling) -> dict[str, Any]:
-    """How both servers say it, with their own ways of choosing tokens switched off."""
+    """Sampling options of both servers, with their own additional samplers switched off."""
     fields: dict[str, Any] = {
         "temperature": sampling.temperature,
         "top_p": max(sampling.top_p, TOP_P_MIN),

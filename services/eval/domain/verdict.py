@@ -102,8 +102,8 @@ def summarise(
 ) -> ScoreSummary:
     """Verdict and figures of one evaluation.
 
-    drop_max_ppm: limit of the job; None: the policy's, or else DROP_MAX_PPM. training: None: its
-    writer did not say. looks: which look at the items this is.
+    drop_max_ppm: limit of the job; None: the policy's, or else DROP_MAX_PPM. training: None: not
+    recorded. looks: the interim analysis, and the planned ones.
     """
     items, holdout = scores.items, scores.holdout
     allowed = next(

@@ -1,4 +1,4 @@
-"""Which nodes are alive: what the journal believes beside what heartbeats say.
+"""Liveness of nodes: their state in the journal compared with their heartbeats.
 
 Silence counts only while the watcher itself could read; after an outage every node gets a fresh
 TTL. Times of heartbeats are the broker's, silence is the watcher's own elapsed time.
@@ -69,7 +69,7 @@ class Sight(Struct, frozen=True, kw_only=True):
 
 
 class Sightings:
-    """All nodes that a watcher knows of. Mutable: it follows the journals and the heartbeats.
+    """All known nodes of a watcher. Mutable: it follows the journals and the heartbeats.
 
     visits: how many nodes were considered so far, for tests and benches.
     """
@@ -225,7 +225,7 @@ class Sightings:
             self._put(reported)
 
     def silence_ms(self, sight: Sight) -> Ms:
-        """How long the watcher has read nothing from a node."""
+        """Return the time since the last heartbeat of a node, while the watcher could read."""
         return self._clock_ms - max(sight.beat_ms, self._fresh_ms.get(sight.partition, 0))
 
     def _put(self, sight: Sight) -> None:

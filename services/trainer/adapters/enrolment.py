@@ -54,7 +54,7 @@ class _Keys(Struct):
 
 
 class _Folder(BaseSettings):
-    """All that is needed before a node knows its servers."""
+    """Settings that a node needs before it knows its servers."""
 
     model_config = SettingsConfigDict(env_prefix="TUNERY_", extra="ignore")
 
@@ -87,7 +87,7 @@ def enrolled_variables(
     """The variables that this node has kept or gets for its token; none: it has neither.
 
     A token that is not the one of the kept keys is used: they may be withdrawn.
-    Raises SettingsError: the token is refused, or nobody answers.
+    Raises SettingsError: the token is refused, or there is no answer.
     """
     kept, token = _read(folder / KEPT), _token(settings)
     if token is None:
@@ -222,7 +222,7 @@ def _read(path: Path) -> Enrolment | None:
 
 
 def _write(path: Path, kept: Enrolment) -> None:
-    """Replace the file as a whole, and have it on the disk. Raises SettingsError."""
+    """Replace the file atomically, and sync it to disk. Raises SettingsError."""
     fresh = path.with_suffix(".new")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

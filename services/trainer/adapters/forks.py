@@ -26,7 +26,7 @@ LOG: Final = logging.getLogger(__name__)
 
 
 class OrderPipe:
-    """Standard input of a fork, for orders. One that has died says nothing to them."""
+    """Standard input of a fork, for orders. Orders to a dead fork are ignored."""
 
     def __init__(self, descriptor: int) -> None:
         self._pipe = os.fdopen(descriptor, "wb", buffering=0)

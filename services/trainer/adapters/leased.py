@@ -24,7 +24,7 @@ LOG: Final = logging.getLogger(__name__)
 
 
 class LeaseProcesses:
-    """Launcher of a node with so many slots.
+    """Launcher of a node with `slots` slots.
 
     folder: of processes that are kept
     loads: loads the libraries of work at the start; None: they are loaded with the first lease

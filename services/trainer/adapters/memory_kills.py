@@ -9,7 +9,7 @@ COUNTER: Final = "oom_kill"
 
 
 def count_memory_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
-    """How many there were so far in this process's control group, or else on the whole machine.
+    """Number of such kills so far in this process's control group, or else on the whole machine.
 
     The kernel counts a process before it kills it. None: neither count can be read.
     """

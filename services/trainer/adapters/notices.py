@@ -30,7 +30,7 @@ class NoNotices:
     """Machine that no cloud takes away."""
 
     async def left_ms(self) -> Ms | None:
-        """There is no notice."""
+        """Return None: there is no notice."""
         return None
 
     async def is_at_risk(self) -> bool:
@@ -109,7 +109,7 @@ class GcpNotices(MetadataServer):
         return GCP_NOTICE_MS if response.text.strip() == "TRUE" else None
 
     async def is_at_risk(self) -> bool:
-        """Google says nothing before its notice."""
+        """Return False: Google gives no earlier warning."""
         return False
 
 

@@ -56,7 +56,7 @@ class ProcessGroup:
     def hand_over(self, order: bytes) -> None:
         """Give its standard input a line, and forget what it has written to its standard error.
 
-        One that has died meanwhile says nothing to it.
+        A dead process ignores it.
         """
         stream = self._process.stdin
         assert stream is not None, "started with a pipe"  # noqa: S101  # set in start()

@@ -96,11 +96,11 @@ class RunningLease(Protocol):
         """Take the keys of the lease; the same ones may come more than once."""
 
     def meet(self, rendezvous: Sealed) -> None:
-        """Take how the first of several members is reached."""
+        """Take the address of the first of several members."""
 
     @property
     def idle_ms(self) -> Ms:
-        """How long its process has said nothing; 0 before it has started."""
+        """Time since the last event of its process; 0 before the start."""
 
     @property
     def elapsed_ms(self) -> Ms:
@@ -167,7 +167,7 @@ class NodeAgent:
                 log_event(LOG, logging.WARNING, "node.forgotten", node=self._settings.id)
 
     async def _live(self) -> None:
-        """The life of one incarnation."""
+        """Run one incarnation."""
         self._begin()
         await self._restore()
         killed = await self._sweeper.sweep()
@@ -333,7 +333,7 @@ class NodeAgent:
                 await reader.close()
 
     async def _join(self) -> None:
-        """Once, when the journal is read to its end: before that a lease would wait for it."""
+        """Join once the journal is read to its end; leases granted earlier would wait."""
         if not self._state.registered or self._has_joined or self._is_leaving:
             return
         state = self._state

@@ -100,7 +100,7 @@ class LeaseAttempt:
 
     @property
     def idle_ms(self) -> Ms:
-        """How long the started process has said nothing; 0 while it is not waited for."""
+        """Time since the last event of the started process; 0 while it is not awaited."""
         if self._idle_since_ms is None:
             return 0
         return self._tools.runtime.clock.monotonic_ms() - self._idle_since_ms
@@ -135,7 +135,7 @@ class LeaseAttempt:
         self._keys.take(sealed_keys)
 
     def meet(self, rendezvous: Sealed) -> None:
-        """Take how the first member of the lease is reached."""
+        """Take the address of the lease's first member."""
         if self._program.gang is not None:
             self._program.gang.meet(rendezvous)
 
@@ -317,7 +317,7 @@ class LeaseAttempt:
             await self._tools.runtime.clock.sleep(DEVICES_POLL_MS)
 
     def _log_end(self, end: ProcessEnd) -> None:
-        """Say how it ended. Messages of failures may quote the tenant: they are only reported."""
+        """Log how the lease ended, without failure messages, which may quote the tenant."""
         log_event(
             LOG,
             logging.WARNING if end.outcome == "failed" else logging.INFO,

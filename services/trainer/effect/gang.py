@@ -77,11 +77,11 @@ class Gang(ABC):
 
     @abstractmethod
     def meet(self, rendezvous: Sealed) -> None:
-        """Take how the first member is reached."""
+        """Take the address of the first member."""
 
 
 def ranks_of(members: Sequence[LeaseMember]) -> dict[str, range]:
-    """The ranks on each node of a lease: one for each slot."""
+    """Return the ranks on each node of a lease: one for each slot."""
     ends = list(accumulate(member.slots for member in members))
     return {
         member.node_id: range(end - member.slots, end)

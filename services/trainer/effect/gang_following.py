@@ -41,7 +41,7 @@ class FollowingGang(Gang):
         self._has_met = asyncio.Event()  # or will not
 
     def meet(self, rendezvous: Sealed) -> None:
-        """Take how the first member is reached."""
+        """Take the address of the first member."""
         self._known = rendezvous
         if self._rendezvous is not None and not self._rendezvous.done():
             self._rendezvous.set_result(rendezvous)

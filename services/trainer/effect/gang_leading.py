@@ -1,4 +1,4 @@
-"""The first member of a lease: where the others meet, and who says how all of them ended."""
+"""First member of a lease: the others connect to it, and it reports the end of all."""
 
 import asyncio
 import fcntl
@@ -85,16 +85,16 @@ class LeadingGang(Gang):
         self._joining = asyncio.create_task(self._give_up_joining())
 
     def meet(self, rendezvous: Sealed) -> None:
-        """Nothing: it is this one's own."""
+        """Do nothing: the address is this member's own."""
 
     def stop_waiting(self) -> None:
-        """Nothing: it starts its ranks without the others."""
+        """Do nothing: the first member starts its ranks without the others."""
 
     async def store(self) -> str:
         return self._store
 
     async def settle(self, own: ProcessEnd) -> ProcessEnd:
-        """Wait until the others have ended; then the end of the one that began it is all's."""
+        """Wait until the others have ended, and return the end of the lease as a whole."""
         await self._tell_all(own)
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S_MAX):
@@ -169,7 +169,7 @@ class LeadingGang(Gang):
         await self._note_end(node_id, end)
 
     async def _lose(self, node_id: str, end: ProcessEnd) -> None:
-        """A member is gone without a word: so are its ranks."""
+        """Record a member that is gone without a report, and its ranks with it."""
         log_event(LOG, logging.WARNING, "gang.member_lost", node=node_id, why=end.message)
         await self._note_end(node_id, ProcessEnd("lost", end.cause, end.message))
 

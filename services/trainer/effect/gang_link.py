@@ -19,7 +19,7 @@ CLOSE_S_MAX: Final = 2.0
 
 
 class Rendezvous(Struct, frozen=True):
-    """How the other members of a lease reach the first one; they alone can read it."""
+    """Address of a lease's first member, readable by the other members alone."""
 
     host: str  # address of its fabric
     port: int  # port of its agent
@@ -46,7 +46,7 @@ class MemberEnd(Struct, frozen=True, tag="end"):
 
 
 class Ping(Struct, frozen=True, tag="ping"):
-    """An end is there."""
+    """Ping: this end of the connection is alive."""
 
 
 Frame: TypeAlias = Hello | MemberEnd | Ping
@@ -63,7 +63,7 @@ class GangLink:
         self._pinging: asyncio.Task[None] | None = None
 
     def keep_alive(self) -> None:
-        """Say from here on that this end is there."""
+        """Send pings from now on."""
         self._pinging = asyncio.create_task(self._ping())
 
     async def send(self, frame: Frame) -> None:
@@ -88,7 +88,7 @@ class GangLink:
                 return frame
 
     async def close(self) -> None:
-        """Say nothing more, and end the connection once all is sent."""
+        """Send nothing more, and close the connection once all is sent."""
         if self._pinging is not None:
             self._pinging.cancel()
         self._writer.close()

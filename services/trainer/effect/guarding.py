@@ -1,4 +1,4 @@
-"""Asks a guard model of the operator which answers to a benchmark of safety harm, and refuse."""
+"""Guard model of the operator: which answers to a safety benchmark are harmful or refusals."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Asks a judge of the operator which of two answers is better, in both orders.
+"""Judge model of the operator: which of two answers is better, asked in both orders.
 
 It is asked about labelled pairs first, once for each start of the agent. A judge that does not
 agree with them, or that goes by the order, is asked about nothing of a tenant's.

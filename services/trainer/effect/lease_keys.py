@@ -32,7 +32,7 @@ LOOK_S: Final = 0.5  # whether the lease is still wanted
 
 
 class KeysMissing(Exception):
-    """The lease was not given the keys of its work."""
+    """The lease did not get the keys of its work."""
 
 
 class LeaseKeys:

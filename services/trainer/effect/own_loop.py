@@ -99,7 +99,7 @@ class OwnLoop(Training):
         return await super().handle(event)
 
     async def close(self) -> None:
-        """Hand nothing more over."""
+        """Stop handing commands over."""
         if self._following is not None:
             await self._following.stop()
         await super().close()

@@ -49,7 +49,7 @@ class ReplicaAnswers:
         return path
 
     def give_back(self, path: Path) -> None:
-        """No process writes to it any more."""
+        """Release a folder that no process writes to any more."""
         self._used.discard(path)
 
     async def ready(self) -> None:

@@ -43,7 +43,7 @@ class ReplicaFiles:
         self._number = 0
 
     async def open(self, folder: Path) -> Path:
-        """Listen in a folder, where fetched files are put; where. Raises OSError."""
+        """Listen in the folder for fetched files, and return the socket's path. Raises OSError."""
         path = folder / SOCKET
         self._folder = folder / "fetched"
         self._folder.mkdir()

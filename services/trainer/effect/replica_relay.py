@@ -55,7 +55,7 @@ def new_certificate(name: str, now: datetime.datetime) -> LeaseCertificate:
 
 
 def server_context(folder: Path, own: LeaseCertificate) -> ssl.SSLContext:
-    """TLS context of who listens; the key is in a file of the folder for a moment."""
+    """TLS context of the listener; the key is in a file of the folder for a moment."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     path = folder / "relay.pem"

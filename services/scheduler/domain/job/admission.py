@@ -22,7 +22,7 @@ from tunery.plan.methods import ROWS_OF_METHOD
 
 
 def tokens_of(accepted: bool, counts: Sequence[BaseTokens], base: Base) -> BaseTokens | None:
-    """The file's tokens under this base; None where the file cannot be used with it."""
+    """Return the file's token counts under a base; None: the file cannot be used with it."""
     if not accepted:
         return None
     return next((count for count in counts if count.base_id == base.base_id), None)

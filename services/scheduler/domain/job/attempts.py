@@ -55,7 +55,7 @@ def note_draining(job: OpenJob, role: Role) -> tuple[Event, ...]:
 
 
 def record_anomaly(job: OpenJob, command: RecordAnomaly) -> tuple[Event, ...]:
-    """Once for each window, however often it is reported, and not without end."""
+    """Record an anomaly once for each window, up to a limit."""
     recorded = job.anomalies
     if command.anomaly.key in recorded or len(recorded) >= ANOMALIES_MAX:
         return ()

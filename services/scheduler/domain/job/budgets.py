@@ -43,7 +43,7 @@ Counting: TypeAlias = (  # what moves totals
 
 
 def change_budget(tenant: TenantJobs, command: SetBudget | RemoveBudget) -> tuple[Event, ...]:
-    """The budget as it is wanted, or why it cannot be."""
+    """Set a budget, or reject it."""
     if isinstance(command, RemoveBudget):
         if command.budget_id in tenant.budgets:
             return (BudgetRemoved(budget_id=command.budget_id),)

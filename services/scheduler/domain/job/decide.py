@@ -1,4 +1,4 @@
-"""Decider of `job`: what a client may do, and where a fact leads.
+"""Decider of `job`: commands of clients, and facts of other streams.
 
 Commands of clients are refused with a code; facts of other streams never are: what comes late or
 twice leads to no events.
@@ -185,7 +185,7 @@ def _decide(tenant: TenantJobs, command: Command, ctx: Context) -> tuple[Event, 
 
 
 def _file(tenant: TenantJobs, command: RecordFile, ctx: Context) -> tuple[Event, ...]:
-    """Every job that waits for this file takes its hold, or ends; in order of submission."""
+    """Take the hold of every job that waits for this file, or end it; in order of submission."""
     events: list[Event] = [
         FileNoted(
             file_id=command.file_id,
@@ -244,7 +244,7 @@ def _change(
 
 
 def _cancel_sweep(tenant: TenantJobs, command: CancelSweep, ctx: Context) -> tuple[Event, ...]:
-    """No more jobs of a sweep, and the end of those that may still be cancelled."""
+    """Submit no more jobs of a sweep, and cancel those that can be."""
     sweep = tenant.sweeps.get(command.sweep_id)
     if sweep is None:
         missing = refusing("sweep_missing", sweep_id=command.sweep_id)

@@ -22,7 +22,7 @@ REFUSED: Final = (SubmitJob, SubmitSweep, ResumeJob, SetServingPool, SetBudget)
 
 
 def refuse_closed(tenant: TenantJobs, command: Command, ctx: Context) -> tuple[Event, ...] | None:
-    """The events of a command that an erased tenant does not allow; None: it is decided as ever."""
+    """Reject or ignore commands of an erased tenant; None: the command is decided as usual."""
     if not tenant.closed:
         return None
     if isinstance(command, REFUSED):
@@ -32,7 +32,7 @@ def refuse_closed(tenant: TenantJobs, command: Command, ctx: Context) -> tuple[E
 
 
 def close_jobs(tenant: TenantJobs) -> tuple[Event, ...]:
-    """Everything that may be cancelled is; what is being written down ends by itself."""
+    """Cancel everything that can be cancelled; registrations end by themselves."""
     open_jobs = [
         job
         for _, job in sorted(tenant.jobs.items())

@@ -1,4 +1,4 @@
-"""What follows from how an attempt ended: one policy per cause."""
+"""Next step after the end of an attempt: one policy per cause."""
 
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
@@ -27,14 +27,14 @@ FAILED_MAX: Final = 20
 
 @dataclass(frozen=True)
 class Again:
-    """Another attempt with these hyper-parameters, from the kept checkpoints."""
+    """Try again with these hyper-parameters, from the kept checkpoints."""
 
     hyper: HyperParameters
 
 
 @dataclass(frozen=True)
 class GiveUp:
-    """The job fails."""
+    """Fail the job."""
 
     code: str  # one of `schemas.errors`
     reason: Reason
@@ -113,7 +113,7 @@ def _after_oom(job: OpenJob, ended: AttemptEnded) -> Step:
 
 
 def _wrong_request(reason: Reason) -> Reason:
-    """Return the reason why the request was wrong, where the pool gives it."""
+    """Return why the request was wrong, if the pool gives a reason."""
     if reason.code == "slots_above_largest":
         return failing("slots_above_largest", **reason.params)
     return failing("request_wrong")

@@ -1,4 +1,4 @@
-"""Budgets as arithmetic: what a month has used, what open holds may still use, what is left."""
+"""Arithmetic of budgets: use of a month, what open holds may still use, what is left."""
 
 from immutables import Map
 from msgspec.structs import replace
@@ -130,7 +130,7 @@ def with_answers(tenant: TenantJobs, charged: AnswersCharged) -> Map[str, MonthU
 
 
 def slots_of(job: OpenJob, role: Role) -> int:
-    """How many slots an attempt of the job has."""
+    """Return the number of slots of an attempt of the job."""
     return job.spec.slots if role == "train" else EVAL_SLOTS
 
 

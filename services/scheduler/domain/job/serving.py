@@ -56,7 +56,7 @@ FRUITLESS_MAX: Final = 20  # terms in a row that were lost or preempted at once;
 def set_serving_pool(
     tenant: TenantJobs, command: SetServingPool, ctx: Context
 ) -> tuple[Event, ...]:
-    """The serving pool as it is wanted, or why it cannot be: also where a hold is refused."""
+    """Set a serving pool, or reject it, also if the hold of a term is refused."""
     terms, plan = command.terms, terms_at(tenant, ctx.at)
     if plan is None:
         return reject(errors.NOT_FOUND, refusing("limits_missing"))
@@ -78,7 +78,7 @@ def set_serving_pool(
 
 
 def remove_serving_pool(tenant: TenantJobs, command: RemoveServingPool) -> tuple[Event, ...]:
-    """The serving pool is gone, and its terms are to end."""
+    """Remove a serving pool, and end its terms."""
     name = command.serving_pool_id
     if name not in tenant.serving_pools:
         missing = refusing("serving_pool_missing", serving_pool_id=name)
@@ -171,7 +171,7 @@ class Admission(NamedTuple):
 
 
 def _admit(tenant: TenantJobs, pool: ServingPool, at: Ms) -> Admission | Rejected:
-    """Each term is its own admission: by the plan, the use and the budgets of this moment."""
+    """Admit a term by the plan, the use and the budgets of this moment."""
     terms, plan = pool.terms, terms_at(tenant, at)
     if (exhausted := _exhausted(pool)) is not None:
         return Rejected(code=errors.ATTEMPTS_EXHAUSTED, reason=exhausted)
@@ -195,7 +195,7 @@ def _admit(tenant: TenantJobs, pool: ServingPool, at: Ms) -> Admission | Rejecte
 
 
 def _exhausted(pool: ServingPool) -> Reason | None:
-    """Why no further term is tried until the pool is set again; None: one is."""
+    """Return why no term begins until the pool is set again; None: terms may begin."""
     if pool.failures >= FAILURES_MAX:
         return failing("attempts_failed", attempts=FAILURES_MAX)
     if pool.fruitless >= FRUITLESS_MAX:

@@ -15,7 +15,7 @@ from tunery.plan.estimate import without_rows
 
 
 def raise_session(tenant: TenantJobs, command: RaiseSession, ctx: Context) -> tuple[Event, ...]:
-    """A larger hold. What waits at its cap goes on; what runs does so until its present one."""
+    """Raise the hold. A session at its cap goes on; a running lease keeps its cap."""
     job = tenant.jobs.get(command.job_id)
     terms = None if job is None else job.spec.session
     if job is None or terms is None:
@@ -41,7 +41,7 @@ def raise_session(tenant: TenantJobs, command: RaiseSession, ctx: Context) -> tu
 
 
 def end_waiting_session(tenant: TenantJobs, command: RecordSessionEnding) -> tuple[Event, ...]:
-    """The end of a session that no process will end: one at its cap, or paused."""
+    """End a session that has no process: one at its cap, or paused."""
     job = tenant.jobs.get(command.job_id)
     if job is None or not _waits(job):
         return ()
@@ -52,5 +52,5 @@ def end_waiting_session(tenant: TenantJobs, command: RecordSessionEnding) -> tup
 
 
 def _waits(job: OpenJob) -> bool:
-    """Whether a session has its inputs, and asks the pool for nothing."""
+    """Return whether a session has its inputs and no placement."""
     return job.phase == "queued" and job.open is None

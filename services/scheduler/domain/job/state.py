@@ -39,7 +39,7 @@ class OpenPlacement(Struct, frozen=True, kw_only=True):
 
 
 class Retries(Struct, frozen=True, kw_only=True):
-    """Attempts that ended like this since the job last got further."""
+    """Number of attempts that ended with this cause since the last progress of the job."""
 
     oom: int = 0  # out of memory, over the whole training
     bad_node: int = 0  # the node was at fault

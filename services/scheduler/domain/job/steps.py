@@ -253,7 +253,7 @@ def _judging(job: OpenJob) -> tuple[Event, ...]:
 
 
 def after_look(job: OpenJob, command: RecordLook) -> tuple[Event, ...]:
-    """The items so far decide nothing: the next part of them is asked."""
+    """Ask the next part of the items, as those so far were inconclusive."""
     if job.scores is None or command.look != job.look or job.look >= len(job.spec.looks_ppm):
         return ()
     looked = LookTaken(job_id=job.job_id, look=command.look, comparisons=command.comparisons)
@@ -263,7 +263,7 @@ def after_look(job: OpenJob, command: RecordLook) -> tuple[Event, ...]:
 
 
 def after_verdict(job: OpenJob, command: RecordVerdict) -> tuple[Event, ...]:
-    """A blocked adapter is registered as well, in quarantine: the job did what it was asked to."""
+    """Register the result. A blocked adapter is registered too, in quarantine."""
     if job.scores is None or job.result is None or job.prepared is None:
         return ()
     if command.summary is not None and command.summary.look != job.look:
@@ -314,7 +314,7 @@ def after_registration(job: OpenJob, command: RecordRegistered) -> tuple[Event, 
 
 
 def fail_job(job: OpenJob, failure: Failure, param: str | None = None) -> JobEnded:
-    """The job ends for this failure. `param`: the field of its request that it is about."""
+    """Fail the job. param: the field of its request that is at fault."""
     return end_job(job, "failed", failure=replace(failure, param=param))
 
 
@@ -324,7 +324,7 @@ def end_job(
     model_id: str | None = None,
     failure: Failure | None = None,
 ) -> JobEnded:
-    """The job is settled: the unused rest of its hold is released."""
+    """Settle the job, and release the unused rest of its hold."""
     refund = None if failure is None else job_refund(failure.code)
     charged = kept = job.billable_gpu_ms - job.lost_gpu_ms
     if refund is not None and refund.scope == "job":

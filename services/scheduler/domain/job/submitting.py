@@ -1,4 +1,4 @@
-"""Submission of a job: what has to be true for it, and its hold."""
+"""Submission of a job: conditions and hold."""
 
 from schemas import errors
 from schemas.envelope import Context, Rejected, reject
@@ -13,7 +13,7 @@ from services.scheduler.domain.job.state import TenantJobs
 
 
 def submit_job(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Event, ...]:
-    """A job with its hold, or why there is none."""
+    """Accept a job with its hold, or reject it."""
     terms, spec = terms_at(tenant, ctx.at), command.spec
     if terms is None:
         return reject(errors.NOT_FOUND, refusing("limits_missing"))

@@ -82,7 +82,7 @@ def _after(tenant: TenantJobs, events: Iterable[Event], ctx: Context) -> TenantJ
 
 
 def _next_step(tenant: TenantJobs, sweep: OpenSweep, ctx: Context) -> tuple[Event, ...]:
-    """The next thing that a sweep does; nothing while it waits. Each step brings it nearer to its
+    """The next step of a sweep; nothing while it waits. Each step brings it nearer to its
     end, so there is a last one.
     """
     pending = _pending(sweep)

@@ -84,7 +84,7 @@ def end_of_report(lease: Lease, report: ReportExit, at: Ms) -> LeaseEnd:
 
 
 def end_of_killed(lease: Lease, at: Ms) -> LeaseEnd:
-    """Killed, and never reported: it ran as long as its agent said, and not beyond the kill."""
+    """End of a killed lease without a report: it ran until its last proof or the kill."""
     killed_ms = (lease.killed_at or at) - (at if lease.started_at is None else lease.started_at)
     end_ms = elapsed_ms(lease, min(lease.proven_ms, killed_ms), at)
     if lease.ending is None:
@@ -95,13 +95,13 @@ def end_of_killed(lease: Lease, at: Ms) -> LeaseEnd:
 
 
 def end_of_stuck(lease: Lease, at: Ms) -> LeaseEnd:
-    """The process lives without progress: the lease ends, so that the job can resume elsewhere."""
+    """End a lease whose process makes no progress, so that the job can resume elsewhere."""
     end_ms = elapsed_ms(lease, lease.proven_ms, at)
     return LeaseEnd(end_ms, "failed", "node", ending("no_progress"), "bad_node")
 
 
 def end_of_broken(lease: Lease, node_id: str, fault: DeviceFault, at: Ms) -> LeaseEnd:
-    """A device of a node is broken: its job continues from its last checkpoint on another one."""
+    """End a lease with a broken device; its job continues from its last checkpoint elsewhere."""
     end_ms = elapsed_ms(lease, lease.proven_ms, at)
     failed = ending("device_failed", device=fault.device, fault=fault.reason.code)
     faulty_node = _of_several(lease, node_id)
@@ -109,14 +109,14 @@ def end_of_broken(lease: Lease, node_id: str, fault: DeviceFault, at: Ms) -> Lea
 
 
 def end_of_unlisted(lease: Lease, at: Ms, node_id: str | None = None) -> LeaseEnd:
-    """An agent lives and does not list it: what ran under it there is gone."""
+    """End of a lease that its living agent no longer lists."""
     end_ms = elapsed_ms(lease, lease.proven_ms, at)
     end = LeaseEnd(end_ms, "failed", "node", ending("exit_missing"), "platform")
     return replace(end, faulty_node=_of_several(lease, node_id))
 
 
 def _of_several(lease: Lease, node_id: str | None) -> str | None:
-    """The node that an end speaks against alone, where its lease has others."""
+    """The only node at fault, if the lease has several nodes."""
     return node_id if len(lease.members) > 1 else None
 
 
@@ -128,19 +128,19 @@ def end_of_unstarted(at_fault: EndCode = "start_timeout") -> LeaseEnd:
 
 
 def end_of_unadmitted() -> LeaseEnd:
-    """Requeue a job whose lease its cluster did not admit in time. No failure is counted."""
+    """End of a lease that its cluster did not admit in time; not counted as a failure."""
     return LeaseEnd(0, "not_started", "platform", ending("not_admitted"))
 
 
 def end_of_unreported(lease: Lease, at: Ms) -> LeaseEnd:
-    """A member was freed before any agent reported an exit."""
+    """End of a lease one of whose members was freed before an exit was reported."""
     if lease.killed_at is not None:
         return end_of_killed(lease, at)
     return end_of_unlisted(lease, at)
 
 
 def end_of_lost(lease: Lease, last_seen: Ms, at: Ms, code: EndCode) -> LeaseEnd:
-    """Its node is gone: what its agent proved is what it ran, or the kill came before that."""
+    """End of a lease whose node is gone: it ran until its last proof or the kill."""
     if lease.killed_at is not None and max(lease.alive_at, last_seen) >= lease.killed_at:
         return end_of_killed(lease, at)
     return LeaseEnd(elapsed_ms(lease, lease.proven_ms, at), "lost", "node", ending(code))
@@ -282,7 +282,7 @@ def settle(pool: Pool, job_id: str, refund: JobRefund | None) -> tuple[Event, ..
 
 
 def kill(lease: Lease, ended_by: EndAuthor, reason: Reason) -> LeaseKilled:
-    """The order to kill; an earlier order to drain stays its author."""
+    """Order the kill of a lease. An earlier order to drain keeps its author."""
     first = lease.ending
     return LeaseKilled(
         lease=lease.ref,
@@ -298,7 +298,7 @@ def drain(
     reason: Reason,
     beneficiary: Beneficiary | None = None,
 ) -> LeaseDraining:
-    """The notice: checkpoint and exit before the deadline."""
+    """Order the drain of a lease: checkpoint and exit before the deadline."""
     return LeaseDraining(
         lease=lease.ref,
         deadline=deadline,

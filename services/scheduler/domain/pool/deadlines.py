@@ -1,4 +1,4 @@
-"""What is due when: drain notices before the cap, kills at their deadlines, silence of agents."""
+"""Deadlines of a pool: drain notices before the cap, kills, silence of agents."""
 
 from collections.abc import Iterator
 from typing import Final, assert_never
@@ -40,7 +40,7 @@ LEASE, NODE, JOB = "lease", "node", "job"  # kinds of parts with their own deadl
 
 
 def due_at(lease: Lease) -> Ms | None:
-    """When this open lease wants a tick; None while it may run.
+    """Next deadline of an open lease; None: it may run.
 
     The cap is not a matter of time but of use: observations of its agent's clock enforce it.
     """
@@ -56,7 +56,7 @@ def due_at(lease: Lease) -> Ms | None:
 
 
 def forgotten_at(node: Node) -> Ms | None:
-    """When a node that is gone is forgotten; None: it is not gone."""
+    """Time at which a gone node is forgotten; None: the node is not gone."""
     match node.standing:
         case "up":
             return None
@@ -81,7 +81,7 @@ def is_stuck(lease: Lease, idle_ms: Ms) -> bool:
 
 
 def deadline_of(state: Pools, part: TimedPart) -> Ms | None:
-    """When a pool, or one of its leases, nodes or jobs, wants a tick."""
+    """Next deadline of a pool, or of one of its leases, nodes or jobs."""
     pool = state.get(part.key)
     if pool is None:
         return None
@@ -104,7 +104,7 @@ def deadline_of(state: Pools, part: TimedPart) -> Ms | None:
 
 
 def timed_parts(state: Pools) -> Iterator[TimedPart]:
-    """All that may have a deadline."""
+    """All parts of a pool that may have a deadline."""
     for key, pool in state.items():
         yield TimedPart(key)
         for kind, names in (
@@ -190,12 +190,12 @@ def tick(pool: Pool, ctx: Context) -> tuple[Event, ...]:
 
 
 def drain_deadline(lease: Lease, at: Ms) -> Ms:
-    """When a drain that begins now becomes a kill. It never outlives what is left of the cap."""
+    """Time at which a drain that begins now becomes a kill: within the rest of the cap."""
     return at + min(DRAIN_MS, _left_ms(lease))
 
 
 def enforce_cap(lease: Lease, ctx: Context) -> tuple[Event, ...]:
-    """The notice before the cap, once the lease is proven to have run so long."""
+    """Give notice of the cap, once the lease is proven to have run that long."""
     if lease.started_at is None or lease.ending is not None:
         return ()
     if lease.proven_ms < notice_ms(lease.max_gpu_ms, lease.slots):
@@ -221,7 +221,7 @@ def _due(lease: Lease, ctx: Context) -> tuple[Event, ...]:
 
 
 def _start_by(lease: Lease) -> Ms:
-    """When a lease must have started: progress of its preparation extends the limit."""
+    """Time by which a lease must have started. Progress of its preparation extends it."""
     since = lease.granted_at if lease.admitted_at is None else lease.admitted_at
     limit = since + lease.start_ms_max
     if lease.prepared_at is None:

@@ -239,7 +239,7 @@ def _request(pool: Pool, command: RequestPlacement, ctx: Context) -> tuple[Event
 
 
 def _most_slots(pool: Pool, placement: Placement) -> int:
-    """Slots that such nodes have for one lease, in service or not; 0: none has ever joined."""
+    """Most slots of one such node, in service or not; 0: none has ever joined."""
     asked = placement.constraints or NodeConstraints()
     domain = asked.domain if asked.domain_wait_ms is None else ""
     described = (

@@ -104,7 +104,7 @@ def _revoke(pool: Pool, command: RevokeInvitation, ctx: Context) -> tuple[Event,
 
 
 def _enrol(pool: Pool, key_number: int, command: EnrolNode, ctx: Context) -> tuple[Event, ...]:
-    """Shown again with the same public key, as after a lost answer, a token changes nothing."""
+    """Enrol a node by its token. A repeat with the same public key changes nothing."""
     node_id, public_key = command.node_id, command.public_key
     invitation = pool.invitations.get(node_id)
     if command.invitation is not None and invitation is None:
@@ -167,7 +167,7 @@ def _join(
 
 
 def _seal(pool: Pool, command: RecordNodeKeys) -> tuple[Event, ...]:
-    """Keys of an invitation that was replaced meanwhile are of no use to anybody."""
+    """Record sealed keys of a node; ignored if its invitation was replaced meanwhile."""
     invitation = pool.invitations.get(command.node_id)
     if invitation is None or invitation.public_key != command.public_key:
         return ()

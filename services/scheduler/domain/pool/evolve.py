@@ -333,7 +333,7 @@ def _last_proof_of_all(lease: Lease, nodes: Map[str, Node]) -> Ms:
 
 
 def _proof(lease: Lease, node: Node) -> Ms:
-    """Until when a member has run: by its agent's clock, and not longer than by the broker's."""
+    """Time until which a member has run: by its agent's clock, bounded by the broker's."""
     if node.leases is None or lease.started_at is None:
         return node.last_seen
     elapsed = (seen.elapsed_ms for seen in node.leases if seen.lease == lease.number)
@@ -372,7 +372,7 @@ def _with_waiting(pool: Pool, event: PlacementQueued, ctx: Context) -> Pool:
 
 
 def _with_bound(pool: Pool, beneficiary: Beneficiary) -> Pool:
-    """Slots that are being freed for a placement wait for it."""
+    """Keep slots that are being freed for a placement."""
     waiting = pool.waiting.get(beneficiary.job_id)
     if waiting is None or waiting.placement.attempt != beneficiary.attempt:
         return pool
@@ -381,13 +381,13 @@ def _with_bound(pool: Pool, beneficiary: Beneficiary) -> Pool:
 
 
 def _without_deadlines(pool: Pool, job_id: str) -> Pool:
-    """A placement waits no more, so nothing changes while it waits."""
+    """Drop what a pool remembers for a placement that no longer waits."""
     pool = without_domain_deadline(without_spot_deadlines(pool, job_id), job_id)
     return without_exclusion_deadline(pool, job_id)
 
 
 def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
-    """The placement that the grant refers to leaves the queue."""
+    """Remove the granted placement from the queue."""
     waiting = pool.waiting.get(event.lease.job_id)
     if waiting is None or waiting.placement.attempt != event.lease.attempt:
         return pool
@@ -445,7 +445,7 @@ def _with_closed(pool: Pool, event: PlacementClosed, ctx: Context) -> Pool:
 
 
 def _with_freed(pool: Pool, event: MemberFreed, ctx: Context) -> Pool:
-    """The lease goes once it is closed and its last member is free."""
+    """Remove a lease once it is closed and its last member is free."""
     lease = pool.leases.get(lease_key(event.lease.token.lease))
     if lease is None or event.node_id in lease.freed:
         return pool

@@ -1,4 +1,4 @@
-"""What the ended work of a pool teaches about how long work takes."""
+"""Expected duration of work, learned from ended work in the pool."""
 
 from collections.abc import Sequence
 
@@ -34,14 +34,14 @@ def model_of(pool: Pool, members: Sequence[LeaseMember]) -> str:
 
 
 def expected_time(pool: Pool, placement: Placement) -> ExpectedTime | None:
-    """How long a placement should take by what has ended; None: as long as its estimate says."""
+    """Expected time of a placement by similar ended work; None: use its estimate."""
     asked = placement.constraints
     classes = classes_of(pool, placement, "" if asked is None else asked.accelerator)
     return expect(pool.durations, classes, placement.p50_ms, placement.p90_ms)
 
 
 def with_duration(pool: Pool, lease: Lease, event: PlacementClosed, ctx: Context) -> Pool:
-    """The pool after an attempt: a success that began at the first step has taken its time."""
+    """Learn the duration of a successful attempt that began at the first step."""
     if event.end.outcome != "succeeded" or lease.first_step or not lease.forecast.classes:
         return pool
     took_ms = event.end.used_gpu_ms // lease.slots

@@ -31,7 +31,7 @@ FAULTS_OF_NODES: Final[frozenset[FailureCause | None]] = frozenset({"bad_node", 
 
 
 def is_node_fault(outcome: str, cause: FailureCause | None, has_checkpoint: bool) -> bool:
-    """Return whether the end of an attempt speaks against its node."""
+    """Return whether the end of an attempt counts as a fault of its node."""
     if outcome != "failed" or cause not in FAULTS_OF_NODES:
         return False
     return cause == "bad_node" or not has_checkpoint
@@ -47,7 +47,7 @@ def broken_device(lease: Lease, node_id: str, faults: Iterable[DeviceFault]) -> 
 
 
 def barred_nodes(pool: Pool, job_id: str) -> tuple[str, ...]:
-    """Nodes that the job may not meet before its back-off, whatever else there is."""
+    """Nodes that the job may not use before its back-off ends."""
     return tuple(
         sorted(
             failure.node_id
@@ -84,7 +84,7 @@ def with_attempt_end(pool: Pool, lease: Lease, event: PlacementClosed, ctx: Cont
 
 
 def with_progress(pool: Pool, lease: Lease) -> Pool:
-    """The pool after a checkpoint or a success: the nodes of the lease work."""
+    """Clear faults of a lease's nodes after a checkpoint or a success."""
     for node_id in lease.node_ids:
         node = pool.nodes.get(node_id)
         if node is not None and node.failed_jobs:
@@ -93,7 +93,7 @@ def with_progress(pool: Pool, lease: Lease) -> Pool:
 
 
 def with_back_off_ended(pool: Pool, event: BackOffEnded) -> Pool:
-    """The pool in which the job may meet these nodes again."""
+    """Let a job use these nodes again."""
     if event.job_id in pool.excluded_until:
         waiting = pool.waiting[event.job_id]
         asked = replace(waiting.placement, excluded_nodes=())
@@ -107,7 +107,7 @@ def with_back_off_ended(pool: Pool, event: BackOffEnded) -> Pool:
 
 
 def with_exclusion_deadline(pool: Pool, event: PlacementQueued) -> Pool:
-    """The pool that knows how long a replica keeps away from nodes that failed under it."""
+    """Remember how long a replica keeps away from nodes that failed under it."""
     placement = event.placement
     if placement.role != "serve" or not placement.excluded_nodes:
         return pool
@@ -116,7 +116,7 @@ def with_exclusion_deadline(pool: Pool, event: PlacementQueued) -> Pool:
 
 
 def without_exclusion_deadline(pool: Pool, job_id: str) -> Pool:
-    """The pool in which no replica of this term waits for other nodes."""
+    """Forget nodes that a replica of this term keeps away from."""
     if job_id not in pool.excluded_until:
         return pool
     return replace(pool, excluded_until=pool.excluded_until.delete(job_id))
@@ -136,7 +136,7 @@ def cordon_failing(pool: Pool, facts: Iterable[Event]) -> tuple[NodeCordoned, ..
 
 
 def end_back_offs(pool: Pool, at: Ms) -> tuple[BackOffEnded, ...]:
-    """Back-offs that are over by now."""
+    """Back-offs that have ended."""
     events: list[BackOffEnded] = []
     for job_id, failures in sorted(pool.failures.items()):
         over = tuple(
@@ -154,7 +154,7 @@ def end_back_offs(pool: Pool, at: Ms) -> tuple[BackOffEnded, ...]:
 
 
 def next_back_off_end(pool: Pool, job_id: str) -> Ms | None:
-    """When the first back-off of a job, or its exclusion of nodes, is over."""
+    """End of the earliest back-off of a job, or of its exclusion of nodes."""
     failures = pool.failures.get(job_id, ())
     ends = (pool.excluded_until.get(job_id), *(failure.back_off_until for failure in failures))
     return min((end for end in ends if end is not None), default=None)

@@ -23,7 +23,7 @@ def give_up_domains(pool: Pool, at: Ms) -> tuple[DomainGivenUp, ...]:
 
 
 def with_domain_deadline(pool: Pool, event: PlacementQueued) -> Pool:
-    """The pool that knows how long a placement waits for its domain."""
+    """Remember until when a placement waits for its domain."""
     if event.domain_until is None:
         return pool
     until = pool.domain_until.set(event.placement.job_id, event.domain_until)
@@ -31,14 +31,14 @@ def with_domain_deadline(pool: Pool, event: PlacementQueued) -> Pool:
 
 
 def without_domain_deadline(pool: Pool, job_id: str) -> Pool:
-    """The pool in which a placement does not wait for its domain any more."""
+    """Forget that a placement waits for its domain."""
     if job_id not in pool.domain_until:
         return pool
     return replace(pool, domain_until=pool.domain_until.delete(job_id))
 
 
 def with_domain_given_up(pool: Pool, event: DomainGivenUp) -> Pool:
-    """The pool in which a placement takes nodes of any domain."""
+    """Let a placement take nodes of any domain."""
     waiting = replace(pool.waiting[event.job_id], any_domain=True)
     pool = without_domain_deadline(pool, event.job_id)
     return replace(pool, waiting=pool.waiting.set(event.job_id, waiting))

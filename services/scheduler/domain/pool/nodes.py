@@ -68,7 +68,7 @@ SIGHT_BYTES: Final = 300  # of a node, a lease or an idle lease in an observatio
 
 
 def decide_registered(pool: Pool, command: RegisterNode, ctx: Context) -> tuple[Event, ...]:
-    """A new incarnation has killed what was left over, so all older leases end and are free."""
+    """Register a new incarnation, which has killed all leftovers: end and free older leases."""
     described = command.node
     node = pool.nodes.get(described.node_id)
     if node is not None and described.incarnation == node.description.incarnation:
@@ -111,7 +111,7 @@ def _refuse_part(pool: Pool, node_id: str) -> Rejected | None:
 
 
 def decide_joined(pool: Pool, command: JoinNode) -> tuple[Event, ...]:
-    """The agent has caught up, so that a lease is taken up as soon as it is granted."""
+    """Let a node get leases, once its agent has caught up with the journal."""
     node = pool.nodes.get(command.node_id)
     if node is None or command.incarnation != node.description.incarnation:
         return (_incarnation_unknown(command.node_id),)
@@ -119,7 +119,7 @@ def decide_joined(pool: Pool, command: JoinNode) -> tuple[Event, ...]:
 
 
 def decide_leaving(pool: Pool, command: LeaveNode) -> tuple[Event, ...]:
-    """From here on the slots that its agent frees stay free."""
+    """Grant a node nothing more, as its agent is about to leave."""
     node = pool.nodes.get(command.node_id)
     if node is None or command.incarnation != node.description.incarnation:
         return (_incarnation_unknown(command.node_id),)
@@ -129,7 +129,7 @@ def decide_leaving(pool: Pool, command: LeaveNode) -> tuple[Event, ...]:
 
 
 def decide_noticed(pool: Pool, command: NoticeNode, ctx: Context) -> tuple[Event, ...]:
-    """The machine is taken away: what runs writes a checkpoint while there is time, and moves."""
+    """Drain a node whose machine is taken away: its work writes a checkpoint and moves."""
     node = pool.nodes.get(command.node_id)
     if node is None or command.incarnation != node.description.incarnation:
         return (_incarnation_unknown(command.node_id),)
@@ -153,10 +153,9 @@ def decide_warned(pool: Pool, command: WarnNode) -> tuple[Event, ...]:
 
 
 def decide_faults(pool: Pool, command: ReportDeviceFaults, ctx: Context) -> tuple[Event, ...]:
-    """Faulty devices get nothing new. What runs on broken ones ends, and its job continues
-    elsewhere.
+    """Exclude faulty devices from new leases, and kill leases on broken ones.
 
-    It is killed: a checkpoint from memory with errors would be worth nothing.
+    A checkpoint from memory with errors would be worthless. The jobs continue elsewhere.
     """
     node = pool.nodes.get(command.node_id)
     if node is None or command.incarnation != node.description.incarnation:
@@ -174,7 +173,7 @@ def decide_faults(pool: Pool, command: ReportDeviceFaults, ctx: Context) -> tupl
 
 
 def decide_resized(pool: Pool, command: ResizeNode) -> tuple[Event, ...]:
-    """Other slots for what is granted from here on. What runs continues: its cluster evicts."""
+    """Change the slots of a node for later grants. Running work continues: its cluster evicts."""
     node = pool.nodes.get(command.node_id)
     if node is None or command.incarnation != node.description.incarnation:
         return (_incarnation_unknown(command.node_id),)
@@ -197,7 +196,7 @@ def _refuse_slots(slots: int) -> Rejected | None:
 
 
 def decide_retired(pool: Pool, command: RetireNode, ctx: Context) -> tuple[Event, ...]:
-    """The node leaves; what it did not report has ended all the same."""
+    """Remove a node that leaves. Its unreported leases end as well."""
     node = pool.nodes.get(command.node_id)
     if node is None or command.incarnation != node.description.incarnation:
         return (_incarnation_unknown(command.node_id),)
@@ -210,7 +209,7 @@ def decide_retired(pool: Pool, command: RetireNode, ctx: Context) -> tuple[Event
 def decide_order(
     pool: Pool, command: CordonNode | UncordonNode | DrainNode | ForgetNode, ctx: Context
 ) -> tuple[Event, ...]:
-    """An operator's order; what was ordered already changes nothing."""
+    """Carry out an operator's order for a node; a repeat changes nothing."""
     node_id, node = command.node_id, pool.nodes.get(command.node_id)
     if node is None:
         missing = refusing("node_missing", node_id=node_id)
@@ -269,7 +268,7 @@ def _nodes_of(pool: Pool, agent: str) -> tuple[Node, ...]:
 
 
 def forget(pool: Pool, node_id: str, ctx: Context) -> tuple[Event, ...]:
-    """The node, and what is left of its leases, is gone."""
+    """Mark a node as gone, and end the rest of its leases."""
     return (*_end_leases(pool, node_id, ctx, "node_lost"), NodeForgotten(node_id=node_id))
 
 
@@ -372,7 +371,7 @@ def _open_of(pool: Pool, numbers: Iterable[int]) -> tuple[Lease, ...]:
 
 
 def fold(pool: Pool, events: Iterable[Event], ctx: Context) -> Pool:
-    """The pool after these events."""
+    """Apply events to the pool."""
     for event in events:
         pool = evolve_pool(pool, event, ctx)
     return pool
@@ -400,7 +399,7 @@ def _is_known(pool: Pool, seen: NodeSeen) -> bool:
 
 
 def _silence(pool: Pool, seen: NodeSeen, leases: tuple[Lease, ...], ctx: Context) -> list[Event]:
-    """Should the node still live somewhere out of reach, the kill is what it must do."""
+    """Mark a silent node as lost, and kill its leases in case it still runs out of reach."""
     if pool.nodes[seen.node_id].standing != "up":
         return []
     last_seen = pool.nodes[seen.node_id].last_seen
@@ -418,7 +417,7 @@ def _silence(pool: Pool, seen: NodeSeen, leases: tuple[Lease, ...], ctx: Context
 def _passed_hours(
     pool: Pool, seen: NodeSeen, leases: tuple[Lease, ...], ctx: Context
 ) -> list[Event]:
-    """Slices of the UTC hours that each lease has lived through."""
+    """Usage slices of the full UTC hours of each lease."""
     events: list[Event] = []
     for lease in leases:
         if lease.started_at is not None:

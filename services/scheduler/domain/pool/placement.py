@@ -1,4 +1,4 @@
-"""From the pool's state to the planner and back: who gets slots, who is stopped."""
+"""Conversion between the pool's state and the planner: starts and preemptions."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class PlannedGrant:
 
 @dataclass(frozen=True)
 class PlannedPreemption:
-    """Leases that end for a placement, and the slots that it will have."""
+    """Preempted leases, and the slots that a placement will get for them."""
 
     placement: Placement
     seats: Seats
@@ -30,7 +30,7 @@ class PlannedPreemption:
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """Decisions of the planner in terms of the pool."""
+    """Plan in terms of the pool."""
 
     grants: tuple[PlannedGrant, ...]  # placements that start now
     # leases that are stopped, and the placements that they make way for
@@ -39,7 +39,7 @@ class PoolPlan:
 
 
 def plan_pool(pool: Pool, at: Ms) -> PoolPlan:
-    """All that can start now, and all that is worth to be stopped for what cannot."""
+    """Plan starts for now, and preemptions for placements that cannot start."""
     state = planned_pool(pool).state
     if not state.queue.requests or not state.capacity.nodes:
         return PoolPlan((), (), more=False)
@@ -48,7 +48,7 @@ def plan_pool(pool: Pool, at: Ms) -> PoolPlan:
 
 
 def _grants(pool: Pool, planned: Plan, state: PlanningState) -> tuple[PlannedGrant, ...]:
-    """The planner counts slots; a lease names devices, the first of those that are free."""
+    """Choose devices for planned slots: the first free ones of each node."""
     on_nodes = {node_id for start in planned.starts for node_id, _ in start.seats}
     free = {
         node_id: free_devices(

@@ -34,7 +34,7 @@ class Queued(Struct, frozen=True):
 
 
 class NodePart(Struct, frozen=True):
-    """A node that may get leases; None: it may get none."""
+    """A node, if it may get leases."""
 
     node_id: str
     node: PlanNode | None
@@ -46,7 +46,7 @@ class LeasePart(Struct, frozen=True):
 
 
 class JobPart(Struct, frozen=True):
-    """Queued placement of a job; None: it has none."""
+    """Queued placement of a job, if it has one."""
 
     job_id: str
     queued: Queued | None
