@@ -77,9 +77,16 @@ def suggest(
     if grader is not None:
         request["method"] = {"type": method, method: {"grader": grader}}
 
+    counted = validation.get("tokens") or ()
+    drops = {tokens["base_id"] for tokens in counted if tokens["reasoning"] == "drop"}
+
+    def request_of(base_id: str) -> dict[str, Any]:
+        dropping = {"training": {"reasoning": "drop"}} if base_id in drops else {}
+        return {**request, "model": base_id, **dropping}
+
     def candidate(base: Any) -> Candidate:
         try:
-            plan = api.estimate({**request, "model": base["id"]}, "plan")
+            plan = api.estimate(request_of(base["id"]), "plan")
         except ApiRefusal as refusal:
             return Candidate(base["id"], base["parameters"], None, refusal.message)
         return Candidate(base["id"], base["parameters"], plan)
@@ -90,6 +97,11 @@ def suggest(
     words = ["tunery", "job", "submit", "--file", file_id, "--method", method]
     words += [] if chosen is None else ["--model", chosen.base_id]
     words += [] if grader is None else ["--grader", "GRADER.json"]
+    risks = risks_of(report, chosen, method)
+    if chosen is not None and chosen.base_id in drops:
+        words += ["--set", "training.reasoning=drop"]
+        risk = f"the chat template of {chosen.base_id} leaves reasoning out, so it is not learnt"
+        risks.append((risk, "name a template that shows it with --chat-template instead"))
     return {
         "file": file_id,
         "rows": validation["rows"],
@@ -104,8 +116,8 @@ def suggest(
             if setting["source"] == "rule"
         ],
         "estimate": None if plan is None else plan["estimate"],
-        "risks": [{"risk": risk, "fix": fix} for risk, fix in risks_of(report, chosen, method)],
-        "request": None if chosen is None else {**request, "model": chosen.base_id},
+        "risks": [{"risk": risk, "fix": fix} for risk, fix in risks],
+        "request": None if chosen is None else request_of(chosen.base_id),
         "command": None if chosen is None else shlex.join(words),
     }
 

@@ -157,6 +157,7 @@ async def rows(visit: Visit) -> Response:
     query = visit.request.query_params
     values: dict[str, Any] = {"rows": [], "problems": [], "refusal": None}
     body = {name: query.get(name, "") for name in ("model", "training_file")}
+    body["reasoning"] = query.get("reasoning", "keep")
     try:
         shown = await visit.api.post("/v1/fine_tuning/preview", {**body, "rows": ROWS_SHOWN})
         values |= {"rows": shown["data"], "problems": shown["problems"]}
@@ -192,6 +193,8 @@ def body_of(form: FormData) -> dict[str, Any]:
         body["suffix"] = texts["suffix"]
     if "rank" in texts:
         body["lora"] = {"rank": number(texts["rank"], int)}
+    if texts.get("reasoning", "keep") != "keep":
+        body["training"] = {"reasoning": texts["reasoning"]}
     return body
 
 

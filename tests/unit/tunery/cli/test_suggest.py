@@ -25,7 +25,7 @@ PLAN = {
         {"name": "rank", "value": 16, "source": "default", "path": None, "why": "enough"},
     ],
 }
-ANSWERS = {
+ANSWERS: dict[str, Any] = {
     "GET /files/file-1/validation": {"dialect": "dpo", "rows": 200, "report": REPORT},
     "GET /bases": {"data": [{"id": "tiny", "parameters": 2_000_000_000}]},
     "POST /fine_tuning/jobs/plan": PLAN,
@@ -48,3 +48,18 @@ def test_without_a_base_within_the_budget_it_fails(monkeypatch: pytest.MonkeyPat
     assert done.exit_code == 1
     assert "about 0.20 EUR, above the budget" in done.output
     assert "tunery job submit" not in done.output
+
+
+def test_bases_f7_reasoning_that_a_template_leaves_out_is_dropped_and_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    validation = {
+        **ANSWERS["GET /files/file-1/validation"],
+        "tokens": [{"base_id": "tiny", "reasoning": "drop"}],
+    }
+    api = ScriptedApi(monkeypatch, {**ANSWERS, "GET /files/file-1/validation": validation})
+    answer = json.loads(api.run("suggest", "file-1", "--json").stdout)
+    assert answer["request"] == api.bodies[-1]
+    assert answer["request"]["training"] == {"reasoning": "drop"}
+    assert answer["command"].endswith("--model tiny --set training.reasoning=drop")
+    assert "leaves reasoning out" in answer["risks"][-1]["risk"]

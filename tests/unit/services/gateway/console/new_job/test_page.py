@@ -163,6 +163,14 @@ BODY = {
 }
 
 
+def test_bases_f7_reasoning_is_left_out_where_the_form_says_so() -> None:
+    asked = {"model": "m", "training_file": "f"}
+    assert "training" not in body_of(FormData({**asked, "reasoning": "keep"}))
+    body = body_of(FormData({**asked, "reasoning": "drop"}))
+    assert body["training"] == {"reasoning": "drop"}
+    assert "--set 'training.reasoning=\"drop\"'" in snippets(body)["the command line"]
+
+
 async def test_a_file_of_pairs_is_trained_by_a_method_for_pairs(api: ControlPlane) -> None:
     client, _ = await ready(api)
     file_id = (await api.upload(client))["id"]
