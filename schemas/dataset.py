@@ -5,6 +5,7 @@ from typing import Final, Literal, TypeAlias
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.erasure import EraseFiles, FilesErased
 from schemas.reasons import Failure
+from schemas.sealed import Sealed
 from schemas.storage import FileTerms, StorageQuota, UploadPart, UploadTerms
 from schemas.units import Ms, Tokens
 
@@ -65,6 +66,15 @@ class FileContent(Part):
     blob: str  # key of the object
 
 
+class ChatFormat(Part):
+    """A job's own chat template and end tokens, in place of its base model's."""
+
+    sha256: Sha256  # hash of both, as the tenant wrote them
+    template: Sealed | None = None  # None: the base model's
+    # tokens that end a turn besides the base model's own, as JSON; None: only those
+    eot_tokens: Sealed | None = None
+
+
 class PrepareSpec(Part):
     """All that the bytes of a prepared cache depend on besides the files' content."""
 
@@ -78,6 +88,7 @@ class PrepareSpec(Part):
     # kind of rows that the job's method learns from; files of other kinds are refused
     rows: RowKind = "answers"
     reasoning: ReasoningPolicy = "keep"  # what becomes of the reasoning of answers
+    chat: ChatFormat | None = None  # None: the base model's template and end tokens
 
 
 class MixedFile(Part):

@@ -138,6 +138,8 @@ class Lineage(Part):
     # Then `job_id` and `dataset_version` are as with `imported`.
     saved_in: SavedIn | None = None
     reasoning: ReasoningPolicy = "keep"  # what became of the reasoning of its rows
+    # hash of its own chat template and end tokens, see `ChatFormat`; None: the base model's
+    chat_sha256: Sha256 | None = None
 
 
 class Share(Part):

@@ -7,7 +7,7 @@ from msgspec import Meta, structs
 from schemas.benchmark import Benchmark
 from schemas.billing import Lane
 from schemas.billing import Price as Price
-from schemas.dataset import BaseTokens, LengthPolicy, Prepared, ReasoningPolicy
+from schemas.dataset import BaseTokens, ChatFormat, LengthPolicy, Prepared, ReasoningPolicy
 from schemas.envelope import Part, Sha256
 from schemas.integrations import Integration
 from schemas.model import Base
@@ -132,6 +132,10 @@ class JobSettings(Part, kw_only=True):
     measures: Annotated[Sealed | None, text("eval.measures", list[Any])] = None
     # grader of sampled answers; None: its method samples none
     grader: Annotated[Sealed | None, text("method.reinforcement.grader", dict[str, Any])] = None
+    # text of a chat template; None: the base model's
+    chat_template: Annotated[Sealed | None, text("training.chat_template", str)] = None
+    # additional tokens that end a turn; None: only the base model's
+    eot_tokens: Annotated[Sealed | None, text("training.eot_tokens", list[str])] = None
     # the tenant's labels
     tags: Annotated[Sealed | None, text("tags", Tags, filters=True)] = None
 
@@ -175,6 +179,17 @@ class JobSpec(JobSettings, kw_only=True):
     variants: tuple[Variant, ...] = ()
     # an interactive session that takes the tenant's commands; None: it trains on its files
     session: SessionTerms | None = None
+    # hash of `chat_template` and `eot_tokens`; None: it has neither
+    chat_sha256: Sha256 | None = None
+
+    @property
+    def chat(self) -> ChatFormat | None:
+        """Its own chat template and end tokens; None: the base model's."""
+        if self.chat_sha256 is None:
+            return None
+        return ChatFormat(
+            sha256=self.chat_sha256, template=self.chat_template, eot_tokens=self.eot_tokens
+        )
 
     def of_variant(self, number: int | None) -> "JobSpec":
         """Return the specification with the settings of the chosen variant; None: unchanged."""

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import structs
 
 from schemas.benchmark import Benchmark
-from schemas.dataset import Prepared
+from schemas.dataset import ChatFormat, Prepared
 from schemas.envelope import Part, Reason, Sha256
 from schemas.sealed import Sealed
 from schemas.units import Ms, Tokens
@@ -248,6 +248,7 @@ class TrainWork(Part, tag="train"):
     # leaves the one with the lowest validation loss; None: it is one training
     variants: tuple[HyperParameters, ...] = ()
     takes_commands: bool = False  # its process takes commands of its session, and no rows
+    chat: ChatFormat | None = None  # see the job's `PrepareSpec`
 
 
 class EvalWork(Part, tag="eval"):

@@ -41,6 +41,7 @@ from services.ingest.scratch import named_folder, new_folder
 from tunery.confinement.taking import opened_within
 from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
+from tunery.data.tokens.own_chat import OwnChat
 from tunery.platform.blobs.files import file_sha256
 from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.blobs.abstract import Blobs, Stored
@@ -126,8 +127,16 @@ def prepare(
             training, validation, mixture = await _fetch(blobs, due, folder)
             out, work = folder / "prepared", named_folder(scratch, due.prepare_id)
             try:
+                chat = due.spec.chat
                 directory = await workbench.prepare(
-                    training, validation, base, due.spec, out, work, mixture
+                    training,
+                    validation,
+                    base,
+                    due.spec,
+                    out,
+                    work,
+                    mixture,
+                    None if chat is None else OwnChat.opened(chat, seal.open),
                 )
             except WorkRefused as error:
                 refused = Failure(

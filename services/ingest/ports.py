@@ -10,6 +10,7 @@ from schemas.envelope import Sha256
 from schemas.reasons import Failure
 from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
+from tunery.data.tokens.own_chat import OwnChat
 
 
 class LocalBase(Struct, frozen=True, kw_only=True):
@@ -70,10 +71,12 @@ class Workbench(Protocol):
         folder: Path,
         work: Path,
         mixture: tuple[MixedSource, ...] = (),
+        chat: OwnChat | None = None,
     ) -> PreparedDirectory:
         """Prepare files into `folder`, which appears complete or not at all.
 
         mixture: further files that train
+        chat: the job's own template and end tokens; None: those of the base model
 
         Intermediate results are kept in `work`, on the same disk; a retry resumes from them.
 

@@ -130,6 +130,8 @@ def _inputs(terms: VersionTerms) -> list[dict[str, Any]]:
         if lineage.reasoning != "keep":
             dataset["annotations"]["reasoning"] = lineage.reasoning
         inputs.append(dataset)
+    if lineage.chat_sha256 is not None:
+        inputs.append({"name": "chat", "digest": {"sha256": lineage.chat_sha256}})
     if lineage.start_id is not None and lineage.start_sha256 is not None:
         inputs.append(
             {"name": f"start:{lineage.start_id}", "digest": {"sha256": lineage.start_sha256}}

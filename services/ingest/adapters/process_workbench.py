@@ -27,6 +27,7 @@ from tunery.confinement.policy import ConfinementPolicy
 from tunery.confinement.taking import opened_within
 from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
+from tunery.data.tokens.own_chat import OwnChat
 from tunery.platform.confined_workers import ConfinedWorkers, Work
 
 MODULE: Final = "services.ingest.adapters.worker"
@@ -94,6 +95,7 @@ class ProcessWorkbench:
         folder: Path,
         work: Path,
         mixture: tuple[MixedSource, ...] = (),
+        chat: OwnChat | None = None,
     ) -> PreparedDirectory:
         """Prepare files in a worker process.
 
@@ -108,6 +110,7 @@ class ProcessWorkbench:
             work=str(work),
             screen=self._screen,
             mixture=tuple(MixedFilePath(str(file.path), file.weight_ppm) for file in mixture),
+            chat=chat,
         )
         work.mkdir(mode=0o700, parents=True, exist_ok=True)
         answer = await self._run(task, training.parent, (base,), work)

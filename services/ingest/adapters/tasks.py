@@ -8,6 +8,7 @@ from schemas.dataset import PrepareSpec
 from services.ingest.ports import CheckedFile, LocalBase
 from tunery.data.preparing import UNSCREENED, PreparedManifest
 from tunery.data.screening.screening import ScreeningPolicy
+from tunery.data.tokens.own_chat import OwnChat
 
 TASK_FILE = "task.json"
 ANSWER_FILE = "answer.json"
@@ -49,6 +50,7 @@ class PrepareTask(Struct, frozen=True, kw_only=True, tag="prepare"):
     work: str  # folder for intermediate results
     screen: ScreeningTask  # what rows are screened for
     mixture: tuple[MixedFilePath, ...] = ()  # further files that train
+    chat: OwnChat | None = None  # None: the base model's template and end tokens
 
 
 class PreparedAnswer(Struct, frozen=True, kw_only=True, tag="prepared"):

@@ -39,12 +39,14 @@ from tunery.data.mixing import MixedSource
 from tunery.data.reports.report import CheckReport
 from tunery.data.screening import benchmarks
 from tunery.data.screening.contamination import BenchmarkItem
+from tunery.data.tokens.base_variants import write_tokenizer
 from tunery.data.tokens.tokenizer import BaseUnusable, warm
 
 TOO_FEW_ROWS: Final = frozenset({"empty_file", "header_only", "too_few_rows"})
 TOO_MANY_ROWS: Final = "too_many_rows"
 DROPS_TEXT: Final = "template_drops_text"
 
+TOKENIZER: Final = "tokenizer"  # folder of a job's own, next to what is prepared
 EXIT_ORPHANED: Final = 3
 __all__ = ("process", "run", "warm")  # `warm` for the fork server
 
@@ -128,11 +130,14 @@ def load_items(screen: ScreeningTask) -> list[BenchmarkItem]:
 
 def prepare_file(task: PrepareTask) -> PreparedAnswer | RefusedAnswer:
     """Prepare the files of a task; refused when rows or the base model cannot be used."""
-    spec = task.spec
+    spec, base = task.spec, Path(task.base.path)
     try:
+        if task.chat is not None:
+            own = Path(task.folder).with_name(TOKENIZER)
+            base = write_tokenizer(base, task.chat, own)
         prepared = preparing.prepare(
             Path(task.training),
-            Path(task.base.path),
+            base,
             Path(task.folder),
             max_length=spec.max_length,
             length_policy=spec.length_policy,

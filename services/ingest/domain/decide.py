@@ -121,6 +121,7 @@ def work_id(
         str(spec.seed),
         *(() if spec.rows == "answers" else (spec.rows,)),  # there were no others once
         *(() if spec.reasoning == "keep" else (f"reasoning:{spec.reasoning}",)),
+        *(() if spec.chat is None else (f"chat:{spec.chat.sha256}",)),
         *(f"weight:{mixed.weight_ppm}" for mixed in mixture),
     )
     return derived_id(tenant, *sources, *parts)

@@ -1,7 +1,8 @@
 """Folders of base models with another chat template, or other tokens that end a turn.
 
-A template belongs to the base model, whose hash covers it: what trains, the gate, inference and
-downloads then read the same one. Another template makes another base model with the same weights.
+The template that an operator adds belongs to the base model, whose hash covers it: it makes another
+base model of the same weights. That of a job is in a folder with a tokenizer alone, which what
+trains reads beside the base model; its files are part of the version, for everyone who asks it.
 """
 
 import hashlib
@@ -13,8 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from tunery.data.tokens.own_chat import EOT_TOKENS_MAX, OwnChat
 from tunery.data.tokens.tokenizer import BaseUnusable, parse_tokenizer
-from tunery.platform.blobs.base_files import CONFIG, base_files
+from tunery.platform.blobs.base_files import CONFIG, TOKENIZER_NAMES, base_files
 
 TEMPLATE: Final = "chat_template.jinja"
 GENERATION: Final = "generation_config.json"
@@ -22,7 +24,6 @@ TOKENIZER: Final = "tokenizer_config.json"
 SPECIAL: Final = "special_tokens_map.json"
 OTHER_TEMPLATE: Final = "chat_template.json"  # of processors; it would be read in place of ours
 TEMPLATE_BYTES_MAX: Final = 65_536
-EOT_TOKENS_MAX: Final = 8
 EOS: Final = "eos_token"
 DIGITS: Final = 12
 
@@ -38,14 +39,7 @@ def write_variant(folder: Path, template: str | None, eot_tokens: Sequence[str])
 
     Raises `BaseUnusable` for what does not fit the base model, and `OSError`.
     """
-    changed: dict[str, bytes] = {}
-    if template is not None:
-        changed[TEMPLATE] = template.encode()
-        if len(changed[TEMPLATE]) > TEMPLATE_BYTES_MAX:
-            size = len(changed[TEMPLATE])
-            raise BaseUnusable(f"the chat template has {size} bytes, at most {TEMPLATE_BYTES_MAX}")
-    if eot_tokens:
-        changed |= _end_files(folder, eot_tokens)
+    changed = _changed_files(folder, template, eot_tokens)
     digest = hashlib.sha256()
     for name, content in sorted(changed.items()):
         digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
@@ -62,6 +56,42 @@ def write_variant(folder: Path, template: str | None, eot_tokens: Sequence[str])
             (part / file).write_bytes(content)
         part.rename(written)
     return written
+
+
+def write_tokenizer(folder: Path, chat: OwnChat, dest: Path) -> Path:
+    """Write a base model's tokenizer with another template or end tokens to a new folder; its path.
+
+    The folder is complete for `Tokenizer.load` and transformers' `AutoTokenizer`.
+
+    Raises as `write_variant`.
+    """
+    changed = _changed_files(folder, chat.template, chat.eot_tokens)
+    generation = _object(folder / GENERATION)
+    ends = _several(_object(folder / CONFIG).get("eos_token_id"))
+    if GENERATION not in changed and ends and not _several(generation.get("eos_token_id")):
+        changed[GENERATION] = _json({**generation, "eos_token_id": ends})
+    dest.mkdir()
+    for name in (CONFIG, *TOKENIZER_NAMES):
+        if name not in (*changed, OTHER_TEMPLATE) and (folder / name).is_file():
+            shutil.copyfile(folder / name, dest / name)
+    for name, content in changed.items():
+        (dest / name).write_bytes(content)
+    return dest
+
+
+def _changed_files(
+    folder: Path, template: str | None, eot_tokens: Sequence[str]
+) -> dict[str, bytes]:
+    """The files of a base model that have another content. Raises BaseUnusable."""
+    changed: dict[str, bytes] = {}
+    if template is not None:
+        changed[TEMPLATE] = template.encode()
+        if len(changed[TEMPLATE]) > TEMPLATE_BYTES_MAX:
+            size = len(changed[TEMPLATE])
+            raise BaseUnusable(f"the chat template has {size} bytes, at most {TEMPLATE_BYTES_MAX}")
+    if eot_tokens:
+        changed |= _end_files(folder, eot_tokens)
+    return changed
 
 
 def _end_files(folder: Path, eot_tokens: Sequence[str]) -> dict[str, bytes]:
@@ -100,7 +130,11 @@ def _end_files(folder: Path, eot_tokens: Sequence[str]) -> dict[str, bytes]:
     }
     if (folder / SPECIAL).is_file():
         changed[SPECIAL] = {**_object(folder / SPECIAL), EOS: eot_tokens[0]}
-    return {name: f"{json.dumps(value, indent=2)}\n".encode() for name, value in changed.items()}
+    return {name: _json(value) for name, value in changed.items()}
+
+
+def _json(value: Any) -> bytes:
+    return f"{json.dumps(value, indent=2)}\n".encode()
 
 
 def _object(path: Path) -> dict[str, Any]:

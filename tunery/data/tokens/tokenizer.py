@@ -82,6 +82,7 @@ class Tokenizer:
 
     vocabulary: number of tokens
     eos: the end-of-sequence token; None when the base model names none
+    stop_ids: ids of the tokens that end an answer
     sha256: hash of everything that determines the ids of a text
     template_sha256: hash of everything that determines the text of a conversation
     """
@@ -112,6 +113,9 @@ class Tokenizer:
         self.eos = special_tokens.get("eos_token")
         self.sha256 = _sha256(content, json.dumps(special_tokens, sort_keys=True).encode())
         self._newline: list[int] = self._tokens.encode("\n", add_special_tokens=False).ids
+        named = () if self.eos is None else (self._tokens.token_to_id(self.eos),)
+        ids = (number for number in (*stop_ids, *named) if number is not None)
+        self.stop_ids = tuple(dict.fromkeys(ids))
         self._chats: ChatRenderer | None = None
         if template is not None:
             stops = {self.eos, *map(self._tokens.id_to_token, stop_ids)}
@@ -132,8 +136,10 @@ class Tokenizer:
         self.template_sha256 = _sha256(*map(str.encode, texts))
 
     @classmethod
-    def load(cls, base_dir: Path) -> "Tokenizer":
+    def load(cls, base_dir: Path, *, has_template: bool = True) -> "Tokenizer":
         """Read `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja` of a base model.
+
+        has_template: False leaves the chat template out, for texts alone
 
         Raises `BaseUnusable` when a file is missing or cannot be used.
         """
@@ -145,7 +151,7 @@ class Tokenizer:
         config = _read_json(base_dir / "tokenizer_config.json")
         names = {**_read_json(base_dir / "special_tokens_map.json"), **config}
         special = {n: text for n in SPECIAL_NAMES if (text := _token_text(names.get(n)))}
-        template = _template_source(base_dir, config)
+        template = _template_source(base_dir, config) if has_template else None
         return cls(content, special, template, _stop_ids(base_dir))
 
     @property

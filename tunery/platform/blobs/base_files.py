@@ -29,6 +29,8 @@ NAMES: Final = (
     *("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "merges.txt"),
     *("chat_template.jinja", "chat_template.json"),
 )
+# Those that say how text becomes tokens, how a conversation is written, and what ends an answer.
+TOKENIZER_NAMES: Final = tuple(name for name in NAMES if name not in (CONFIG, INDEX))
 SETTLED_NS: Final = 2_000_000_000  # a file changed this recently may change again unnoticed
 HASHES_MAX: Final = 10_000  # files in a cache of hashes
 

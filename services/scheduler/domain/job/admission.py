@@ -117,6 +117,7 @@ def _pins(job: OpenJob) -> PinsWanted:
         seed=SPLIT_SEED,
         rows=ROWS_OF_METHOD.get(spec.hyper.method, "answers"),
         reasoning=spec.reasoning,
+        chat=spec.chat,
     )
     terms = PinTerms(
         training_file=spec.training_file,

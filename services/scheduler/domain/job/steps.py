@@ -383,6 +383,7 @@ def _work(job: OpenJob, role: Role) -> Work | None:
             grader=job.spec.grader,
             variants=variants,
             takes_commands=job.spec.session is not None,
+            chat=job.spec.chat,
         )
     if job.result is None:
         return None
@@ -437,4 +438,5 @@ def _lineage(
         imported=evaluation is not None and saved_in is None,
         saved_in=saved_in,
         reasoning=job.spec.reasoning,
+        chat_sha256=job.spec.chat_sha256,
     )

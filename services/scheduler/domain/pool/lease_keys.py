@@ -91,6 +91,9 @@ def needs_of(lease: Lease, work: Work) -> LeaseNeeds:
             if work.takes_commands:  # commands, and weights that any session has saved
                 reads, kinds = (*reads, f"{root}{SESSIONS}{FOLDER}"), (*kinds, SESSIONS)
             texts = (*_text("prompts", work.prompts), *_text("grader", work.grader))
+            if work.chat is not None:
+                texts += tuple(_text("chat_template", work.chat.template))
+                texts += tuple(_text("eot_tokens", work.chat.eot_tokens))
         case EvalWork():
             scored = () if work.scored is None else (work.scored,)
             prepared = (work.prepared.validation_blob, work.prepared.prompts_blob)

@@ -61,6 +61,14 @@ def test_bases_f7_a_lineage_says_that_reasoning_was_dropped() -> None:
     assert dataset["annotations"] == {"version": lineage.dataset_version, "reasoning": "drop"}
 
 
+def test_bases_f7_a_lineage_names_a_template_of_its_own() -> None:
+    lineage = replace(TERMS.lineage, chat_sha256="c" * 64)
+    definition = lineage_statement(replace(TERMS, lineage=lineage), {})["predicate"][
+        "buildDefinition"
+    ]
+    assert {"name": "chat", "digest": {"sha256": "c" * 64}} in definition["resolvedDependencies"]
+
+
 def test_a_version_of_a_session_names_its_journal() -> None:
     saved_in = SavedIn(session_id="session-1", command="7")
     lineage = replace(TERMS.lineage, saved_in=saved_in, start_id=None, start_sha256=None)

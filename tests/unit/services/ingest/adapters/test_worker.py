@@ -18,10 +18,11 @@ from services.ingest.adapters.tasks import (
 )
 from services.ingest.adapters.worker import check_file, file_rejection, prepare_file, process
 from services.ingest.ports import CheckedFile, LocalBase
-from tests.unit.services.ingest.base import make_base, rows
+from tests.unit.services.ingest.base import TEMPLATE, make_base, rows
 from tunery.data.findings.finding import Finding, Note
 from tunery.data.findings.limits import ROWS_MAX
 from tunery.data.reports.report import CheckReport
+from tunery.data.tokens.own_chat import OwnChat
 
 SHA = "a" * 64
 
@@ -217,3 +218,21 @@ def test_a_single_error_is_not_counted_and_no_row_is_quoted() -> None:
 def test_an_error_of_the_whole_file_has_no_position() -> None:
     rejection = file_rejection(report(error("invalid_json"), count=1_500), None)
     assert rejection.reason == rejecting("file_invalid", finding="invalid_json", errors=1_500)
+
+
+def test_bases_f7_rows_are_prepared_with_the_template_of_the_job(
+    base: LocalBase, tmp_path: Path
+) -> None:
+    task = prepare_task(tmp_path, written(tmp_path, rows(20)), base)
+    plain = process(task)
+    shorter = TEMPLATE.replace("<|im_start|>' + message['role'] + '\n'", "<|im_start|>'")
+    own = replace(task, folder=str(tmp_path / "own"), chat=OwnChat(shorter))
+    answer = process(own)
+    assert isinstance(answer, PreparedAnswer)
+    assert isinstance(plain, PreparedAnswer)
+    assert 0 < answer.manifest.train.tokens < plain.manifest.train.tokens
+    assert answer.manifest.key != plain.manifest.key
+    failing = OwnChat(shorter.replace("message['content']", "'…'"))
+    (tmp_path / "refused").mkdir()
+    refused = process(replace(task, folder=str(tmp_path / "refused/it"), chat=failing))
+    assert isinstance(refused, RefusedAnswer)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.dataset import (
+    ChatFormat,
     Command,
     DatasetPinned,
     DatasetReady,
@@ -193,7 +194,9 @@ def test_equal_preparations_run_once() -> None:
     assert due(third) == []
 
 
-@pytest.mark.parametrize("change", [{"seed": 2}, {"reasoning": "drop"}])
+@pytest.mark.parametrize(
+    "change", [{"seed": 2}, {"reasoning": "drop"}, {"chat": ChatFormat(sha256="c" * 64)}]
+)
 def test_another_spec_is_another_preparation(change: dict[str, Any]) -> None:
     state, first = step(after(file("f1"), validated("f1")), pin("j1"))
     other = pin("j2", spec=replace(SPEC, **change))

@@ -8,7 +8,8 @@ import pytest
 from tests.unit.services.ingest.base import make_base
 from tunery.data.dialects.conversation import Conversation
 from tunery.data.findings.finding import Note
-from tunery.data.tokens.base_variants import TEMPLATE_BYTES_MAX, write_variant
+from tunery.data.tokens.base_variants import TEMPLATE_BYTES_MAX, write_tokenizer, write_variant
+from tunery.data.tokens.own_chat import OwnChat
 from tunery.data.tokens.tokenizer import BaseUnusable, Tokenizer
 from tunery.platform.blobs.base_files import hash_base
 
@@ -83,3 +84,16 @@ def test_bases_f7_what_does_not_fit_the_base_is_refused_by_name(base: Path) -> N
     with pytest.raises(BaseUnusable, match="9 end tokens, at most 8"):
         write_variant(base, None, ("<|im_end|>",) * 9)
     assert [path.name for path in base.parent.iterdir()] == ["small"]
+
+
+def test_bases_f7_a_tokenizer_of_a_job_is_complete_without_weights(base: Path) -> None:
+    own = write_tokenizer(base, OwnChat(REASONS), base.parent / "own")
+    assert not (own / "model.safetensors").exists()
+    loaded = Tokenizer.load(own)
+    assert not isinstance(loaded.render(REASONED), Note)
+    assert loaded.stop_ids == Tokenizer.load(base).stop_ids == (0, 2)
+    (own / "config.json").unlink()  # an adapter has no such file beside it
+    assert Tokenizer.load(own).stop_ids == (0, 2)
+    ended = write_tokenizer(base, OwnChat(None, ("<|im_start|>",)), base.parent / "ended")
+    assert Tokenizer.load(ended).stop_ids == (1, 0, 2)
+    assert Tokenizer.load(ended).template is not None

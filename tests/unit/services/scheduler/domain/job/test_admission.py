@@ -5,18 +5,21 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.admission import SetSuspension
+from schemas.dataset import ChatFormat
 from schemas.envelope import Rejected
 from schemas.job import (
     CancelJob,
     HoldTaken,
     JobEnded,
     PauseJob,
+    PinsWanted,
     RecordClosed,
     RecordFile,
     RecordUsage,
     ResumeJob,
     SubmitJob,
 )
+from schemas.sealed import Sealed
 from schemas.submission import Budget, KeyCap
 from schemas.units import hour_of
 from services.gateway.wording import refusal_words
@@ -223,3 +226,15 @@ def test_the_cap_holds_when_the_tokens_are_known_only_later() -> None:
     ended = of(decider.when(message), JobEnded)
     assert ended.failure is not None
     assert ended.failure.code == errors.SPEND_CAP
+
+
+def test_bases_f7_what_is_prepared_has_the_template_of_the_job() -> None:
+    asked = submit()
+    template = Sealed(key_id="acme.1", nonce=b"n", ciphertext=b"c")
+    own = replace(asked.spec, chat_template=template, chat_sha256="c" * 64)
+    plain, chat = (
+        of(new_tenant().accept(limits()).when(command), PinsWanted).terms.spec.chat
+        for command in (asked, replace(asked, spec=own))
+    )
+    assert plain is None
+    assert chat == ChatFormat(sha256="c" * 64, template=template)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.benchmark import Benchmark
-from schemas.dataset import no_rows
+from schemas.dataset import ChatFormat, no_rows
 from schemas.envelope import Rejected
 from schemas.lease_keys import (
     LeaseKeysRequested,
@@ -187,3 +187,14 @@ def test_an_evaluation_reads_the_adapter_and_writes_scores() -> None:
 def test_a_replica_reads_the_models_of_its_tenant() -> None:
     work = ServeWork(serving_pool_id="s", base_id="b", base_sha256=SHA, base_path="/b")
     assert needs_of(lease_of("serve"), work) == LeaseNeeds(reads=("t/acme/models/",))
+
+
+def test_bases_f7_a_training_opens_its_own_template_and_end_tokens() -> None:
+    chat = ChatFormat(sha256=SHA, template=sealed("t"), eot_tokens=sealed("e"))
+    needs = needs_of(lease_of("train"), replace(WORK, chat=chat))
+    assert needs.texts == (
+        NeededText(field="chat_template", sealed=sealed("t")),
+        NeededText(field="eot_tokens", sealed=sealed("e")),
+    )
+    alone = replace(chat, template=None)
+    assert len(needs_of(lease_of("train"), replace(WORK, chat=alone)).texts) == 1
