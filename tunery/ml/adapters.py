@@ -5,9 +5,10 @@
 Loads the adapter with PEFT and prints as JSON that the base is unchanged beneath it, and how far
 its logits are from those of REFERENCE. Exit status 65: it does not load, or they differ.
 
-A canonical adapter is a directory of exactly two files, `ADAPTER_FILES`: the weights (tensors by
-sorted name, finite, no pickles anywhere) and the configuration (sorted keys, sorted lists of
-names, no local paths, the base named `id@sha256`).
+A canonical adapter is a directory of two files, `ADAPTER_FILES`: the weights (tensors by sorted
+name, finite, no pickles anywhere) and the configuration (sorted keys, sorted lists of names, no
+local paths, the base named by its id). With a chat template of its own it has the files of its
+tokenizer beside them.
 """
 
 import json
@@ -55,13 +56,18 @@ class LoadProof(Struct, frozen=True, kw_only=True):
 
 
 def write_canonical(
-    tensors: dict[str, Tensor], config: dict[str, Any], dst: Path, base_id: str
+    tensors: dict[str, Tensor],
+    config: dict[str, Any],
+    dst: Path,
+    base_id: str,
+    beside: Sequence[Path] = (),
 ) -> Canonical:
     """Write an adapter to `dst` in canonical form.
 
     tensors: LoRA weights and layers trained as a whole, by the names PEFT saves them under
     config: the PEFT configuration as JSON values, see `adapter_config`
     base_id: names the base model in the written configuration
+    beside: files of its own tokenizer
 
     Raises WorkError("user") for tensors that are no LoRA weights, or not finite.
     """
@@ -72,7 +78,7 @@ def write_canonical(
         if not bool(torch.isfinite(tensor).all()):
             raise _unusable(f"tensor {name!r} holds NaN or infinity")
     text = canonical_config(config, base_id)
-    return write_files(partial(save_tensors, tensors), text, ADAPTER_FILES, dst)
+    return write_files(partial(save_tensors, tensors), text, ADAPTER_FILES, dst, beside)
 
 
 def write_files(

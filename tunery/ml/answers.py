@@ -156,7 +156,7 @@ class AnswerWriter:
             token = choose(logits, sampling, answer.written, answer.generator)
         answer.written[token] += 1
         written = answer.written.total()
-        if token in answer.base.ends:
+        if token in (order.ends or answer.base.ends):
             self._end(order, "stop", written)
             return
         self._say(TokenWritten(order.number, token, *probabilities(logits, token, sampling)))

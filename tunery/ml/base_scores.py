@@ -2,7 +2,8 @@
 
     <folder>/<hash of the inputs>.json
 
-The inputs are the base model's files, its precision, the questions, the libraries and the machine.
+The inputs are the base model's files, the tokenizer and chat template that write the questions, its
+precision, the questions, the libraries and the machine.
 Of a tenant's rows there are a hash, a loss and a count, and no text: prompts that a tenant wrote
 are answered each time. A file names its inputs and has a hash of its content; one that does not
 match is ignored and made anew.
@@ -23,6 +24,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from tunery.ml.checkpoints import canonical_json
 from tunery.ml.durable import PARTIAL_PREFIX
+from tunery.platform.blobs.base_files import TOKENIZER_NAMES
+from tunery.platform.blobs.files import file_sha256
 from tunery.work.spec import ScoreSpec
 
 METHOD: Final = 1  # rises when the scorer may choose differently
@@ -56,6 +59,7 @@ class BaseScoreCache:
         self.precision = precision
         self._facts = {
             "base": spec.base_sha256,
+            "tokenizer": _tokenizer_sha256(Path(spec.tokenizer_dir or spec.base_dir)),
             "precision": precision,
             "four_bits": str(spec.adaptation == "qlora"),
             "device": device.type,
@@ -133,6 +137,13 @@ class BaseScoreCache:
             files = sorted(path.parent.glob("*.json"), key=lambda file: file.stat().st_mtime)
             for oldest in files[:-KEPT_MAX]:
                 oldest.unlink(missing_ok=True)
+
+
+def _tokenizer_sha256(folder: Path) -> str:
+    """Hash of the files that write a question: versions of one base may have their own."""
+    paths = [folder / name for name in TOKENIZER_NAMES]
+    files = [(path.name, file_sha256(path)) for path in paths if path.is_file()]
+    return _sha256(msgspec.json.encode(files))
 
 
 def _asked(prompts: Sequence[str], tokens_max: int) -> dict[str, str]:

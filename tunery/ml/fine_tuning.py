@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import torch
 from msgspec.structs import replace
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig
 
 from schemas.training import drop_defaults
 from tunery.ml import checkpoints, device, trained
@@ -18,6 +18,7 @@ from tunery.ml.durable import digest_file
 from tunery.ml.engines import TrainingEngine, check_engine, engine_environment, start_engine
 from tunery.ml.events import EventWriter
 from tunery.ml.kernels import unmeasured
+from tunery.ml.language import load_tokenizer
 from tunery.ml.loop import VALID_ROWS_MAX, TrainingLoop
 from tunery.ml.loss import prove_packing
 from tunery.ml.model import LoadBase, load_base, load_model
@@ -101,7 +102,7 @@ def fine_tune(
     packing = proofs.of_packing(
         lambda: prove_packing(model, rows, torch_device, exact=precision == "fp32")
     )
-    loop = TrainingLoop(run, engine, AutoTokenizer.from_pretrained(spec.base_dir), torch_device)
+    loop = TrainingLoop(run, engine, load_tokenizer(spec, model), torch_device)
     begins_at = loaded[1].step if loaded else 0
     if run.must_stop():
         events.emit(Preempted(step=begins_at))
@@ -319,7 +320,12 @@ def _finish(run: TrainingRun, engine: TrainingEngine, step: int) -> None:
     spec = run.spec
     try:
         canonical = trained.write_trained(
-            engine.model, run.best or trained_now, spec.base_id, Path(spec.base_dir), destination
+            engine.model,
+            run.best or trained_now,
+            spec.base_id,
+            Path(spec.base_dir),
+            destination,
+            None if spec.tokenizer_dir is None else Path(spec.tokenizer_dir),
         )
     except WorkError as error:  # weights of ours that are not finite have diverged
         raise WorkError("divergence", error.message, "Lower the learning rate.") from error

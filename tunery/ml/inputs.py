@@ -31,7 +31,10 @@ HYPER_RANGES: Final[Mapping[str, tuple[Number, Number]]] = {
 
 COLOCATED_MAX: Final = 16  # trainings of one process
 # What these must have in common: they share the base, its place, and the threads of the process.
-ALIKE: Final = ("base_dir", "base_sha256", "precision", "threads", "accelerators", "devices")
+ALIKE: Final = (
+    *("base_dir", "base_sha256", "tokenizer_dir", "precision", "threads"),
+    *("accelerators", "devices"),
+)
 
 
 def read_training(path: Path) -> TrainSpec | ColocatedSpec | VariantsSpec | SessionSpec:

@@ -6,13 +6,21 @@ language model. The wrapper is loaded as a whole, and a published model is one a
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    GenerationConfig,
+)
 
 from tunery.ml.adapters import EXPERT_DIMENSIONS, EXPERTS
 from tunery.work.exits import WorkError
+from tunery.work.spec import ScoreSpec, TrainSpec
 
 # A mixer of Mamba has both, a linear attention the first alone. Its kernels read the weights of
 # `out_proj` and `conv1d` past the layers, so that PEFT refuses adapters there for some families,
@@ -30,6 +38,20 @@ def load_language_model(folder: Any, **options: Any) -> Any:
     """
     auto = auto_class(AutoConfig.from_pretrained(folder, trust_remote_code=False))
     return auto.from_pretrained(folder, trust_remote_code=False, **options)
+
+
+def load_tokenizer(spec: TrainSpec | ScoreSpec, *models: Any) -> Any:
+    """Load the tokenizer of a spec; where it is not the base model's, it says what ends answers.
+
+    models: their answers then end at its end tokens
+    """
+    if spec.tokenizer_dir is None:
+        return AutoTokenizer.from_pretrained(spec.base_dir)
+    if (Path(spec.tokenizer_dir) / "generation_config.json").is_file():
+        ends = GenerationConfig.from_pretrained(spec.tokenizer_dir).eos_token_id
+        for model in models if ends is not None else ():
+            model.generation_config.eos_token_id = ends
+    return AutoTokenizer.from_pretrained(spec.tokenizer_dir)
 
 
 def auto_class(config: Any) -> Any:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tunery.ml.rewards import HEAD
-from tunery.platform.blobs.base_files import CONFIG, INDEX, NAMES
+from tunery.platform.blobs.base_files import TOKENIZER_NAMES
 from tunery.work.exits import WorkError
 
 if TYPE_CHECKING:
@@ -107,10 +107,12 @@ def model_card(lineage: dict[str, Any]) -> str:
 
 
 def _complete(folder: Path, adapter: Path, base: Path) -> None:
-    """Put the tokenizer of the base model and the card next to the weights."""
-    for name in NAMES:
-        if name not in (CONFIG, INDEX) and (base / name).is_file():
-            shutil.copyfile(base / name, folder / name)
+    """Put the tokenizer, the adapter's own if it has one, and the card next to the weights."""
+    own = (adapter / "tokenizer.json").is_file()
+    for name in TOKENIZER_NAMES:
+        source = (adapter if own else base) / name
+        if source.is_file():
+            shutil.copyfile(source, folder / name)
     lineage = adapter / LINEAGE
     known = json.loads(lineage.read_bytes()) if lineage.is_file() else {}
     (folder / CARD).write_text(model_card(known), encoding="utf-8")

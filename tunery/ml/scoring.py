@@ -15,13 +15,13 @@ import torch
 from msgspec import Struct
 from msgspec.structs import replace
 from peft import PeftModel
-from transformers import AutoTokenizer
 
 from tunery.ml import choices, device, generation
 from tunery.ml.base_scores import BaseScoreCache
 from tunery.ml.benchmarks import benchmark_scores, written
 from tunery.ml.engines.fsdp2 import offload_layers
 from tunery.ml.events import EventWriter
+from tunery.ml.language import load_tokenizer
 from tunery.ml.loss import prove_packing
 from tunery.ml.measured import measured_rows
 from tunery.ml.methods import objective_of
@@ -95,7 +95,7 @@ def score(
     """
     device.make_deterministic(spec.threads)
     pair = load_pair(spec, load)
-    tokenizer = AutoTokenizer.from_pretrained(spec.base_dir)
+    tokenizer = load_tokenizer(spec, *pair.models)
     progress = StageProgress(events, must_stop)
     items = _asked_items(spec)
     precision = str(next(pair.trained.parameters()).dtype).removeprefix("torch.")

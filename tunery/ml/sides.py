@@ -88,6 +88,11 @@ class Pair:
     trained: Any  # the base with its adapter, or a whole model
     base: Any = None  # None: `trained` with its adapter disabled
 
+    @property
+    def models(self) -> tuple[Any, ...]:
+        """The models in memory: one, or two of whole weights."""
+        return (self.trained,) if self.base is None else (self.trained, self.base)
+
     @contextmanager
     def side(self, name: str) -> Iterator[Any]:
         """The model that is called `base` or `adapter`."""

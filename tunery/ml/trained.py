@@ -1,7 +1,8 @@
 """Results of a training: an adapter in PEFT's format, or a whole model in that of transformers.
 
-A whole model is a directory of one file of weights, the configuration and the base's own files of
-its tokenizer: transformers loads it without its base. Weights that are tied are written once.
+A whole model is a directory of one file of weights, the configuration and the files of its
+tokenizer: transformers loads it without its base. Weights that are tied are written once. An
+adapter that was trained with a chat template of its own has these files beside it as well.
 """
 
 import json
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from schemas.training import Adaptation
 from tunery.ml import adapters
-from tunery.platform.blobs.base_files import CONFIG, INDEX, NAMES, WEIGHTS
+from tunery.platform.blobs.base_files import CONFIG, TOKENIZER_NAMES, WEIGHTS
 from tunery.work.exits import WorkError
 
 LOCAL_KEYS: Final = ("_name_or_path", "auto_map")  # of a configuration: paths, and code
@@ -74,19 +75,27 @@ def described(model: Any) -> str:
 
 
 def write_trained(
-    model: Any, tensors: Mapping[str, Tensor], base_id: str, base_dir: Path, dst: Path
+    model: Any,
+    tensors: Mapping[str, Tensor],
+    base_id: str,
+    base_dir: Path,
+    dst: Path,
+    tokenizer_dir: Path | None = None,
 ) -> adapters.Canonical:
     """Write what was trained to `dst` in canonical form.
 
     tensors: `trained_tensors` of the model, at whatever step
+    tokenizer_dir: its own tokenizer; None: the base model's
 
     Raises WorkError("user") for tensors that are not finite.
     """
+    named = [(tokenizer_dir or base_dir) / name for name in TOKENIZER_NAMES]
+    beside = [path for path in named if path.is_file()]
     if not is_whole(model):
-        return adapters.write_canonical(dict(tensors), adapters.adapter_config(model), dst, base_id)
+        config = adapters.adapter_config(model)
+        beside = [] if tokenizer_dir is None else beside
+        return adapters.write_canonical(dict(tensors), config, dst, base_id, beside)
     for name, tensor in tensors.items():
         check_finite(name, tensor)
-    kept = [base_dir / name for name in NAMES if name not in (CONFIG, INDEX)]
-    beside = [path for path in kept if path.is_file()]
     write = partial(adapters.save_tensors, tensors)
     return adapters.write_files(write, configuration(model, base_id), files_of(model), dst, beside)

@@ -29,6 +29,7 @@ class WriteAnswer(Struct, frozen=True, tag="write"):
     prompt: tuple[int, ...]
     sampling: Sampling
     tokens_max: int
+    ends: tuple[int, ...] = ()  # tokens that end it; empty: the base model's
 
 
 class AbandonAnswer(Struct, frozen=True, tag="abandon"):

@@ -13,8 +13,9 @@ from schemas.training import ADAPTER_FILES, WHOLE_FILES
 
 WEIGHTS, CONFIG = ADAPTER_FILES
 WHOLE_WEIGHTS, WHOLE_CONFIG = WHOLE_FILES
-# Beside a whole model: how it generates, its tokenizer, its template. No code, and nothing pickled.
-BESIDE_WHOLE: Final = frozenset(
+# Beside a whole model, and an adapter with a chat template of its own: how it generates, its
+# tokenizer, its template. No code, and nothing pickled.
+BESIDE: Final = frozenset(
     (
         *("generation_config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json"),
         *("special_tokens_map.json", "added_tokens.json", "tokenizer.model", "spiece.model"),
@@ -34,22 +35,23 @@ class Unpublishable(Exception):
 
 
 def check_names(names: tuple[str, ...]) -> None:
-    """Raises Unpublishable unless the files are weights and config alone.
+    """Raises Unpublishable unless the files are weights and config, and those of a tokenizer.
 
-    A whole model may have its tokenizer next to them. Loaders prefer pickled weights where there
-    are any, and a pickle can run code.
+    Loaders prefer pickled weights where there are any, and a pickle can run code.
     """
     if WHOLE_WEIGHTS in names:
-        others = sorted({*names} - BESIDE_WHOLE - {*WHOLE_FILES})
+        others = sorted({*names} - BESIDE - {*WHOLE_FILES})
         if others or WHOLE_CONFIG not in names or len(names) != len({*names}):
             raise Unpublishable(
                 f"a whole model is {WHOLE_CONFIG}, {WHOLE_WEIGHTS} and the files of its tokenizer, "
                 f"not {', '.join(others) or 'fewer of them'}"
             )
         return
-    if sorted(names) != sorted((WEIGHTS, CONFIG)):
+    if sorted(set(names) - BESIDE) != sorted((WEIGHTS, CONFIG)) or len(names) != len(set(names)):
         listed = ", ".join(sorted(names)) or "no file"
-        raise Unpublishable(f"an adapter is exactly {CONFIG} and {WEIGHTS}, not {listed}")
+        raise Unpublishable(
+            f"an adapter is {CONFIG}, {WEIGHTS} and the files of a tokenizer at most, not {listed}"
+        )
 
 
 def read_config(data: bytes, base_id: str, base_sha256: str) -> dict[str, Any]:

@@ -191,6 +191,8 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     base_dir: str
     base_id: str
     base_sha256: str  # hash of the base model's files, see `tunery.platform.blobs.base_files`
+    # its own tokenizer, with another chat template or end tokens; null: the base model's
+    tokenizer_dir: str | None = None
     # train_shards, valid_shards: safetensors files of packed rows
     train_shards: tuple[str, ...]
     valid_shards: tuple[str, ...] = ()
@@ -272,6 +274,7 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     base_dir: str
     base_sha256: str
     adapter_dir: str  # an adapter as PEFT saves it
+    tokenizer_dir: str | None = None  # that both sides are asked with; null: the base model's
     out: str  # the results file, see `tunery.work.scores.Scores`
     items: str | None = None  # JSON lines of multiple-choice items; null for the bundled ones
     # messages of a user that both sides answer; null for the bundled ones

@@ -2,6 +2,7 @@
 
 from hashlib import sha256
 from pathlib import Path
+from shutil import copyfile
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
 from tunery.confinement.taking import below, opened_within
 from tunery.measures.declaration import JUDGE
+from tunery.platform.blobs.base_files import CONFIG
 from tunery.work.codec import decode_scores, encode_scores
 from tunery.work.events import (
     AnyWorkEvent,
@@ -32,6 +34,7 @@ OWN_ANSWER_TOKENS_MAX: Final = 128
 NO_JUDGE: Final = Judgement(
     model="", instruction="", labels_sha256="", labelled=(), rows=(), problem="judge_unconfigured"
 )
+TOKENIZER: Final = "tokenizer.json"
 JUDGED: Final = "judged"  # the agent's own folder in that of the lease
 BASE_SCORES: Final = "base-scores"  # kept next to the attempts' folders
 
@@ -77,6 +80,7 @@ class Evaluation(Program):
         bounds = [n for n in (self.settings.gate_prompts, work.prompts_max) if n is not None]
         spec = ScoreSpec(
             base_dir=work.base_path,
+            tokenizer_dir=_own_tokenizer(adapter, Path(work.base_path)),
             base_sha256=work.base_sha256,
             adapter_dir=str(adapter),
             out=str(folder / "scores.json"),
@@ -175,3 +179,15 @@ class Evaluation(Program):
             stage=event.stage,
             done_ppm=PPM * event.done // max(1, event.total),
         )
+
+
+def _own_tokenizer(adapter: Path, base: Path) -> str | None:
+    """Return the folder of an adapter's own tokenizer; None: it has none.
+
+    The gate asks both sides with it. transformers finds the kind of tokenizer in `config.json`.
+    """
+    if not (adapter / TOKENIZER).is_file():
+        return None
+    if not (adapter / CONFIG).is_file():
+        copyfile(base / CONFIG, adapter / CONFIG)
+    return str(adapter)

@@ -32,6 +32,9 @@ from services.trainer.effect.gang_leading import LeadingGang
 from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
 from tunery.confinement.taking import below
+from tunery.data.tokens.base_variants import write_tokenizer
+from tunery.data.tokens.own_chat import OwnChat
+from tunery.data.tokens.tokenizer import BaseUnusable
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.telemetry.traces import note_span, traced
@@ -64,6 +67,7 @@ LOG: Final = logging.getLogger(__name__)
 # folders next to those of leases: other attempts continue with what is in them
 REFERENCES: Final = "references"
 PROOFS: Final = "proofs"
+TOKENIZER: Final = "tokenizer"
 
 
 class Training(Program):
@@ -118,6 +122,7 @@ class Training(Program):
             work,
             work.hyper,
             base_dir=work.base_path,
+            tokenizer_dir=await self._own_tokenizer(folder / TOKENIZER),
             train_shards=(str(train),),
             valid_shards=(str(valid),) if prepared.validation_rows else (),
             out_dir=str(folder / "out"),
@@ -220,6 +225,22 @@ class Training(Program):
             message = f"{start.model_id}, which the training begins with, was deleted"
             raise WorkError("user", message, "Submit a job that begins with another.") from error
         return StartingAdapter(name=start.model_id, dir=str(folder), sha256=start.sha256)
+
+    async def _own_tokenizer(self, folder: Path) -> str | None:
+        """Write the tokenizer of a job with a chat template or end tokens of its own.
+
+        Raises WorkError where they do not fit the base model, OSError.
+        """
+        if self._work.chat is None:
+            return None
+        base = Path(self._work.base_path)
+        chat = OwnChat.opened(self._work.chat, self.tools.runtime.seal.open)
+        try:
+            return str(await asyncio.to_thread(write_tokenizer, base, chat, folder))
+        except BaseUnusable as error:
+            message = f"the chat template or the end tokens cannot be used: {error}"
+            advice = "Correct training.chat_template or training.eot_tokens."
+            raise WorkError("user", message, advice) from error
 
     async def _newest_checkpoint(self, folder: Path) -> ResumeCandidate | None:
         """Fetch the newest checkpoint that is whole; remember those that are not."""

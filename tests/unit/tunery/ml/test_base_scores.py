@@ -32,6 +32,21 @@ def test_scores_are_those_of_a_base_a_precision_and_a_task(spec: ScoreSpec) -> N
         assert BaseScoreCache(other, precision, CPU).load_choices(task) is None
 
 
+def test_bases_f7_answers_to_another_template_are_kept_apart(
+    spec: ScoreSpec, tmp_path: Path
+) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "own").mkdir()
+    (tmp_path / "base" / "chat_template.jinja").write_text("a")
+    (tmp_path / "own" / "chat_template.jinja").write_text("b")
+    spec = replace(spec, base_dir=str(tmp_path / "base"))
+    own = replace(spec, tokenizer_dir=str(tmp_path / "own"))
+    BaseScoreCache(spec, "float32", CPU).save_answers(["Who?"], 40, ["I."])
+    assert BaseScoreCache(own, "float32", CPU).load_answers(["Who?"], 40) is None
+    (tmp_path / "own" / "chat_template.jinja").write_text("a")
+    assert BaseScoreCache(own, "float32", CPU).load_answers(["Who?"], 40) == ("I.",)
+
+
 def test_shares_are_kept_and_files_from_before_them_are_read(spec: ScoreSpec) -> None:
     cache = BaseScoreCache(spec, "float32", CPU)
     shares = BaseScores(choices=(0, NO_CHOICE), shares=(0.25, None))

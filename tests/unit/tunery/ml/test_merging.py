@@ -1,6 +1,7 @@
 """A merged model gives the logits of base model and adapter, as far as its stored type can."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 import torch
 
 from tests.unit.tunery.ml.test_adapters import saved
+from tunery.data.tokens.base_variants import write_tokenizer
+from tunery.data.tokens.own_chat import OwnChat
 from tunery.ml.merging import TOLERANCES, main, model_card
-from tunery.platform.blobs.base_files import hash_base
+from tunery.platform.blobs.base_files import TOKENIZER_NAMES, hash_base
 
 pytestmark = [
     pytest.mark.train,
@@ -73,3 +76,18 @@ def test_a_card_says_where_a_model_comes_from() -> None:
     assert "\nbase_model: tiny\n---\n" in card
     assert "| verdict of the gate | pass |" in card
     assert "unknown" in model_card({})
+
+
+def test_bases_f7_a_merged_model_has_the_tokenizer_of_its_adapter(
+    saved: Path, tiny: tuple[Path, str], tmp_path: Path
+) -> None:
+    adapter = Path(shutil.copytree(saved, tmp_path / "adapter"))
+    own = write_tokenizer(tiny[0], OwnChat("{{ 'own' }}", ("<|im_start|>",)), tmp_path / "own")
+    for name in TOKENIZER_NAMES:
+        if (own / name).is_file():
+            shutil.copyfile(own / name, adapter / name)
+    target = tmp_path / "merged"
+    assert main([str(adapter), str(tiny[0]), str(target), "float32"]) == 0
+    assert (target / "chat_template.jinja").read_text() == "{{ 'own' }}"
+    generation = json.loads((target / "generation_config.json").read_bytes())
+    assert generation["eos_token_id"][0] == 1

@@ -5,13 +5,17 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 import torch
 
+from tunery.data.tokens.base_variants import write_tokenizer
+from tunery.data.tokens.own_chat import OwnChat
 from tunery.ml.events import EventWriter
+from tunery.ml.language import load_tokenizer
 from tunery.work.codec import decode_scores
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.scores import NO_CHOICE, Scores
@@ -115,6 +119,26 @@ def test_results_are_paired_and_read_by_the_verdict(spec: ScoreSpec) -> None:
     assert [question.id for question in scores.questions] == differing
     assert all(question.choices[1] == "a lamp" for question in scores.questions)
     assert scores.answers[0].base != scores.answers[0].adapter
+
+
+def test_bases_f7_both_sides_are_asked_with_the_tokenizer_of_the_version(
+    spec: ScoreSpec, tmp_path: Path
+) -> None:
+    def answers(asked: ScoreSpec) -> tuple[list[str], list[str]]:
+        go(asked)
+        scores = msgspec.json.decode(Path(asked.out).read_bytes(), type=Scores)
+        return [pair.base for pair in scores.answers], [pair.adapter for pair in scores.answers]
+
+    spec = msgspec.structs.replace(spec, prompts=("Who?", "The long grey wall"))
+    chat = OwnChat("{{ 'the same for all of them' }}<|im_end|>", ("<|im_start|>",))
+    own = write_tokenizer(Path(spec.base_dir), chat, tmp_path / "own")
+    owned = msgspec.structs.replace(spec, tokenizer_dir=str(own))
+    for plain, asked in zip(answers(spec), answers(owned), strict=True):
+        assert (len(set(plain)), len(set(asked))) == (2, 1)
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=2))
+    assert load_tokenizer(spec, model).eos_token_id == model.generation_config.eos_token_id == 2
+    load_tokenizer(owned, model)
+    assert model.generation_config.eos_token_id == [1, 2]
 
 
 def test_the_same_inputs_give_the_same_file(spec: ScoreSpec) -> None:

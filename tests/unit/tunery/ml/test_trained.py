@@ -11,7 +11,10 @@ from safetensors.torch import load_file
 
 from tests.bases import FAMILIES, write_family
 from tests.unit.tunery.ml.trainings import HYPER, STEPS, figures, go, of, resumed
+from tunery.data.tokens.base_variants import write_tokenizer
+from tunery.data.tokens.own_chat import OwnChat
 from tunery.ml import trained
+from tunery.work.artifact import check_names
 from tunery.work.exits import WorkError
 from tunery.work.spec import StartingAdapter, TrainSpec
 
@@ -165,3 +168,22 @@ def test_training_full_of_a_quantised_base_is_refused(
         go(full)
     assert caught.value.cause == "user"
     assert "training.adaptation" in caught.value.advice
+
+
+@pytest.mark.parametrize("adaptation", ["lora", "full"])
+def test_bases_f7_what_was_trained_with_a_template_of_its_own_has_it_beside_its_weights(
+    spec: TrainSpec, tmp_path: Path, adaptation: str
+) -> None:
+    from transformers import AutoTokenizer, GenerationConfig
+
+    chat = OwnChat("{{ messages[0]['content'] }}<|im_end|>", ("<|im_start|>",))
+    own = write_tokenizer(Path(spec.base_dir), chat, tmp_path / "own")
+    hyper = HYPER if adaptation == "lora" else FULL
+    _, events = go(msgspec.structs.replace(spec, hyper=hyper, tokenizer_dir=str(own)))
+    folder = Path(events[-1]["adapter_dir"])
+    names = {file["name"] for file in events[-1]["files"]}
+    check_names(tuple(names))
+    assert {"tokenizer.json", "chat_template.jinja", "generation_config.json"} <= names
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert (tokenizer.chat_template, tokenizer.eos_token) == (chat.template, "<|im_start|>")
+    assert GenerationConfig.from_pretrained(folder).eos_token_id[0] == tokenizer.eos_token_id

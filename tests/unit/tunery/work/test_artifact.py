@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunery.platform.blobs.base_files import INDEX, NAMES
+from tunery.platform.blobs.base_files import TOKENIZER_NAMES
 from tunery.work.artifact import (
-    BESIDE_WHOLE,
+    BESIDE,
     CONFIG,
     WEIGHTS,
     WHOLE_CONFIG,
@@ -79,9 +79,11 @@ def test_training_what_a_knob_adds_to_an_adapter_is_published_where_its_config_s
             check(described, 32)
 
 
-@pytest.mark.parametrize("names", [(), (CONFIG,), (WEIGHTS, CONFIG, "adapter_model.bin")])
+@pytest.mark.parametrize(
+    "names", [(), (CONFIG,), (WEIGHTS, CONFIG, "adapter_model.bin"), (WEIGHTS, CONFIG, CONFIG)]
+)
 def test_other_files_are_refused(names: tuple[str, ...]) -> None:
-    with pytest.raises(Unpublishable, match="exactly"):
+    with pytest.raises(Unpublishable, match="an adapter is"):
         check_names(names)
 
 
@@ -104,7 +106,11 @@ def test_other_configs_are_refused_by_name(data: bytes, reason: str) -> None:
 
 
 def test_a_whole_model_may_have_all_that_a_base_has_beside_its_weights() -> None:
-    assert frozenset(NAMES) - {WHOLE_CONFIG, INDEX} == BESIDE_WHOLE
+    assert frozenset(TOKENIZER_NAMES) == BESIDE
+
+
+def test_bases_f7_an_adapter_may_have_a_tokenizer_of_its_own_beside_it() -> None:
+    check_names((WEIGHTS, CONFIG, "tokenizer.json", "chat_template.jinja"))
 
 
 def test_a_whole_model_passes_with_its_tokenizer() -> None:

@@ -185,3 +185,23 @@ async def test_a_further_look_goes_on_from_the_scores_before_and_asks_no_judge_a
         assert spec.share_ppm == work.share_ppm
     assert spec.scored is not None
     assert Path(spec.scored).read_bytes() == CONTENT
+
+
+async def test_bases_f7_both_sides_are_asked_with_the_tokenizer_of_the_version(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "config.json").write_text("{}")
+    program, _ = await evaluation(tmp_path, 0, base_path=str(tmp_path / "base"))
+    await program.prepare(tmp_path)
+    assert decode_score_spec((tmp_path / "spec.json").read_bytes()).tokenizer_dir is None
+    for number, files in enumerate((("tokenizer.json",), ("tokenizer.json", "config.json"))):
+        own = tuple(replace(ADAPTER, name=name) for name in files)
+        program._work = replace(program._work, adapter=(ADAPTER, *own))
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        await program.prepare(folder)
+        spec = decode_score_spec((folder / "spec.json").read_bytes())
+        assert spec.tokenizer_dir == spec.adapter_dir
+        config = (Path(spec.adapter_dir) / "config.json").read_bytes()
+        assert config == (CONTENT if number else b"{}")

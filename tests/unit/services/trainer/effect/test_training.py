@@ -1,6 +1,7 @@
 """Training under a lease while object storage is away: nothing that was paid for is thrown away."""
 
 import dataclasses
+import json
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import pool, training
+from schemas.dataset import ChatFormat
 from schemas.topics import POOL, TELEMETRY
 from schemas.training import LeaseHardware
 from services.trainer.adapters.processes import ProcessGroups
@@ -22,6 +24,7 @@ from services.trainer.effect.training import Training, speed_class
 from services.trainer.settings import TrainerSettings
 from simulator.control_plane.samples import PREPARED
 from tests.otlp import receiving_spans
+from tests.unit.services.ingest.base import TEMPLATE, make_base
 from tests.unit.services.trainer.domain.test_evolve import SHA, grant
 from tests.unit.services.trainer.effect.outages import SleepClock, UnavailableBlobs
 from tests.unit.tunery.work.samples import CHECKPOINTED, STARTED
@@ -495,3 +498,31 @@ async def test_what_the_process_has_done_are_spans_of_its_attempt(
     loaded, trained = receiver.of(trace)
     assert (loaded.name, round(loaded.seconds)) == ("start training", 2)
     assert (trained.name, trained.attributes["tunery.steps"]) == ("train", 9)
+
+
+async def test_bases_f7_a_training_gets_the_tokenizer_of_its_job(tmp_path: Path) -> None:
+    blobs = MemoryBlobs()
+    await blobs.put(WORK.prepared.train_blob, CONTENT)
+    program, servers = await under_lease(blobs, tmp_path)
+    plain = await program.write_inputs(tmp_path)
+    assert isinstance(plain, TrainSpec)
+    assert plain.tokenizer_dir is None
+    seal = servers.runtime("gateway").seal
+    tenant, base = program.grant.tenant, make_base(tmp_path / "base")
+    chat = ChatFormat(
+        sha256=SHA,
+        template=seal.seal(tenant, TEMPLATE + "{# own #}", "chat_template"),
+        eot_tokens=seal.seal(tenant, '["<|im_start|>"]', "eot_tokens"),
+    )
+    program._work = replace(program._work, base_path=str(base), chat=chat)
+    spec = await program.write_inputs(tmp_path)
+    assert isinstance(spec, TrainSpec)
+    assert spec.base_dir == str(base)
+    own = Path(spec.tokenizer_dir or "")
+    assert (own / "chat_template.jinja").read_text() == TEMPLATE + "{# own #}"
+    assert json.loads((own / "generation_config.json").read_bytes()) == {"eos_token_id": [1, 2]}
+    unknown = seal.seal(tenant, '["<|eot|>"]', "eot_tokens")
+    program._work = replace(program._work, chat=replace(chat, eot_tokens=unknown))
+    (tmp_path / "second").mkdir()
+    with pytest.raises(WorkError, match="is no special token of this base model"):
+        await program.write_inputs(tmp_path / "second")
