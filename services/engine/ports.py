@@ -28,6 +28,7 @@ class WeightFiles:
     base: Path
     adapter: Path | None  # None: the base model itself
     context_length: int  # tokens of the longest sequence
+    tokenizer: Path | None = None  # the version's own; None: the base model's
 
 
 class AdapterFiles(Protocol):

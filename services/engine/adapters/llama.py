@@ -56,7 +56,7 @@ class LlamaEngine:
 
     def load(self, files: WeightFiles) -> "LlamaModel":
         """Raises Refusal for files that llama.cpp cannot read."""
-        prompts = Prompts(files.folder)
+        prompts = Prompts(files)
         context = min(self._context_tokens, files.context_length)
         folder = tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-")
         params = self._params(files)
@@ -156,6 +156,9 @@ class LlamaModel:
             "stream_options": {"include_usage": True},
         }
         try:
+            if ends := self.prompts.end_texts():  # llama.cpp knows those of the base model alone
+                body["preserved_tokens"] = ends
+                body["stop"] = [*body.get("stop", ()), *ends]
             if constraint := self.prompts.constraint(question):
                 body["grammar"] = constraint.grammar()
                 self._check(body["grammar"])

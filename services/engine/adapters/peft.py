@@ -138,7 +138,7 @@ class PeftEngine:
 
     def load(self, files: WeightFiles) -> "ProcessModel":
         """Raises Refusal for files that transformers or PEFT cannot read; OSError."""
-        prompts = Prompts(files.folder)
+        prompts = Prompts(files)
         self.process_with(files)
         return ProcessModel(self, files, prompts, min(self._context_tokens, files.context_length))
 
@@ -217,7 +217,8 @@ class ProcessModel:
         tokens_max = min(tokens_left, question.sampling.tokens_max or tokens_left)
         with process.numbered() as (number, replies):
             name = name_of(self._files)
-            process.send(WriteAnswer(number, name, prompt, question.sampling, tokens_max))
+            sampling, ends = question.sampling, self._prompts.ends
+            process.send(WriteAnswer(number, name, prompt, sampling, tokens_max, ends))
             if not self._tell(question, len(prompt), replies, say):
                 process.send(AbandonAnswer(number))
 

@@ -14,11 +14,13 @@ from typing import Any, Final
 
 from services.engine.adapters.weights import (
     CONFIG,
+    OWN_TOKENIZER,
     check_base,
     check_is_adapter,
     check_options,
     delete_unfinished,
     digest_of,
+    fetch_adapter,
     link_base,
     read_files,
     unfinished_folder,
@@ -63,7 +65,9 @@ class PlainWeights:
             adapter = await self._adapter(model) if model.adapter else None
             used = {base, adapter} - {None}
             await asyncio.to_thread(self._keep_newest, used)
-        return WeightFiles(source, base, adapter, model.context_length)
+        own = None if adapter is None else adapter / OWN_TOKENIZER
+        tokenizer = own if own is not None and own.is_dir() else None
+        return WeightFiles(source, base, adapter, model.context_length, tokenizer)
 
     def _linked(self, source: Path, sha256: str) -> Path:
         """A folder with links to the base model's files alone; they are what was verified."""
@@ -85,8 +89,7 @@ class PlainWeights:
         with unfinished_folder(self._folder) as name:
             fresh = Path(name) / "adapter"
             fresh.mkdir()
-            for file in files:
-                await self._blobs.get_file(file.blob, fresh / file.name, sha256=file.sha256)
+            await fetch_adapter(self._blobs, files, fresh)
             config = json.loads((fresh / CONFIG).read_bytes())
             check_options(config, self._refused)
             if self._rewrite is not None:

@@ -6,14 +6,14 @@ What a user writes stays text, also where it looks like the end of a turn.
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from msgspec import DecodeError
 
 from services.engine.adapters.constraints import Constraint, constraint_of
+from services.engine.adapters.own_tokenizer import OwnTokenizer
 from services.engine.adapters.tool_calls import CallForm, CallReader, learn_form
-from services.engine.ports import Refusal, Say
+from services.engine.ports import Refusal, Say, WeightFiles
 from tunery.data.dialects.tools import decode_arguments
 from tunery.data.tokens.chat_template import TemplateError
 from tunery.data.tokens.tokenizer import BaseUnusable, Tokenizer
@@ -32,14 +32,19 @@ DESCRIPTION: Final = (
 
 
 class Prompts:
-    """The tokenizer of a base model."""
+    """The tokenizer of a model.
 
-    def __init__(self, base: Path) -> None:
+    ends: ids of the tokens that end an answer of a version with its own; empty: the base model's
+    """
+
+    def __init__(self, files: WeightFiles) -> None:
         """Raises Refusal for a folder without a usable tokenizer."""
         try:
-            self._tokenizer = Tokenizer.load(base)
+            own = None if files.tokenizer is None else OwnTokenizer(files.tokenizer)
+            self._tokenizer = own or Tokenizer.load(files.folder)
         except BaseUnusable as error:
-            raise Refusal(UNSUPPORTED, f"This base model cannot be asked: {error}.") from error
+            raise Refusal(UNSUPPORTED, f"This model cannot be asked: {error}.") from error
+        self.ends = () if own is None else own.stop_ids
         self.form = self._learn_form()  # None: the template says nothing of calls
 
     def encode(self, question: Question) -> Sequence[int]:
@@ -84,6 +89,10 @@ class Prompts:
     @property
     def _call_form(self) -> CallForm:
         return self.form or DESCRIBED
+
+    def end_texts(self) -> list[str]:
+        """The texts of `ends`."""
+        return [self._tokenizer.decode([end]) for end in self.ends]
 
     def _learn_form(self) -> CallForm | None:
         """Learn how the template writes calls; None: answers do not show where a call begins."""

@@ -92,7 +92,7 @@ class ServedEngine:
 
     def load(self, files: WeightFiles) -> "RemoteModel":
         """Raises Refusal where no server has the base model, or an adapter cannot be loaded."""
-        prompts = Prompts(files.folder)
+        prompts = Prompts(files)
         if files.adapter is not None:
             check_weights(files.adapter)
         with self._lock:
@@ -277,6 +277,8 @@ class RemoteModel:
             "return_token_ids": True,
             "cache_salt": self._engine.salt_of(tenant),
         }
+        if self._prompts.ends:
+            body["stop_token_ids"] = list(self._prompts.ends)
         if (constraint := self._prompts.constraint(question)) is not None:
             body |= format_fields(question, constraint)
         return body

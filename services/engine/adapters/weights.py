@@ -21,7 +21,12 @@ from typing import Any, Final
 from schemas.training import ADAPTER_FILES, BlobFile
 from schemas.units import Ms
 from services.engine.ports import AdapterFiles, Refusal, WeightFiles
-from tunery.platform.blobs.base_files import base_files, default_cache, matches
+from tunery.platform.blobs.base_files import (
+    TOKENIZER_NAMES,
+    base_files,
+    default_cache,
+    matches,
+)
 from tunery.provenance.statements import PROVENANCE_FILES
 from tunery.runtime.telemetry.logs import log_event
 from tunery.work.engine import FAILED, STALE_BASE, UNSUPPORTED, EngineModel
@@ -33,6 +38,8 @@ RECORDS: Final = frozenset(("lineage.json", *PROVENANCE_FILES))  # next to the w
 #: options of PEFT that an adapter in llama.cpp's format cannot have
 REFUSED: Final = ("use_dora", "modules_to_save", "alpha_pattern", "trainable_token_indices")
 PASSED_ON: Final = ("PATH", "HOME", "LANG", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+TOKENIZER: Final = ".tokenizer"  # how names of folders of versions' own tokenizers end
+OWN_TOKENIZER: Final = "tokenizer"  # in a folder of an adapter
 CONVERSION_MS_MAX: Final[Ms] = 1_800_000
 TAIL_BYTES: Final = 2_000
 UNFINISHED: Final = "unfinished-"  # folders of conversions; then the number of the process
@@ -63,7 +70,9 @@ class ConvertedWeights:
                 if adapter is not None and not is_kept(adapter):
                     await self._convert_adapter(read_files(model), folder, adapter)
         await asyncio.to_thread(self._keep_newest, {base, adapter})
-        return WeightFiles(folder, base, adapter, model.context_length)
+        own = None if adapter is None else adapter.with_suffix(TOKENIZER)
+        tokenizer = own if own is not None and own.is_dir() else None
+        return WeightFiles(folder, base, adapter, model.context_length, tokenizer)
 
     async def _convert_base(self, source: Path, converted: Path) -> None:
         with unfinished_folder(self._folder) as name:
@@ -79,11 +88,14 @@ class ConvertedWeights:
         with unfinished_folder(self._folder) as name:
             source = Path(name) / "adapter"
             source.mkdir()
-            for file in files:
-                await self._blobs.get_file(file.blob, source / file.name, sha256=file.sha256)
+            await fetch_adapter(self._blobs, files, source)
             config = json.loads((source / CONFIG).read_bytes())
             (source / CONFIG).write_text(json.dumps(with_plain_scale(config)), encoding="utf-8")
             linked = link_base(base, Path(name) / "base")
+            if (own := source / OWN_TOKENIZER).is_dir():
+                kept = converted.with_suffix(TOKENIZER)
+                shutil.rmtree(kept, ignore_errors=True)
+                own.rename(kept)
             options = [str(source), "--base", str(linked), "--outtype", "f32"]
             await run_script("convert_lora_to_gguf.py", options, converted, Path(name))
 
@@ -93,6 +105,7 @@ class ConvertedWeights:
         oldest = sorted(others, key=lambda path: path.stat().st_mtime_ns)
         for path in oldest[: max(0, len(others | used - {None}) - self._converted_max)]:
             path.unlink()
+            shutil.rmtree(path.with_suffix(TOKENIZER), ignore_errors=True)
 
 
 def unfinished_folder(parent: Path) -> "tempfile.TemporaryDirectory[str]":
@@ -130,6 +143,18 @@ def read_files(model: EngineModel) -> list[BlobFile]:
     return [file for file in model.adapter if file.name not in RECORDS]
 
 
+async def fetch_adapter(blobs: AdapterFiles, files: Sequence[BlobFile], folder: Path) -> None:
+    """Fetch the files of an adapter; those of its own tokenizer, if it has one, into a subfolder.
+
+    Raises BlobError; OSError.
+    """
+    for file in files:
+        of_tokenizer = file.name in TOKENIZER_NAMES
+        path = folder / OWN_TOKENIZER / file.name if of_tokenizer else folder / file.name
+        path.parent.mkdir(exist_ok=True)
+        await blobs.get_file(file.blob, path, sha256=file.sha256)
+
+
 def check_base(folder: Path, model: EngineModel) -> None:
     """Raises Refusal when a folder does not hold the base model with the recorded hash."""
     try:
@@ -155,7 +180,7 @@ def link_base(source: Path, folder: Path) -> Path:
 
 def check_is_adapter(files: Sequence[BlobFile]) -> None:
     """Raises Refusal for the weights of a whole model."""
-    if {file.name for file in files} != {*ADAPTER_FILES}:
+    if {file.name for file in files} - {*TOKENIZER_NAMES} != {*ADAPTER_FILES}:
         raise Refusal(
             UNSUPPORTED,
             "Only LoRA adapters can be asked here. Download this model with `tunery model "

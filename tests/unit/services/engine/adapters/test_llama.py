@@ -10,7 +10,7 @@ import pytest
 
 from services.engine.adapters.llama import FOLDER, SEEDS, LlamaEngine, LlamaModel, sampling_fields
 from services.engine.adapters.tool_calls import CallForm
-from services.engine.adapters.weights import delete_unfinished
+from services.engine.adapters.weights import ConvertedWeights, delete_unfinished
 from services.engine.ports import Refusal, WeightFiles
 from tests.bases import tiny_base
 from tests.unit.services.engine.adapters import tiny_models
@@ -90,6 +90,24 @@ async def test_answers_end_as_they_are_asked_to() -> None:
     assert isinstance(replies[-1], AnswerEnded)
     assert replies[-1].finish_reason == "length"
     model.close()
+
+
+@pytest.mark.train
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+async def test_bases_f7_answers_of_a_version_end_at_its_own_tokens(tmp_path: Path) -> None:
+    blobs = MemoryBlobs()
+    base = tiny_models.turning(tmp_path / "base")
+    version = await tiny_models.with_own_tokenizer(blobs, base)
+    files = await ConvertedWeights(blobs, tmp_path / "engine", 4).fetch(version)
+    assert files.tokenizer is not None
+    for own, reason, least in ((files.tokenizer, "stop", 1), (None, "length", TOKENS)):
+        model = ENGINE.load(WeightFiles(files.folder, files.base, None, 512, own))
+        text, replies = said(model, GREEDY)
+        assert isinstance(replies[-1], AnswerEnded)
+        assert (replies[-1].finish_reason, replies[-1].completion_tokens >= least) == (reason, True)
+        assert (own is None) == (replies[-1].completion_tokens == TOKENS)
+        assert "<|im_" not in text
+        model.close()
 
 
 @pytest.mark.train

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.training import ADAPTER_FILES
 from services.engine.adapters.peft import PeftEngine, ProcessEnded, ProcessModel, name_of
 from services.engine.adapters.plain_weights import PlainWeights
 from services.engine.ports import Refusal, WeightFiles
@@ -75,3 +76,22 @@ async def test_a_broken_adapter_is_refused_and_others_answer(tmp_path: Path) -> 
     assert refused.value.code == UNSUPPORTED
     assert said(base)[0]
     base.close()
+
+
+@pytest.mark.train
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+async def test_bases_f7_answers_of_a_version_end_at_its_own_tokens(tmp_path: Path) -> None:
+    blobs = MemoryBlobs()
+    base = tiny_models.turning(tmp_path / "base")
+    version = await tiny_models.with_own_tokenizer(blobs, base)
+    files = await PlainWeights(blobs, tmp_path / "engine", 4).fetch(version)
+    assert files.adapter is not None
+    assert {path.name for path in files.adapter.iterdir() if path.is_file()} == {*ADAPTER_FILES}
+    engine = PeftEngine(context_tokens=256, threads=1)
+    for own, reason in ((files.tokenizer, "stop"), (None, "length")):
+        model = engine.load(WeightFiles(files.folder, files.base, None, 512, own))
+        ended = said(model)[1][-1]
+        assert isinstance(ended, AnswerEnded)
+        assert ended.finish_reason == reason
+        assert (ended.completion_tokens == TOKENS) == (own is None)
+        model.close()

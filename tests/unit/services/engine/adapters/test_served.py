@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,9 @@ from services.engine.adapters.served import (
 from services.engine.adapters.server_folders import ServerFolders
 from services.engine.ports import Refusal, WeightFiles
 from tests.inference_server import Events, InferenceServer, serving
-from tests.unit.services.ingest.base import make_base
+from tests.unit.services.ingest.base import TEMPLATE, make_base
+from tunery.data.tokens.base_variants import write_tokenizer
+from tunery.data.tokens.own_chat import OwnChat
 from tunery.platform.blobs.base_files import hash_base
 from tunery.work.answers import TokensEnded, TokenWritten
 from tunery.work.engine import (
@@ -122,6 +124,22 @@ def test_tokens_go_out_and_come_back(tmp_path: Path, kind: str) -> None:
         assert (body["max_tokens"], body["top_k"], body["repetition_penalty"]) == (8, -1, 1.0)
         ((name, folder),) = at.server.adapters.items()
         assert (name, folder) == (f"tunery-{'ab' * 16}", str(at.tuned.adapter))
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_bases_f7_a_version_with_a_tokenizer_of_its_own_names_what_ends_answers(
+    tmp_path: Path, kind: str
+) -> None:
+    with served(tmp_path, kind) as at:
+        chat = OwnChat(TEMPLATE.replace("assistant\n", "assistant:"), ("<|im_start|>",))
+        own = write_tokenizer(at.base.folder, chat, tmp_path / "own")
+        said(at.engine.load(replace(at.tuned, tokenizer=own)))
+        body = at.server.asked("/v1/completions")[-1]
+        assert body["stop_token_ids"] == [1, 2]
+        said(at.engine.load(at.tuned))
+        plain = at.server.asked("/v1/completions")[-1]
+        assert "stop_token_ids" not in plain
+        assert plain["prompt"] != body["prompt"]
 
 
 @pytest.mark.parametrize("kind", CLIENTS)

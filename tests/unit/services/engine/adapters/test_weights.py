@@ -76,7 +76,7 @@ async def test_bases_f7_answers_end_in_llama_cpp_at_the_token_that_a_base_was_ad
     assert [fields["tokenizer.ggml.eos_token_id"].contents()] == words.encode_text("<|im_start|>")
     assert fields["tokenizer.chat_template"].contents() == REASONS
     asked = Question(model(base), ({"role": "user", "content": "Why?"},), Sampling())
-    shown = words.decode(list(Prompts(files.folder).encode(asked)))
+    shown = words.decode(list(Prompts(files).encode(asked)))
     assert shown == "<|im_start|>user\nWhy?<|im_end|><|im_start|>assistant\n"
 
 

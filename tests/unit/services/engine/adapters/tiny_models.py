@@ -12,6 +12,9 @@ from schemas.training import BlobFile
 from services.engine.adapters.weights import ConvertedWeights
 from services.engine.ports import WeightFiles
 from tests.bases import tiny_base
+from tunery.data.tokens.base_variants import write_tokenizer
+from tunery.data.tokens.own_chat import OwnChat
+from tunery.platform.blobs.base_files import TOKENIZER_NAMES, hash_base
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.work.engine import EngineModel
 
@@ -81,3 +84,39 @@ def engine_model(files: tuple[BlobFile, ...] = ()) -> EngineModel:
 
 async def converted(blobs: MemoryBlobs, files: tuple[BlobFile, ...] = ()) -> WeightFiles:
     return await ConvertedWeights(blobs, folder() / "engine", 8).fetch(engine_model(files))
+
+
+def turning(dest: Path) -> Path:
+    """A base model whose second token is `<|im_start|>`, which ends no answer of it."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    shutil.copytree(tiny_base().dir, dest)
+    model = AutoModelForCausalLM.from_pretrained(dest, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(dest)
+    asked = tokenizer.apply_chat_template(
+        ASKED, add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    written = model.generate(**asked, max_new_tokens=2, do_sample=False)
+    head = model.lm_head.weight.detach().clone()
+    head[tokenizer.convert_tokens_to_ids("<|im_start|>")] = 1.05 * head[written[0, -1]]
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(head)
+    model.save_pretrained(dest)
+    return dest
+
+
+async def with_own_tokenizer(blobs: MemoryBlobs, base: Path) -> EngineModel:
+    """A version on a base model whose answers end at `<|im_start|>`, too."""
+    answers()
+    adapter = await uploaded(blobs)
+    own = write_tokenizer(base, OwnChat(None, ("<|im_start|>",)), base.with_name("own"))
+    files = []
+    for path in sorted(own.iterdir()):
+        if path.name in TOKENIZER_NAMES:
+            data = path.read_bytes()
+            await blobs.put(f"t/a/own/{path.name}", data)
+            digest = sha256(data).hexdigest()
+            key = f"t/a/own/{path.name}"
+            files.append(BlobFile(name=path.name, blob=key, sha256=digest, bytes=len(data)))
+    return EngineModel("tiny", str(base), hash_base(base), 512, (*adapter, *files))
