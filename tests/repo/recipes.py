@@ -11,6 +11,7 @@ from services.gateway.jobs.domain.mixtures import (
     WEIGHT_MAX,
     WEIGHT_MIN_PPM,
 )
+from services.gateway.jobs.domain.own_chats import TEMPLATE_BYTES_MAX
 from services.gateway.jobs.domain.requested import (
     BENCHMARKS_MAX,
     PROMPT_CHARACTERS_MAX,
@@ -18,6 +19,7 @@ from services.gateway.jobs.domain.requested import (
     SETTINGS,
 )
 from services.gateway.jobs.recipes import GROUP_FIELDS, OF_REQUESTS, Recipe
+from tunery.data.tokens.own_chat import EOT_TOKENS_MAX
 from tunery.measures.declaration import MEASURES_MAX, NAMES
 from tunery.plan.knobs import KNOBS, LAYER, LAYERS_MAX, Knob
 from tunery.work.spec import ALL_LINEAR
@@ -37,6 +39,18 @@ OTHERS: Final[dict[str, Any]] = {
         "items": {"anyOf": [{"enum": list(NAMES)}, {"type": "object", "required": ["type"]}]},
         "minItems": 1,
         "maxItems": MEASURES_MAX,
+    },
+    "chat_template": {
+        "description": "text of a Jinja template, in place of the base model's",
+        "type": ["string", "null"],
+        "minLength": 1,
+        "maxLength": TEMPLATE_BYTES_MAX,
+    },
+    "eot_tokens": {
+        "description": "special tokens that end a turn, besides those of the base model",
+        "type": ["array", "null"],
+        "items": {"type": "string", "minLength": 1},
+        "maxItems": EOT_TOKENS_MAX,
     },
     "benchmarks": {
         "type": "array",

@@ -26,6 +26,7 @@ _api, _options                   what the commands share
 _gate_benchmarks                 what the gate asks: import, list
 _adapter_folder, _model_exports  the folder of a downloaded adapter, and other formats of it
 _mlflow                          an MLflow server: a downloaded model in its registry
+_job_files                       files that options of a job name
 _job_mirror                      a job in TensorBoard, MLflow and W&B
 _job_report                      a job as one HTML file
 _import_report                   moved models beside the old ones

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from tunery.cli import _api, _options, _recipes
+from tunery.cli import _api, _job_files, _options, _recipes
 from tunery.cli._job_lists import COMMANDS
 from tunery.cli._job_mirror import mirror
 from tunery.cli._job_report import report
@@ -126,6 +126,20 @@ REQUEST_OPTIONS: Final = (
         "--beta",
         type=_options.Number(0, min_open=True),
         help="How closely dpo stays to the base model. [0.1]",
+    ),
+    click.option(
+        "--chat-template",
+        "template",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="A Jinja template in place of the base model's.",
+    ),
+    click.option(
+        "--eot-token",
+        "eot_tokens",
+        multiple=True,
+        metavar="TOKEN",
+        help="A token of its vocabulary that ends a turn; repeatable.",
     ),
     click.option(
         "--seed",
@@ -454,6 +468,8 @@ def _recipe(
     method: str | None,
     grader: Path | None,
     beta: float | None,
+    template: Path | None,
+    eot_tokens: tuple[str, ...],
     mixture: tuple[str, ...],
     **other: Any,
 ) -> dict[str, Any]:
@@ -466,15 +482,18 @@ def _recipe(
         "training.batch_size": batch_size,
         "training.learning_rate_multiplier": learning_rate_multiplier,
         "training.beta": beta,
+        "training.chat_template": None if template is None else _job_files.read_template(template),
+        "training.eot_tokens": list(eot_tokens) or None,
         "method.type": method,
-        "training.mixture": [_mixed_file(named) for named in mixture] or None,
+        "training.mixture": [_job_files.mixed_file(named) for named in mixture] or None,
         "method.reinforcement.grader": None if grader is None else read_object(grader),
         "placement.accelerator": accelerator,
         "placement.spot": spot,
         "placement.tolerations": list(tolerations) or None,
         "placement.domain": domain,
         "placement.domain_wait_minutes": domain_wait_minutes,
-        "eval.prompts": [*prompt, *(() if prompts is None else _prompts_of(prompts))] or None,
+        "eval.prompts": [*prompt, *(() if prompts is None else _job_files.read_prompts(prompts))]
+        or None,
     }
     for path, value in options.items():
         if value not in (None, ()):
@@ -548,33 +567,6 @@ def _uploaded_before(api: "Api", path: Path, model: str | None) -> str | None:
         if is_same and (model is None or model in counted):
             return str(file["id"])
     return None
-
-
-def _mixed_file(named: str) -> dict[str, Any]:
-    """A file of `--mix`: `data.jsonl=0.3`, or without a weight."""
-    file, mark, weight = named.rpartition("=")
-    if not mark:
-        return {"file": named}
-    try:
-        return {"file": file, "weight": float(weight)}
-    except ValueError:
-        raise click.BadParameter(
-            f"{weight!r} is no weight: write {file}=0.3", param_hint="--mix"
-        ) from None
-
-
-def _prompts_of(path: Path) -> list[str]:
-    """The prompts in a file. Raises BadParameter."""
-    text = path.read_text(encoding="utf-8")
-    if not text.lstrip().startswith("["):
-        return [line for line in text.splitlines() if line.strip()]
-    try:
-        prompts = json.loads(text)
-    except ValueError as error:
-        raise click.BadParameter(
-            f"{path} begins like a JSON array and is none: {error}", param_hint="--prompts"
-        ) from None
-    return list(prompts)
 
 
 def _parsed(setting: str) -> tuple[str, Any]:

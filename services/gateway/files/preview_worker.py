@@ -9,6 +9,7 @@ from typing import Final, assert_never
 
 import msgspec
 
+from schemas.dataset import BaseTokens
 from schemas.records import build_from
 from services.gateway.files.domain.preview_tasks import (
     MEMORY_BYTES_MAX,
@@ -16,6 +17,8 @@ from services.gateway.files.domain.preview_tasks import (
     Answer,
     Comparison,
     ComparisonAnswer,
+    Count,
+    CountAnswer,
     MovedModels,
     Preview,
     PreviewAnswer,
@@ -35,6 +38,10 @@ from tunery.data.tokens.length_policy import check_policy, fit
 from tunery.data.tokens.tokenizer import BaseUnusable, Encoded, Tokenizer, warm
 from tunery.data.versions import diff
 
+# codes of rows that a chat template fails on, or leaves a part out of
+OF_TEMPLATES: Final = frozenset(
+    ("template_drops_text", "template_failed", "template_without_tools", "missing_template")
+)
 PARTS_SHOWN_MAX: Final = 20  # of one row
 __all__ = ("main", "run", "warm")  # `warm` for the fork server
 
@@ -56,9 +63,12 @@ def main(asked: bytes) -> bytes:
 
 
 def answer(task: Task) -> Answer:
+    """The answer to a task."""
     match task:
         case Preview():
             return preview(task)
+        case Count():
+            return count(task)
         case Comparison():
             outcome = diff(Path(task.before), Path(task.after))
             return ComparisonAnswer(difference=msgspec.to_builtins(outcome))
@@ -71,9 +81,10 @@ def answer(task: Task) -> Answer:
 def preview(task: Preview) -> Answer:
     """Render the first valid rows, and report invalid rows before them."""
     try:
-        tokenizer = Tokenizer.load(Path(task.base_path))
+        tokenizer = Tokenizer.load(Path(task.tokenizer or task.base_path))
     except BaseUnusable as error:
-        return RefusedTask(message=str(error), param="model")
+        param = "model" if task.tokenizer is None else PARAMS[Count]
+        return RefusedTask(message=str(error), param=param)
     checker = Checker(reasoning=task.reasoning)
     shown_rows: list[Row] = []
     rendered: list[Rendered] = []
@@ -97,6 +108,32 @@ def preview(task: Preview) -> Answer:
     errors = checker.findings.with_severity("error")
     problems = [build_from(PreviewProblem, error) for error in errors]
     return PreviewAnswer(data=data, problems=problems)
+
+
+def count(task: Count) -> Answer:
+    """Count the tokens of all rows; refused where the chat format cannot show what they teach.
+
+    Whatever else is wrong with a row, the file's validation says.
+    """
+    param = PARAMS[Count]
+    try:
+        checker = Checker(tokenizer=Tokenizer.load(Path(task.tokenizer)), reasoning=task.reasoning)
+    except BaseUnusable as error:
+        return RefusedTask(message=f"{param}: {error}", param=param)
+    with open_rows(Path(task.path)) as rows:
+        checker.run(rows)
+    errors = checker.findings.with_severity("error")
+    wrong = [error for error in errors if error.code in OF_TEMPLATES]
+    if wrong:
+        first = min(wrong, key=lambda error: error.row or 0)
+        text = (
+            f"{param}: it does not fit {len(wrong)} row{'' if len(wrong) == 1 else 's'} of "
+            f"{task.source}. Row {first.row} {first.pointer}: {first.message} ({first.code}). "
+            f"{first.hint}"
+        )
+        return RefusedTask(message=text, param=param)
+    counted = checker.tokens()
+    return CountAnswer(tokens=None if counted is None else build_from(BaseTokens, counted, task))
 
 
 def _shown(

@@ -25,6 +25,7 @@ from services.gateway.files.domain.preview_tasks import (
     READ_FILES,
     Answer,
     Comparison,
+    Count,
     MovedModels,
     Preview,
     RefusedTask,
@@ -108,7 +109,7 @@ class PreviewProcesses:
         # models are compared by thousands of resamples of their questions
         wait_ms_max = self._wait_ms_max * (3 if isinstance(task, MovedModels) else 1)
         work = Work(
-            folders=(task.base_path,) if isinstance(task, Preview) else (),
+            folders=(task.base_path,) if isinstance(task, Preview | Count) else (),
             policy=_policy(task),
             tenant=tenant,
             niceness=niceness,
@@ -132,7 +133,9 @@ def _policy(task: Task) -> ConfinementPolicy:
     """Return a policy that permits to read the task's files, and to write nothing."""
     match task:
         case Preview():
-            read: tuple[str, ...] = (task.path,)
+            read: tuple[str, ...] = (task.path, *filter(None, (task.tokenizer,)))
+        case Count():
+            read = (task.path, task.tokenizer)
         case Comparison():
             read = (task.before, task.after)
         case MovedModels():
@@ -146,6 +149,11 @@ def _too_slow(task: Task, wait_ms_max: Ms) -> ApiError:
     match task:
         case Preview():
             text = f"The rows could not be shown within {wait_ms_max} ms; ask for fewer."
+        case Count():
+            text = (
+                f"The rows of {task.source} could not be rendered within {wait_ms_max} ms; give a "
+                "simpler template."
+            )
         case Comparison():
             text = f"The files could not be compared within {wait_ms_max} ms. {COMPARE_LOCALLY}"
         case MovedModels():

@@ -50,6 +50,8 @@ def configuration_of(
     }
     if spec.reasoning != "keep":  # there was no choice once
         parts["reasoning"] = spec.reasoning
+    if spec.chat_sha256 is not None:
+        parts["chat"] = spec.chat_sha256
     if spec.start is not None:
         parts["start"] = spec.start.sha256
     if spec.mixture:

@@ -1,22 +1,24 @@
 """`/v1/fine_tuning/preview`: rows of a file as the tokens that a base model would train on."""
 
-from pathlib import Path
 from typing import Final
 
 from services.gateway.accounts.deps import limits_of
+from services.gateway.files.beginnings import copy_beginning
 from services.gateway.files.deps import WithFileDeps
 from services.gateway.files.domain.bodies import check_purpose
 from services.gateway.files.domain.preview_tasks import Preview
 from services.gateway.files.routes import known_file
 from services.gateway.jobs.domain.bodies import PreviewRequest
+from services.gateway.jobs.domain.own_chats import requested_chat
 from services.gateway.jobs.domain.responses import PreviewResponse
+from services.gateway.jobs.own_counts import tokenizer_of
 from services.gateway.jobs.submission import find_start
 from services.gateway.models.domain.names import unknown_model
 from services.gateway.models.routes import find_base
-from services.gateway.views.tables.files import FileRow
-from services.gateway.web.deps import Caller, Deps
+from services.gateway.web.deps import Caller
+from services.gateway.web.domain.errors import invalid
 from services.gateway.web.routing import new_router
-from services.gateway.web.storage import within
+from tunery.data.tokens.own_chat import OwnChat
 
 BEGINNING_BYTES: Final = 32 * 1024 * 1024  # of a larger file only this much is read
 router = new_router("fine-tuning")
@@ -26,7 +28,7 @@ router = new_router("fine-tuning")
 async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller) -> PreviewResponse:
     """Show the first valid rows as tokens with their loss mask, and problems of rows before.
 
-    An own version or checkpoint is trained on with the tokenizer of its base model.
+    An own version or checkpoint is trained on with its own tokenizer and chat template.
     """
     limits = await limits_of(deps, caller.tenant)
     with deps.previews.admit(caller.tenant, limits.previews_max) as folder:
@@ -34,13 +36,17 @@ async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller)
         base = await find_base(deps, body.model) if start is None else start.base
         if base is None:
             raise unknown_model(body.model)
+        chat = _chat(body)
+        if chat is None and start is not None and start.chat is not None:
+            chat = OwnChat.opened(start.chat, deps.seal.open)
         file = await known_file(deps, caller, body.training_file)
         check_purpose(file.id, file.purpose, "training_file")
         path = folder / "rows"
-        await _beginning(deps, file, path)
+        await copy_beginning(deps, file, path, BEGINNING_BYTES)
         task = Preview(
             path=str(path),
             base_path=base.path,
+            tokenizer=None if chat is None else await tokenizer_of(base, chat, folder),
             rows=body.rows,
             max_length=body.max_length,
             length_policy=body.length_policy,
@@ -55,13 +61,10 @@ async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller)
     )
 
 
-async def _beginning(deps: Deps, file: FileRow, path: Path) -> None:
-    """Copy the file, or the complete lines of its beginning, to a path."""
-    if file.bytes <= BEGINNING_BYTES:
-        await within(deps.blobs.get_file(file.blob, path), file.bytes)
-        return
-    kept = bytearray()
-    chunks = deps.blobs.stream(file.blob)
-    while len(kept) < BEGINNING_BYTES and (chunk := await within(anext(chunks, b""))):
-        kept += chunk
-    path.write_bytes(kept[: kept.rfind(b"\n") + 1])
+def _chat(body: PreviewRequest) -> OwnChat | None:
+    """Raises ApiError 400."""
+    chat, problems = requested_chat(body.chat_template, body.eot_tokens)
+    for param, message in problems:
+        name = param.rpartition(".")[2]
+        raise invalid(f"{name}: {message}", name)
+    return chat

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from schemas import errors
 from schemas.benchmark import Benchmark
+from schemas.dataset import BaseTokens
 from schemas.envelope import Idempotency
 from schemas.gate import EVERY_BASE, GatePolicy
 from schemas.ids import CHECKPOINT
@@ -30,9 +31,11 @@ from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.domain.bodies import SEED_MAX, JobRequest
 from services.gateway.jobs.domain.mixtures import references_of
 from services.gateway.jobs.domain.node_choice import NodeKind
+from services.gateway.jobs.domain.requested import requested_settings
 from services.gateway.jobs.domain.resolve import POOL, Facts, Resolved, canonical, resolve
 from services.gateway.jobs.domain.starts import WEIGHTS, KnownStart, adapter_start
 from services.gateway.jobs.domain.texts import as_text, sealed_texts, value_of
+from services.gateway.jobs.own_counts import OwnCounts, is_usable
 from services.gateway.jobs.standing import refusals, standing_of
 from services.gateway.models.benchmark_routes import BENCHMARKS_MAX
 from services.gateway.models.domain.names import checkpoint_name, slug
@@ -46,6 +49,7 @@ from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.domain.bodies import Body
 from services.gateway.web.domain.errors import ApiError, invalid, refused
 from services.gateway.wording import refusal_words
+from tunery.data.tokens.own_chat import OwnChat
 from tunery.mirrors.wandb_runs import is_installed as wandb_is_installed
 from tunery.plan.estimate import corrected, estimate
 from tunery.platform.seal.model_names import sealed_suffix
@@ -60,6 +64,7 @@ UNDECIDED: Final = 500  # from this status on there is no decision
 #: refusals that one client after the other repeats until something has ended
 LIMITS: Final = frozenset({errors.CONCURRENCY_LIMIT, errors.HARD_LIMIT, errors.BUDGET_EXCEEDED})
 REFUSED_MS: Final[Ms] = 60_000  # after a refusal that the decider has recorded
+CHAT_TEXTS: Final = ("chat_template", "eot_tokens")  # of `JobSettings`
 TENANTS_MAX: Final = 10_000  # the one that was refused longest ago is forgotten
 
 
@@ -99,6 +104,7 @@ class Submissions:
     def __init__(self, deps: JobDeps, at_once_max: int = SUBMITTING_MAX) -> None:
         self._deps = deps
         self._turns = asyncio.Semaphore(at_once_max)
+        self._counts = OwnCounts(deps)
         # until when submissions of a tenant are compared with the read models first
         self._refused: OrderedDict[str, Ms] = OrderedDict()
 
@@ -219,13 +225,27 @@ class Submissions:
             self._file(caller, body.validation_file),
             self.nodes(),
         )
-        benchmarks, policy = await self.gate_terms(tenant_id, base if start is None else start.base)
+        base = base if start is None else start.base
+        texts = sealed_texts(body, partial(deps.seal.seal, tenant_id))
+        settings, problems = requested_settings(body)
+        chat = settings.chat
+        if start is not None and start.chat is not None and not texts.keys() & CHAT_TEXTS:
+            chat = OwnChat.opened(start.chat, deps.seal.open)  # a training goes on with it
+            named = (start.chat.template, start.chat.eot_tokens)
+            texts |= {n: text for n, text in zip(CHAT_TEXTS, named, strict=True) if text}
+        counts: dict[str, BaseTokens] = {}
+        if chat is not None and base is not None and not problems:
+            files = {"training_file": training, "validation_file": held_out, **mixture}
+            usable = {at: file for at, file in files.items() if file and is_usable(file)}
+            reasoning = settings.own.reasoning
+            counts = await self._counts.count(caller, base, chat, reasoning, usable)
+        benchmarks, policy = await self.gate_terms(tenant_id, base)
         line = slug(body.suffix or "")
         return Facts(
             tenant_id=tenant_id,
             tenant=tenant,
             allowed_models=caller.models,
-            base=base if start is None else start.base,
+            base=base,
             training=training,
             held_out=held_out,
             nodes=nodes,
@@ -235,7 +255,9 @@ class Submissions:
             suffix_hmac=deps.seal.hmac(tenant_id, f"line:{line}")[:LINE_CHARACTERS],
             sealed_suffix=sealed_suffix(deps.seal, tenant_id, line),
             start=start,
-            texts=sealed_texts(body, partial(deps.seal.seal, tenant_id)),
+            texts=texts,
+            chat_sha256=None if chat is None else chat.sha256,
+            own_counts=counts,
             mixture=mixture,
             score_problem=deps.scores.problem_of(value_of(body, "grader")),
             benchmarks=benchmarks,
@@ -363,4 +385,5 @@ async def find_start(deps: Deps, tenant: str, name: str) -> KnownStart | None:
     if step is not None:
         start_id = checkpoint_name(job.spec.model_id, step)
     quarantined = version is not None and version.quarantined
-    return KnownStart(adapter_start(start_id, files), base, job.settled.hyper, quarantined)
+    start = adapter_start(start_id, files)
+    return KnownStart(start, base, job.settled.hyper, quarantined, job.spec.chat)

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from schemas.dataset import LengthPolicy, ReasoningPolicy
+from schemas.dataset import BaseTokens, LengthPolicy, ReasoningPolicy
 
 MEMORY_BYTES_MAX: Final = 2 * 1024**3  # of the process of one task
 READ_FILES: Final = "Read its teacher_file_id and the output files of its batches."
@@ -19,6 +19,21 @@ class Preview(Struct, frozen=True, kw_only=True, tag="preview"):
     max_length: int | None
     length_policy: LengthPolicy
     reasoning: ReasoningPolicy = "keep"
+    # folder of another tokenizer, with a job's own chat format; None: the base model's
+    tokenizer: str | None = None
+
+
+class Count(Struct, frozen=True, kw_only=True, tag="count"):
+    """Try rows with a job's own chat format, and count their tokens."""
+
+    path: str
+    # base_id, base_sha256, base_path: the base model
+    base_id: str
+    base_sha256: str
+    base_path: str
+    tokenizer: str  # folder of the tokenizer with the chat format
+    reasoning: ReasoningPolicy
+    source: str  # field of the request and id of the file, for a refusal
 
 
 class Comparison(Struct, frozen=True, kw_only=True, tag="comparison"):
@@ -74,6 +89,10 @@ class PreviewAnswer(Struct, frozen=True, kw_only=True, tag="shown"):
     problems: list[PreviewProblem]
 
 
+class CountAnswer(Struct, frozen=True, kw_only=True, tag="counted"):
+    tokens: BaseTokens | None  # None: no row could be read
+
+
 class ComparisonAnswer(Struct, frozen=True, kw_only=True, tag="compared"):
     """Result of a comparison of two versions."""
 
@@ -89,11 +108,12 @@ class RefusedTask(Struct, frozen=True, kw_only=True, tag="refused"):
     param: str
 
 
-Task: TypeAlias = Preview | Comparison | MovedModels
-Answer: TypeAlias = PreviewAnswer | ComparisonAnswer | PageAnswer | RefusedTask
+Task: TypeAlias = Preview | Count | Comparison | MovedModels
+Answer: TypeAlias = PreviewAnswer | CountAnswer | ComparisonAnswer | PageAnswer | RefusedTask
 #: the parameter that a refusal names where a task takes too much memory or time
 PARAMS: Final[Mapping[type[Task], str]] = {
     Preview: "rows",
+    Count: "training.chat_template",
     Comparison: "before",
     MovedModels: "import_id",
 }

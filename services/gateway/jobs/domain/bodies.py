@@ -118,7 +118,8 @@ class JobRequest(Body):
         default=None,
         description="every other hyper-parameter, for example max_length, learning_rate, "
         "scheduler, max_steps; slots, length_policy, validation_fraction; reasoning: keep, or drop "
-        "it before rows are rendered; mixture: further files, "
+        "it before rows are rendered; chat_template: text of a Jinja template in place of the base "
+        "model's; eot_tokens: tokens that end a turn; mixture: further files, "
         'each with a weight: [{"file": "file-…", "weight": 0.3}]',
     )
     eval: Hyperparameters | None = Field(
@@ -192,6 +193,9 @@ class PreviewRequest(Body):
     max_length: Annotated[StrictInt, Field(ge=1, le=131_072)] | None = None
     length_policy: LengthPolicy = "truncate"
     reasoning: ReasoningPolicy = "keep"
+    # chat_template, eot_tokens: as in `training` of a job
+    chat_template: StrictStr | None = None
+    eot_tokens: list[StrictStr] | None = None
 
 
 SealedSettings = Annotated[

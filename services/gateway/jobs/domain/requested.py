@@ -10,8 +10,10 @@ from schemas.training import NodeConstraints
 from schemas.units import HOUR_MS
 from services.gateway.jobs.domain.bodies import METHODS, BudgetBody, JobRequest, PlacementBody
 from services.gateway.jobs.domain.mixtures import RequestedFile, requested_mixture
+from services.gateway.jobs.domain.own_chats import requested_chat
 from services.gateway.wording import parameter_words
 from tunery.benchmarks.task import ITEMS_MAX, ITEMS_MIN
+from tunery.data.tokens.own_chat import OwnChat
 from tunery.graders.grader import GraderRefused, asks_models, parse
 from tunery.measures.declaration import parse_measures
 from tunery.plan.hyperparameters import SUPERVISED, is_set, value_problem
@@ -86,7 +88,15 @@ PROMPTS_MAX: Final = 8
 PROMPT_CHARACTERS_MAX: Final = 1_000
 # settings of a group that are not passed to the trainer
 OWN: Final[Mapping[str, tuple[str, ...]]] = {
-    "training": ("slots", "length_policy", "reasoning", "validation_fraction", "mixture"),
+    "training": (
+        "slots",
+        "length_policy",
+        "reasoning",
+        "chat_template",
+        "eot_tokens",
+        "validation_fraction",
+        "mixture",
+    ),
     "eval": (
         "validation_fraction",
         "drop_max",
@@ -126,6 +136,7 @@ class RequestedSettings:
     mixture: tuple[RequestedFile, ...] = ()  # further files it trains on
     # names of those that both sides answer besides those of the policy
     benchmarks: tuple[str, ...] = ()
+    chat: OwnChat | None = None  # None: the base model's template and end tokens
 
     @property
     def method(self) -> str:
@@ -182,6 +193,7 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
         measures=_measures(values, request, own.get("measures")),
         mixture=_mixture(values, own.get("mixture")),
         benchmarks=_benchmarks(values, own.get("benchmarks")),
+        chat=_chat(values, own.get("chat_template"), own.get("eot_tokens")),
     )
     _refuse_of_reward(values)
     if request.validation_file is None and not settings.own.validation_fraction_ppm:
@@ -294,6 +306,13 @@ def _benchmarks(values: _Values, value: Any) -> tuple[str, ...]:
         values.refuse(BENCHMARKS, text)
         return ()
     return tuple(dict.fromkeys(names))
+
+
+def _chat(values: _Values, template: Any, eot_tokens: Any) -> OwnChat | None:
+    chat, problems = requested_chat(template, eot_tokens)
+    for param, message in problems:
+        values.refuse(param, message)
+    return chat
 
 
 def _own(values: _Values, request: JobRequest) -> JobSettings:

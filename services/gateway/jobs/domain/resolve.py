@@ -16,7 +16,7 @@ from schemas.envelope import Sha256
 from schemas.gate import GatePolicy
 from schemas.integrations import Integration
 from schemas.model import Base
-from schemas.submission import JobSpec, MixtureFile
+from schemas.submission import JobSettings, JobSpec, MixtureFile
 from schemas.training import Adaptation, Device
 from services.gateway.files.domain.bodies import check_purpose
 from services.gateway.jobs.configuration import configuration_of
@@ -25,6 +25,7 @@ from services.gateway.jobs.domain.integrations import FIELD as INTEGRATIONS
 from services.gateway.jobs.domain.integrations import repeated_kind
 from services.gateway.jobs.domain.mixtures import mixture_file
 from services.gateway.jobs.domain.node_choice import NodeChoice, NodeKind, choose_nodes
+from services.gateway.jobs.domain.own_chats import CHAT_TEMPLATE
 from services.gateway.jobs.domain.requested import (
     BENCHMARKS,
     GRADER,
@@ -93,6 +94,8 @@ class Facts:
     seed: int
     suffix_hmac: str  # equal for equal suffixes of a tenant
     sealed_suffix: str = ""  # as the model's name has it on the log
+    chat_sha256: Sha256 | None = None  # of the chat format in `texts`; None: the base model's
+    own_counts: Mapping[str, BaseTokens] = field(default_factory=dict)  # with it, by file ids
     # those of its `JobSettings`, sealed for the tenant
     texts: Mapping[str, Any] = field(default_factory=dict)
     start: KnownStart | None = None  # set where `model` names an own version or checkpoint
@@ -149,9 +152,9 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
     if training is None:
         tokens = _assumed(request, base)
     else:
-        tokens = _tokens(training, base, "training_file", settings)
+        tokens = _tokens(training, base, "training_file", settings.own, facts)
     if held_out is not None:
-        _check_reasoning(held_out, base, settings)
+        _check_reasoning(held_out, base, settings.own, facts)
     all_tokens = None if tokens is None else mixed(tokens, mixture)
     choice = _choice_of_nodes(request, facts, settings)
     benchmarks = asked_benchmarks(
@@ -201,6 +204,7 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
         benchmarks=benchmarks,
         looks_ppm=looks_of(benchmarks, settings.own.benchmark_items, facts.policy),
         integrations=facts.integrations,
+        chat_sha256=facts.chat_sha256,
     )
     configuration = _configuration(spec, (training, held_out), request, settings)
     spec = _fitted(spec, all_tokens, choice, settings)
@@ -389,7 +393,7 @@ def _mixture(
         try:
             file = _usable_file(row, asked.reference, asked.param, settings)
             if facts.base is not None:
-                tokens = _tokens(file, facts.base, asked.param, settings)
+                tokens = _tokens(file, facts.base, asked.param, settings.own, facts)
                 mixture.append(mixture_file(file, tokens, asked, used))
             used[file.id] = asked.param
         except ApiError as refusal:
@@ -495,29 +499,34 @@ def _other_rows(file: FileRow, rows: RowKind, settings: RequestedSettings) -> st
     return f"each row of {file.id} is {ROW_WORDS[rows]}{wanted}. {advice} upload another file."
 
 
-def _counted(file: FileRow, base: Base) -> BaseTokens | None:
+def _counted(file: FileRow, base: Base, facts: Facts) -> BaseTokens | None:
+    if facts.chat_sha256 is not None:
+        return facts.own_counts.get(file.id)
     counts = () if file.validation is None else file.validation.tokens
     known = (base.base_id, base.sha256)
     return next((c for c in counts if (c.base_id, c.base_sha256) == known), None)
 
 
-def _check_reasoning(file: FileRow, base: Base, settings: RequestedSettings) -> None:
+def _check_reasoning(file: FileRow, base: Base, own: JobSettings, facts: Facts) -> None:
     """Refuse a file whose reasoning the base model's chat template leaves out. Raises ApiError."""
-    counted = _counted(file, base)
-    if counted is not None and counted.reasoning == "drop" and settings.own.reasoning == "keep":
+    counted = _counted(file, base, facts)
+    if counted is not None and counted.reasoning == "drop" and own.reasoning == "keep":
         text = (
             f"The chat template of {base.base_id} leaves out reasoning in {file.id} that is to be "
             f"learned (template_drops_text). Set {REASONING} to drop, which trains the answers "
-            "without it, or choose a base model that was added with a template that shows it."
+            f"without it, give a template that shows it as {CHAT_TEMPLATE}, or choose a base model "
+            "that was added with one."
         )
         raise invalid(text, REASONING, "invalid_value")
 
 
-def _tokens(file: FileRow, base: Base, role: str, settings: RequestedSettings) -> BaseTokens | None:
+def _tokens(
+    file: FileRow, base: Base, role: str, own: JobSettings, facts: Facts
+) -> BaseTokens | None:
     """Exact token counts under this base model; None before validation. Raises ApiError."""
-    _check_reasoning(file, base, settings)
-    counted = _counted(file, base)
-    if counted is not None or file.validation is None:
+    _check_reasoning(file, base, own, facts)
+    counted = _counted(file, base, facts)
+    if counted is not None or file.validation is None or facts.chat_sha256 is not None:
         return counted
     raise invalid(
         f"{file.id} was checked before {base.base_id} was added. Upload it again.",

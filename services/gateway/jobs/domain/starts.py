@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from schemas.dataset import ChatFormat
 from schemas.model import Base
 from schemas.training import (
     ADAPTER_FILES,
@@ -36,6 +37,7 @@ class KnownStart:
     base: Base
     hyper: HyperParameters
     quarantined: bool = False  # the gate blocked it
+    chat: ChatFormat | None = None  # its own template and end tokens; None: its base model's
 
 
 def adapter_start(name: str, files: tuple[BlobFile, ...]) -> AdapterStart:

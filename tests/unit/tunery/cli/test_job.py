@@ -25,6 +25,21 @@ def test_a_setting_goes_where_its_path_says() -> None:
     }
 
 
+def test_bases_f7_a_template_and_end_tokens_are_in_the_body(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": ESTIMATE})
+    path = tmp_path / "own.jinja"
+    path.write_text("{{ messages }}\n", encoding="utf-8")
+    words = ("job", "estimate", *JOB, "--chat-template", str(path))
+    assert api.run(*words, "--eot-token", "<|a|>", "--eot-token", "<|b|>").exit_code == 0
+    training = {"chat_template": "{{ messages }}\n", "eot_tokens": ["<|a|>", "<|b|>"]}
+    assert api.bodies[-1]["training"] == training
+    path.write_bytes(b"\xff")
+    refused = api.run(*words)
+    assert (refused.exit_code, "is not text in UTF-8: byte 0" in refused.output) == (2, True)
+
+
 def test_first_hour_23_prompts_of_ones_own_are_in_the_body(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

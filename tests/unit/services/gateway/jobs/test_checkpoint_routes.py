@@ -26,9 +26,15 @@ class CheckpointOfTenant:
 
 
 async def checkpoint_of_tenant(api: ControlPlane, of: str = "") -> CheckpointOfTenant:
-    """A running job's checkpoint, as agent and pool report it. of: whose files it names."""
+    """A running job's checkpoint. of: whose files it names."""
     owner, file_id = await ready(api)
-    job_id = (await submit(owner, file_id)).json()["id"]
+    return await checkpoint_of_job(api, owner, (await submit(owner, file_id)).json()["id"], of)
+
+
+async def checkpoint_of_job(
+    api: ControlPlane, owner: httpx.AsyncClient, job_id: str, of: str = ""
+) -> CheckpointOfTenant:
+    """A checkpoint, as agent and pool report it. of: whose files it names."""
     tenant, path = owner.headers["x-tenant"], f"/v1/fine_tuning/jobs/{job_id}"
     files = tuple(
         BlobFile(name=name, blob=f"t/{of or tenant}/checkpoints/{name}", sha256="cd" * 32, bytes=10)

@@ -54,6 +54,7 @@ def test_what_does_not_change_the_result_does_not_change_the_hash(changes: dict[
         {"drop_max_ppm": 1},
         {"length_policy": "truncate"},
         {"reasoning": "drop"},
+        {"chat_sha256": "c" * 64},
     ],
 )
 def test_what_changes_the_result_changes_the_hash(changes: dict[str, Any]) -> None:

@@ -1,7 +1,22 @@
 """Chat templates of jobs over HTTP."""
 
-from tests.unit.services.gateway.control_plane import ControlPlane
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+from schemas.model import AddBase
+from schemas.streams import GLOBAL, PARTITIONS
+from schemas.topics import MODEL
+from tests.unit.services.gateway.control_plane import BASE, ControlPlane
+from tests.unit.services.gateway.jobs.test_checkpoint_routes import checkpoint_of_job
 from tests.unit.services.gateway.jobs.test_routes import submit
+from tests.unit.services.gateway.models.test_routes import version
+from tests.unit.services.gateway.web.test_shown_names import places_with
+from tests.unit.services.ingest.base import make_base
 
 
 async def test_bases_f7_reasoning_that_the_template_leaves_out_is_refused_until_it_is_dropped(
@@ -24,3 +39,109 @@ async def test_bases_f7_reasoning_that_the_template_leaves_out_is_refused_until_
     assert recipe["training"]["reasoning"] == "drop"
     other = await submit(client, file_id, validation_file=file_id)
     assert other.json()["error"]["param"] == "training.reasoning"
+
+
+REASONS = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
+    "{% if message.reasoning_content %}<think>{{ message.reasoning_content }}</think>{% endif %}"
+    "{{ message['content'] + '<|im_end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+LOSES = REASONS.replace("message.reasoning_content", "message.nothing")
+ROWS = b"".join(
+    json.dumps(
+        {
+            "messages": [
+                {"role": "user", "content": f"Why is lantern {number} lit?"},
+                {"role": "assistant", "content": "So.", "reasoning_content": "It is dark."},
+            ]
+        }
+    ).encode()
+    + b"\n"
+    for number in range(12)
+)
+
+
+async def with_base(api: ControlPlane, folder: Path) -> tuple[httpx.AsyncClient, str]:
+    """A tenant with a file of reasoning, where a base model's tokenizer is on this machine."""
+    base = replace(BASE, base_id="small", sha256="c" * 64, path=str(make_base(folder / "small")))
+    for partition in range(PARTITIONS):
+        await api.send(MODEL, GLOBAL, AddBase(base=base), partition=partition)
+    await api.until(api.api, "/v1/bases", lambda answer: len(answer["data"]) > 1)
+    client = await api.tenant()
+    file_id = (await api.upload(client, ROWS))["id"]
+    await api.validated(client, file_id, reasoning="drop")
+    return client, file_id
+
+
+async def test_bases_f7_a_template_of_a_job_is_tried_on_its_rows_and_kept_with_it(
+    api: ControlPlane, tmp_path: Path
+) -> None:
+    client, file_id = await with_base(api, tmp_path)
+    training: dict[str, Any] = {"chat_template": REASONS, "eot_tokens": ["<|im_end|>"]}
+    answer = await submit(client, file_id, model="small", training=training)
+    assert answer.status_code == 200, answer.text
+    job = answer.json()
+    recipe = (await client.get(f"/v1/fine_tuning/jobs/{job['id']}/recipe")).json()["recipe"]
+    assert {name: recipe["training"][name] for name in training} == training
+    again = (await submit(client, file_id, model="small", training=training)).json()
+    assert again["duplicate_of"]["id"] == job["id"]
+    other = {**training, "chat_template": f"{REASONS}{{# 2 #}}"}
+    assert (await submit(client, file_id, model="small", training=other)).json()[
+        "duplicate_of"
+    ] is None
+    assert await places_with(api, "reasoning_content %}") == []  # it is sealed
+
+
+async def test_bases_f7_a_training_goes_on_with_the_template_of_its_version(
+    api: ControlPlane, tmp_path: Path
+) -> None:
+    client, file_id = await with_base(api, tmp_path)
+    training = {"chat_template": REASONS}
+    job = (await submit(client, file_id, model="small", training=training)).json()
+    model_id = await version(api, client, "first", job_id=job["id"])
+    shown = await client.post(
+        "/v1/fine_tuning/preview", json={"model": model_id, "training_file": file_id}
+    )
+    assert "<think>It is dark.</think>" in str(shown.json()["data"])
+    second = await submit(client, file_id, model=model_id)
+    assert second.status_code == 200, second.text
+    path = f"/v1/fine_tuning/jobs/{second.json()['id']}/recipe"
+    assert (await client.get(path)).json()["recipe"]["training"]["chat_template"] == REASONS
+    other = await submit(client, file_id, model=model_id, training={"chat_template": LOSES})
+    assert other.json()["error"]["param"] == "training.chat_template"
+
+
+async def test_bases_f7_a_checkpoint_without_the_files_of_its_template_is_not_asked(
+    api: ControlPlane, tmp_path: Path
+) -> None:
+    client, file_id = await with_base(api, tmp_path)
+    training = {"chat_template": REASONS}
+    job = (await submit(client, file_id, model="small", training=training)).json()
+    checkpoint = await checkpoint_of_job(api, client, job["id"])
+    body = {"model": checkpoint.name, "messages": [{"role": "user", "content": "Hi"}]}
+    answer = await client.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "model")
+    assert "Ask the version of the job" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("training", "param", "words"),
+    [
+        ({"chat_template": LOSES}, "chat_template", "12 rows of training_file: file-"),
+        ({"chat_template": LOSES}, "chat_template", "its reasoning (template_drops_text)"),
+        ({"chat_template": "{% for %}"}, "chat_template", "the chat template is unusable"),
+        ({"chat_template": ""}, "chat_template", "must be the text of a Jinja template"),
+        ({"chat_template": "x" * 40_000}, "chat_template", "40000 bytes, at most 32768"),
+        ({"eot_tokens": ["<|eot|>"]}, "eot_tokens", "'<|eot|>' is no special token"),
+        ({"eot_tokens": "<|im_end|>"}, "eot_tokens", "must be a list of at most 8 tokens"),
+    ],
+)
+async def test_bases_f7_a_template_that_does_not_fit_is_refused_with_its_place(
+    api: ControlPlane, tmp_path: Path, training: dict[str, Any], param: str, words: str
+) -> None:
+    client, file_id = await with_base(api, tmp_path)
+    answer = await submit(client, file_id, model="small", training=training)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, f"training.{param}"), error
+    assert words in error["message"]
