@@ -13,6 +13,7 @@ import asyncpg
 import openai
 import pytest
 import pytest_asyncio
+from transformers import AutoTokenizer
 
 from tests.e2e import stories
 from tests.e2e.stories import POLL_S, TINY, Api, RunningStack, running_stack, tunery
@@ -93,6 +94,45 @@ async def test_a_trained_model_answers_in_the_client_that_trained_it(home: Runni
             )
             assert completed.choices[0].text
             assert chunks > 3
+
+
+OWN_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
+    "{{ message['content'] + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+async def test_bases_f7_a_model_with_a_template_of_its_job_is_asked_with_it(
+    home: RunningStack, tmp_path: Path
+) -> None:
+    """That of the base model begins with a message of the system, and this one does not."""
+    training = {"chat_template": OWN_TEMPLATE, "eot_tokens": ["<|endoftext|>"]}
+    job = await home.api.ended(await home.submit(training=training))
+    model, folder = str(job["fine_tuned_model"]), tmp_path / "adapter"
+    root = home.stack.folders.root
+    for words in (("download", model, str(folder)), ("verify", str(folder))):
+        status, said = await tunery(root, "model", *words)
+        assert status == 0, said
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert (tokenizer.chat_template, tokenizer.eos_token) == (OWN_TEMPLATE, "<|endoftext|>")
+    ends = json.loads((folder / "generation_config.json").read_bytes())["eos_token_id"]
+    assert ends[0] == tokenizer.eos_token_id
+    lineage = json.loads((folder / "lineage.json").read_bytes())["lineage"]
+    assert len(lineage["chat_sha256"]) == 64
+    own = tokenizer.apply_chat_template(ASKED, add_generation_prompt=True, return_dict=True)
+    async with sdk(home) as client:
+        answers = [
+            await client.chat.completions.create(model=name, messages=ASKED, max_tokens=4)
+            for name in (model, TINY)
+        ]
+    read = [answer.usage.prompt_tokens for answer in answers if answer.usage is not None]
+    assert read[0] == len(own["input_ids"]) < read[1]
+    shown = await home.api.get(f"/fine_tuning/jobs/{job['id']}/answers")
+    assert all(pair["base"] and pair["adapter"] for pair in shown["data"])
+    again = await home.api.ended(await home.submit(model=model))
+    recipe = (await home.api.get(f"/fine_tuning/jobs/{again['id']}/recipe"))["recipe"]
+    assert {name: recipe["training"][name] for name in training} == training
 
 
 async def test_a_question_above_the_context_is_refused_as_openai_does(home: RunningStack) -> None:
