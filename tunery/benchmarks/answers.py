@@ -1,4 +1,4 @@
-"""What a written answer to a benchmark's item is worth: the number that it ends with."""
+"""Read the number that a written answer to a benchmark's item ends with."""
 
 import re
 from typing import Final
@@ -9,7 +9,7 @@ STOPS: Final = ("Question:", "\n\n\n")  # where a model continues with its own q
 
 
 def number_of(text: str) -> str:
-    """The number after `####`, or else the last one of the text; empty: there is none.
+    """Return the number after `####`, or else the last one of the text; empty: there is none.
 
     As lm-evaluation-harness reads GSM8K: its strict match, or else its flexible one.
     """

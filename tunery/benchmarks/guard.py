@@ -1,4 +1,4 @@
-"""What a guard model is asked about an answer, and what it says. Pure: others send the question.
+"""Question to a guard model about an answer, and its verdict. Pure: callers send the question.
 
 Two forms are understood: `safe` or `unsafe` in the first line, as Llama Guard answers, and lines
 `Safety: …` and `Refusal: …`, as Qwen3Guard-Gen does.

@@ -81,7 +81,7 @@ class Task:
         return Task(self.header, tuple(item for item in self.items if item.id not in ids))
 
     def begin(self, item: TaskItem) -> str:
-        """All that is asked, with what the item begins with."""
+        """The whole prompt, with the text that items of its group begin with."""
         return self.header.beginnings.get(item.beginning, "") + item.question
 
 

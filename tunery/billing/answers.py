@@ -1,4 +1,4 @@
-"""What tokens of answers cost in a month, where a book has prices of them.
+"""Charges for tokens of inference in a month, if the price book has prices of them.
 
 Tokens belong to the month in which an engine's count came to the log, so none is late. Their price
 is that of the tenant's book at that moment, as budgets and caps of keys count it: a plan that comes

@@ -40,7 +40,7 @@ Status: TypeAlias = Literal["draft", "open", "closed", "corrected"]
 
 
 class Altered(Exception):
-    """The bill of a closed month is not what it was: the ledger or a price book was changed."""
+    """The bill of a closed month has changed, because the ledger or a price book did."""
 
 
 class BilledMonth(Struct, frozen=True, kw_only=True):

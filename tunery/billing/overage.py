@@ -1,4 +1,4 @@
-"""What GPU time above a month's soft limit costs besides its price, as lines of the month.
+"""Surcharges on GPU time above a month's soft limit, as lines of the month.
 
 Time counts towards the limit in the order of its hours, in an hour job by job, credits taken off.
 A price of overage replaces lower prices, after volume tiers: time above the limit never costs less

@@ -49,7 +49,7 @@ class StorageUse(Struct, frozen=True, kw_only=True):
 
 
 class BookPeriod(NamedTuple):
-    """From when on a tenant has a price book, until the next one of its list."""
+    """Start of a price book for a tenant; the next one of its list ends it."""
 
     since: Ms
     price_version: str

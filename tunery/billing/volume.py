@@ -1,4 +1,4 @@
-"""Volume tiers: what a month's quantity of a rate takes off, as lines of the month.
+"""Volume tiers: discounts by a month's quantity of a rate, as lines of the month.
 
 Jobs are priced, held and listed at a rate's first price, which does not depend on what else a month
 has. The lower prices of its tiers are a line of the invoice. A line is what all of the month's

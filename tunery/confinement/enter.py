@@ -42,7 +42,7 @@ def confine(policy: dict[str, Any]) -> None:
 
 
 def apply(policy: dict[str, Any]) -> dict[str, str]:
-    """Give up all that the policy does not leave. Why walls are missing, by their name.
+    """Give up all rights that the policy does not grant. Return the missing walls, with reasons.
 
     Raises OSError where namespaces that were made for it cannot be entered.
     """

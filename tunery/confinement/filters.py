@@ -35,7 +35,7 @@ DATAGRAM_BIT: Final = 0b0010  # of SOCK_DGRAM and SOCK_RAW, not of SOCK_STREAM a
 
 
 class Architecture(NamedTuple):
-    """A processor's name for itself, and numbers of calls that are not everywhere the same."""
+    """Architecture of a processor, and those of its system call numbers that are its own."""
 
     audit: int
     seccomp: int

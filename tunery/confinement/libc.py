@@ -24,12 +24,12 @@ def prctl(name: str, option: int, *arguments: int) -> int:
 
 
 def forbid_new_privileges() -> None:
-    """No program that this process becomes or starts gets rights that it does not have."""
+    """Set no_new_privs: programs that this process becomes or starts gain no rights."""
     prctl("no_new_privs", PR_SET_NO_NEW_PRIVS, 1)
 
 
 def end_with_parent(parent: int) -> None:
-    """Be killed when the parent ends; at once where it has ended. Raises OSError.
+    """Have the kernel kill this process when its parent ends, or at once if it has. Raises OSError.
 
     The kernel forgets it where a process changes its rights: call it after that.
     """

@@ -44,7 +44,7 @@ def separate(flags: int = NEW_NETWORK | NEW_IPC) -> None:
 
 
 def hold(network: str) -> None:
-    """Be the process that makes shared namespaces: in them until its standard input ends."""
+    """Create shared namespaces, and hold them until standard input ends."""
     own_network = NEW_NETWORK if network == "loopback" else 0
     try:
         separate(own_network | NEW_IPC | NEW_MOUNTS)

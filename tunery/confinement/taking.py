@@ -17,7 +17,7 @@ FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotTaken(OSError):
-    """A name of a confined process does not stand for a regular file in its folder."""
+    """A name that a confined process gave is not a regular file in its folder."""
 
 
 @contextmanager

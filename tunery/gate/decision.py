@@ -152,7 +152,7 @@ def decide(
 
 
 def overall(decisions: Iterable[Decision]) -> Decision:
-    """One that blocks, blocks; all have to pass."""
+    """Combine verdicts: any block blocks, and a pass needs all to pass."""
     distinct = set(decisions)
     if "block" in distinct:
         return "block"

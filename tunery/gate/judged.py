@@ -1,4 +1,4 @@
-"""What a judge of two answers shows about the tenant's own rows. Pure."""
+"""Verdict on the tenant's own rows by a judge of two answers. Pure."""
 
 from schemas.envelope import Reason
 from schemas.gate import GatePolicy, JudgeResult, Verdict

@@ -37,7 +37,7 @@ class PairCounts:
 
 @dataclass(frozen=True)
 class Qualification:
-    """How a judge does on labelled pairs; shares."""
+    """Agreement of a judge with labelled pairs, as shares."""
 
     pairs: int
     agreement: float
@@ -56,7 +56,7 @@ def winner(pair: JudgedPair) -> str:
 
 
 def tally(pairs: Iterable[JudgedPair]) -> PairCounts:
-    """Count what a judge said."""
+    """Count the verdicts of a judge."""
     judged = tuple(pairs)
     winners = [winner(pair) for pair in judged]
     choices = [pair.choices for pair in judged]

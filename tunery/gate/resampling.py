@@ -1,4 +1,4 @@
-"""The bootstrap: how far a mean difference could be from what was measured."""
+"""Bootstrap: confidence interval of a mean difference."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

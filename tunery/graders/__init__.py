@@ -1,4 +1,4 @@
-"""OpenAI's graders: what an answer is worth, by a declaration. Pure; never code of tenants.
+"""OpenAI's graders: score an answer by a declaration. Pure; code of tenants is never run.
 
 Time and memory of a grade are bounded: texts, formulas, paths and nesting have limits here.
 """

@@ -41,7 +41,7 @@ class GraderRefused(ValueError):
 
 
 class StringCheck(Struct, frozen=True):
-    """1 where the input relates to the reference as the operation says, else 0."""
+    """Score 1 if the input relates to the reference by the operation, else 0."""
 
     name: str
     # `eq`, `ne`: equal or not; `like`: it contains the reference; `ilike`: in any case
@@ -67,7 +67,7 @@ class ScoreMessage(Struct, frozen=True):
 
 
 class ScoreModel(Struct, frozen=True):
-    """A number that a model gives."""
+    """Score that a model gives."""
 
     name: str
     model: str  # model name at its endpoint
@@ -85,7 +85,7 @@ Single: TypeAlias = StringCheck | TextSimilarity | ScoreModel
 
 
 class Multi(Struct, frozen=True):
-    """A number that is computed from the scores of other graders."""
+    """Score that is computed from those of other graders."""
 
     name: str
     graders: dict[str, Single]  # graders by their names in the formula

@@ -1,4 +1,4 @@
-"""The reward of one sample. Whatever a model wrote, a grade is a number or a named error."""
+"""Reward of one sample: for any text of a model a number or a named error."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -36,7 +36,7 @@ Question: TypeAlias = tuple[ScoreModel, tuple[ScoreMessage, ...]]
 
 
 class ScoreUnavailable(Exception):
-    """A model that scores gave no score.
+    """A scoring model gave no score.
 
     name: OpenAI's, of the error
     """

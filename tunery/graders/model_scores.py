@@ -1,6 +1,6 @@
-"""What a model that scores is asked, and what its answer is worth: OpenAI's chat completions.
+"""Questions to a scoring model and scores from its answers, as OpenAI's chat completions.
 
-Pure: who sends the question and waits for the answer is elsewhere.
+Pure: callers send the question and wait for the answer.
 """
 
 import json

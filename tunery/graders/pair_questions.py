@@ -1,6 +1,6 @@
-"""What a judge of two answers is asked, what it says, and the operator's labelled pairs.
+"""Questions to a judge of two answers, its verdicts, and the operator's labelled pairs.
 
-Pure: who sends the question and waits for the answer is elsewhere.
+Pure: callers send the question and wait for the answer.
 """
 
 import json
@@ -80,7 +80,7 @@ def text_of(answer: Any) -> str | None:
 
 
 def choice_of(text: str) -> str:
-    """`A`, `B` or `tie` as a judge said it; empty: it said none of them."""
+    """Parse `A`, `B` or `tie` in a judge's answer; empty: none of them."""
     try:
         value = json.loads(text)
         choice = value[BETTER]
@@ -90,7 +90,7 @@ def choice_of(text: str) -> str:
 
 
 def judged_pair(number: int, first: str, second: str) -> JudgedPair:
-    """What a judge said of two answers, in each order."""
+    """Verdicts of a judge on two answers, in each order."""
     return JudgedPair(
         number=number,
         choices=(choice_of(first), choice_of(second)),

@@ -87,7 +87,7 @@ class MasterWeights(torch.optim.Optimizer):
 
     @torch.no_grad()
     def restore(self, directory: Path) -> None:
-        """Undo `tensors()`, from a checkpoint. Raises CheckpointException where one is missing."""
+        """Restore what `tensors()` gave. Raises CheckpointException if a tensor is missing."""
         restore_state(self, self.masters, directory)
         self.publish()
 

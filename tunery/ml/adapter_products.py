@@ -25,7 +25,7 @@ def use_products(model: Any) -> None:
 
 
 class Products(LoraVariant):  # type: ignore[misc]  # peft is untyped
-    """PEFT's way to compute an adapter otherwise than it does."""
+    """Variant of a LoRA layer, as PEFT's extension point for other computations."""
 
     @staticmethod
     def forward(module: Any, active_adapter: str, x: Tensor, result: Tensor, **_: Any) -> Tensor:

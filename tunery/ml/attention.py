@@ -52,7 +52,7 @@ Bounds: TypeAlias = Sequence[Sequence[int]] | Joined | RowPart
 
 
 def use_document_attention(model: Any, device: torch.device) -> None:
-    """Have a model take it, where its family is known to and its device has a kernel for it."""
+    """Make a model use this attention, if its family supports it and its device has a kernel."""
     config = model.config
     if config.model_type in WITHOUT_POSITIONS:
         model.get_decoder().register_forward_pre_hook(_give_masks, with_kwargs=True)

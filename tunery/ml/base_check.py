@@ -136,7 +136,7 @@ def at_least(right: int, items: int, chance: float) -> float:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print what was found in a folder."""
+    """Print the result of checking a folder as JSON."""
     torch.set_grad_enabled(False)
     print(msgspec.json.encode(check(Path(arguments[0]))).decode())
 

@@ -208,7 +208,7 @@ def _write_small(folder: Path, tokenizer: Any, dest: Path) -> Path:
 
 
 def _reason_of(attempt: Callable[[], object]) -> str | None:
-    """Return why an attempt fails, in the words of whoever fails; None: it does not."""
+    """Return the message with which an attempt fails; None: it succeeds."""
     try:
         attempt()
     except MemoryError:
@@ -221,7 +221,7 @@ def _reason_of(attempt: Callable[[], object]) -> str | None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print what was proven of a folder."""
+    """Print the proof of a folder as JSON."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # small things, which compute the same on processors
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     template = msgspec.json.decode(sys.stdin.buffer.read(), type=TemplateProof)

@@ -33,7 +33,7 @@ KEPT_MAX: Final = 64  # files; the oldest are deleted
 
 
 class BaseScores(Struct, frozen=True):
-    """What a base model chose and answered."""
+    """Choices and answers of a base model."""
 
     choices: tuple[int, ...] = ()  # number of the choice of each item
     answers: tuple[str, ...] = ()  # texts for the prompts
@@ -74,7 +74,7 @@ class BaseScoreCache:
         return self._load({"task": _sha256(task)})
 
     def save_scores(self, task: bytes, scores: BaseScores) -> None:
-        """Keep them. A folder that cannot be written is no error: they are made anew."""
+        """Store the scores. An unwritable folder is no error: scores are then computed anew."""
         self._save({"task": _sha256(task)}, scores)
 
     def load_choices(self, task: bytes) -> tuple[int, ...] | None:

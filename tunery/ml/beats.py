@@ -28,7 +28,7 @@ class Beats:
         self._thread.start()
 
     def at(self, step: int, phase: str, micro_batch: int = 0) -> None:
-        """Take note of where the rank is; written with the next heartbeat.
+        """Set the phase of the rank, which the next heartbeat reports.
 
         phase: what a person may read, such as "forward", "reduce", "save"
         """
@@ -42,7 +42,7 @@ class Beats:
         )
 
     def close(self) -> None:
-        """Write no more."""
+        """Stop the heartbeats."""
         self._ended.set()
         self._thread.join()
 

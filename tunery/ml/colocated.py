@@ -97,7 +97,7 @@ def _train(
     load: CommonBase,
     codes: dict[str, ExitCode],
 ) -> None:
-    """In a thread: be one training."""
+    """Run one training, in its thread."""
 
     def passes_on_and_stops() -> bool:
         turn.pass_on()

@@ -1,4 +1,4 @@
-"""Each of several ranks computes a part of every row: context parallelism.
+"""Context parallelism: each of several ranks computes a part of every row.
 
 A row, that is all rows of a micro-batch one after the other, is cut into twice as many chunks as
 there are ranks; rank r of n computes chunks r and 2n - 1 - r, so that all have about as many pairs
@@ -36,7 +36,7 @@ class RowPart:
 
     @property
     def tokens(self) -> list[int]:
-        """Their places in the row."""
+        """Positions of these tokens in the row."""
         return [*self.chunks[0], *self.chunks[1]]
 
 

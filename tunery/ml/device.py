@@ -146,7 +146,7 @@ def settle() -> None:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """The most memory that this process has had at once; on an accelerator that of the device."""
+    """Peak memory of this process; on an accelerator that of the device."""
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)
     # On Linux, `ru_maxrss` counts what the process that started this one had resident.

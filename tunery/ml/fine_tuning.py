@@ -150,7 +150,7 @@ def _environment(
 
 
 def _check_ranks(run: TrainingRun, loaded: Loaded | None) -> None:
-    """Raises WorkError("platform") where ranks have read, or compute with, different things."""
+    """Raises WorkError("platform") if ranks differ in their inputs or in what they compute with."""
     begins_with = loaded[0].manifest_sha256 if loaded else ""
     facts = [
         run.fingerprint,
@@ -173,7 +173,7 @@ def _check_repetition(run: TrainingRun, loop: TrainingLoop) -> list[str]:
 def _try_longest_rows(
     run: TrainingRun, loop: TrainingLoop, proofs: Proofs, torch_device: torch.device
 ) -> None:
-    """Raises what running out of memory raises."""
+    """Try a step with the longest rows first. Raises what running out of memory raises."""
 
     def attempt() -> int:
         before = device.memory_in_use(torch_device)
@@ -266,7 +266,7 @@ def _fingerprint(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str
 def _objection(
     spec: TrainSpec, fingerprint: dict[str, str], manifest: checkpoints.CheckpointManifest
 ) -> str | None:
-    """Why a checkpoint does not belong to this run. With "auto" its precision is adopted."""
+    """Return why a checkpoint does not belong to this run. With "auto" its precision is adopted."""
     mine = dict(fingerprint)
     if spec.precision == "auto" and manifest.run.get("precision") in ("bf16", "fp32"):
         mine["precision"] = manifest.run["precision"]

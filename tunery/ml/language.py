@@ -1,4 +1,4 @@
-"""Language models of any family, also those that a wrapper with eyes or ears has inside.
+"""Language models of any family, also inside multi-modal models.
 
 A base may be a wrapper: an image tower, a projector, and a language model beneath it. Jobs learn
 from text, so that no picture ever passes: adapters, and training of every weight, stay with the
@@ -87,7 +87,7 @@ def is_of_language(model: Any, name: str) -> bool:
 
 
 def freeze_other_parts(model: Any) -> None:
-    """Leave what is no part of the language model as it is when every weight is trained."""
+    """Freeze all parts other than the language model, for a training of every weight."""
     for name, weight in model.named_parameters():
         if not is_of_language(model, name):
             weight.requires_grad_(False)

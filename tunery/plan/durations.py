@@ -1,4 +1,4 @@
-"""How long work takes: what ended work of its class teaches, and what running work shows.
+"""Expected time of work, from ended work of its class and from its own progress.
 
 The estimate of a submission comes from a formula. Here it is corrected twice: before the start by
 the ratios of actual to estimated time of the class's last successes, and while it runs by the steps
@@ -38,7 +38,7 @@ class Ratios(Struct, frozen=True):
 
     @property
     def samples(self) -> int:
-        """How many are counted."""
+        """Number of samples."""
         return sum(self.counts)
 
     def quantile_ppm(self, percent: int) -> int:
@@ -57,8 +57,9 @@ History: TypeAlias = Map[str, Ratios]
 def learn(
     history: History, classes: Sequence[str], estimate_ms: Ms, took_ms: Ms, at: Ms
 ) -> History:
-    """The history after work of these classes took so long. The class that has learnt nothing for
-    the longest time is forgotten where there are too many.
+    """Add the time of ended work to the history of its classes.
+
+    Where there are too many classes, the one that was updated the longest time ago is forgotten.
     """
     if estimate_ms < 1:
         return history

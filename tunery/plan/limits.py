@@ -1,7 +1,6 @@
-"""Why a job does not fit into what its tenant may use in a month.
+"""Checks of a job against the monthly limits of its tenant.
 
-The decider of admissions asks it, and the gateway before a submission: of the same facts both say
-the same.
+Used by the decider of admissions, and by the gateway before a submission, so that both agree.
 """
 
 from collections.abc import Iterator

@@ -246,7 +246,7 @@ def _leaves_device(engine: Engine, device: Device) -> bool:
 
 
 def trained_weights(base: Base, hyper: HyperParameters) -> int:
-    """How many weights are trained: all, or those of the adapter and of layers as a whole."""
+    """Number of trained weights: all, or those of the adapter and of whole layers."""
     if hyper.adaptation == "full":
         return base.parameters
     rank = max((hyper.rank, *(rank for _, rank in hyper.rank_pattern)))
@@ -306,7 +306,7 @@ def _width(hyper: HyperParameters, device: Device) -> int:
 
 
 def _layers(base: Base) -> int:
-    """How many there are; where the base's record does not say, by its size and width."""
+    """Number of layers; if the base's record lacks it, by size and width."""
     hidden = max(base.hidden_size, 1)
     by_size = divide_up(base.parameters, LAYER_PARAMETERS_PER_HIDDEN_SQUARED * hidden * hidden)
     return base.layers or max(1, by_size)

@@ -1,4 +1,4 @@
-"""What is given back when an attempt or a job ends before its time: one row per class of failure.
+"""Refunds when an attempt or a job ends early: one row per class of failure.
 
 Credits are of GPU time, and take back the newest of what the job is charged, each in the hour of
 its use. `table` is a section of docs/reference/billing.md.

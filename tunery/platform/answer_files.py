@@ -1,4 +1,4 @@
-"""Files with tokens of answers, which are not on the log yet: read, sent, and closed.
+"""Spool files with token counts of inference that are not on the log yet.
 
 An engine writes them (`services.engine.meter`), and sends its own. The process of a replica has no
 log: its agent sends what it has closed, and closes what a process has left.
@@ -121,7 +121,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sum_of(uses: Sequence[AnswerUse]) -> AnswerUse:
-    """The tokens of several answers of one model to one key."""
+    """Sum the tokens of several answers of one model to one key."""
     counts = [counts_of(use) for use in uses]
     summed = {name: sum(count[name] for count in counts) for name in counts[0]}
     return AnswerUse(key_id=uses[0].key_id, model=uses[0].model, **summed)

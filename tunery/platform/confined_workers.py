@@ -127,7 +127,7 @@ class ConfinedWorkers:
             return await self._run(work)
 
     async def rest(self, tenant: str) -> None:
-        """Wait as long as `run` would, for who takes a place of others afterwards."""
+        """Wait as long as `run` would, before the caller takes another limited place."""
         await self._rests.wait(tenant)
 
     async def _run(self, work: Work) -> WorkResult:

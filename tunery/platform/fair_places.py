@@ -1,4 +1,4 @@
-"""Places that tenants share: who holds the fewest gets the next one."""
+"""Semaphore that is fair between tenants: the one that holds the fewest places is next."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""How a process proves to Kafka who it is, and Kafka to the process: SASL and TLS.
+"""Authentication between a process and Kafka: SASL and TLS.
 
 Read from the environment as `TUNERY_KAFKA_…`, and checked as a whole before anything connects.
 """
@@ -22,7 +22,7 @@ _TLS: Final = ("kafka_ca_file", "kafka_certificate_file", "kafka_key_file", "kaf
 
 
 class KafkaLogin(BaseSettings):
-    """Credentials of this process. Without any, Kafka is asked as anybody, over plain TCP."""
+    """Credentials of this process. Without any, connections are anonymous, over plain TCP."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore")
 

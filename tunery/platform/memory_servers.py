@@ -1,4 +1,4 @@
-"""A service's ports without servers: what tests and the simulator give to it."""
+"""In-memory ports of a service, for tests and the simulator."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

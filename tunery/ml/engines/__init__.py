@@ -46,7 +46,7 @@ class TrainingEngine(Protocol):
         """Take the optimizer's step, and drop the gradients."""
 
     def rehearse(self) -> None:
-        """Take a step that changes nothing, with the memory that a step needs."""
+        """Take a step that changes nothing, to allocate the memory that a step needs."""
 
     def trained(self) -> Mapping[str, Tensor]:
         """Trained tensors by the names of their file. All ranks call; the first gets all of them,
@@ -66,7 +66,7 @@ class TrainingEngine(Protocol):
 
 
 def check_engine(engine: Engine, hyper: Hyper, precision: Precision, ranks: int) -> None:
-    """Raises WorkError("user") for what an engine does not do, with the nearest that works."""
+    """Raises WorkError("user") for settings that an engine lacks, with the nearest that work."""
     asked = {
         "engine": engine.name,
         "shard_weights": engine.is_sharded,

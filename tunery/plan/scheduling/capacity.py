@@ -50,7 +50,7 @@ class Capacity:
         return twin
 
     def put(self, node: PlanNode) -> None:
-        """A node is here, and all of it is free."""
+        """Add a node, with all of its slots free."""
         self.remove(node.node_id)
         kind = node.kind
         self.nodes[node.node_id] = node
@@ -66,7 +66,7 @@ class Capacity:
         insort(buckets[node.slots], node.node_id)
 
     def remove(self, node_id: str) -> None:
-        """A node is not here any more."""
+        """Remove a node."""
         node = self.nodes.pop(node_id, None)
         if node is None:
             return

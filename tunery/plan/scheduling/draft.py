@@ -45,14 +45,14 @@ class Draft:
         self._changed: dict[str, NodeOutlook | None] = {}  # None: not known yet
 
     def occupy(self, request: Request, seats: Seats) -> None:
-        """A request has these seats, or will have them."""
+        """Give a request these seats, now or once they are free."""
         lease = granted(request, seats, self.at, new_key(request))
         self._new[lease.key] = lease
         self.free.take(seats, lease.memory_bytes)
         self._count(lease, 1)
 
     def vacate(self, request: Request) -> None:
-        """A request does not need the seats that it was to have."""
+        """Give up the seats that a request was to have."""
         lease = self._new.pop(new_key(request))
         self.free.give(lease.seats, lease.memory_bytes)
         self._count(lease, -1)

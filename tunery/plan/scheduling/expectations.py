@@ -1,4 +1,4 @@
-"""What is expected of a lease: when it ends, and what it would lose if it was stopped.
+"""Expectations about a lease: its end, and the loss if it is stopped.
 
 Both change at predictable moments, so that a plan need not ask every lease again.
 """
@@ -21,7 +21,7 @@ ROUNDED_MS: Final[Ms] = 600_000
 
 
 def expected_end(running: Running, at: Ms, lasts_ms: Ms | None = None) -> Ms:
-    """When a lease should have freed its slots; always after now.
+    """Expected time at which a lease frees its slots; always after now.
 
     lasts_ms: how long it is expected to last. None: its p90.
     """
@@ -68,7 +68,7 @@ def loss_ms(running: Running, at: Ms, policy: Policy) -> Ms | None:
 
 
 def _left_ms(running: Running, began: Ms, at: Ms) -> Ms:
-    """How long a lease should go on: a tenth of its time where it has passed its end."""
+    """Expected remaining time of a lease; past its expected end a tenth of its time."""
     left_ms = began + running.p90_ms - at
     return left_ms if left_ms > 0 else (at - began) // OVERRUN_SHARE
 
@@ -92,7 +92,7 @@ def bound_ms(running: Running, policy: Policy) -> Ms:
 
 
 def next_change(running: Running, at: Ms, policy: Policy) -> Ms:
-    """The first moment after now at which any of this is different."""
+    """The next time at which one of these expectations changes."""
     ends_at = _end_changes_at(running, at)
     if not policy.preempting or not is_stoppable(running, policy) or running.started_at is None:
         return ends_at

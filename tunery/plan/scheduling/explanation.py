@@ -1,4 +1,4 @@
-"""Position, reason and expected start of everything that waits, by what the planner would do now.
+"""Position, reason and expected start of each waiting request, from what the planner does now.
 
 Readers compute it from the queue whenever somebody asks; nothing of it is on a log.
 """

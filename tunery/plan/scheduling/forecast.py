@@ -1,4 +1,4 @@
-"""When what waits is expected to start: the queue is played through, and nothing new comes."""
+"""Expected starts of waiting requests: the queue is simulated without new requests."""
 
 from bisect import bisect_left, insort
 from collections import deque
@@ -72,7 +72,7 @@ class _Line:
         return bool(members)
 
     def shortest(self, started: Collection[str]) -> Request | None:
-        """The one with the shortest expected time that has not started; None: all have."""
+        """The shortest request that has not started; None: all have."""
         if self._by_length is None:
             self._by_length = [(length(request), request) for _, request in self.members]
             heapify(self._by_length)
@@ -253,7 +253,7 @@ class _Playback:
             self._current.append(kept)
 
     def _first_node(self, members: _Class) -> _Promise | None:
-        """When a node has slots and memory first: of several the one with the fewest free."""
+        """The earliest time at which a node has the slots and memory; on a tie the fullest node."""
         free, needs = self._free, members.choice.needs
         shares_memory = needs.device == "cpu"
         first: tuple[Ms, Kind, int, str] | None = None

@@ -1,4 +1,4 @@
-"""Whole nodes for a request that has waited for too long: leases make way for it one by one.
+"""Free whole nodes for a request that has waited too long: its nodes' leases end one by one.
 
 A node that drains by itself stands partly idle for as long as its longest lease. Leases can be
 stopped at a checkpoint and go on elsewhere, so a node need not drain: it is used as before until

@@ -1,4 +1,4 @@
-"""Object storage that has the content of tenants only as ciphertext.
+"""Object storage with tenants' content encrypted.
 
 An encrypted blob lies at its key with `.sealed` behind it, under a key that follows from a data
 key of its tenant. Blobs of before that lie at their keys, and are read as they are.
@@ -51,7 +51,7 @@ def owner_of(key: str) -> str | None:
 
 
 async def _compute(size: int, work: Callable[[], T]) -> T:
-    """Do it in a thread where it would hold up the event loop."""
+    """Run a call in a thread if it would block the event loop."""
     return work() if size <= INLINE_BYTES_MAX else await asyncio.to_thread(work)
 
 
@@ -254,7 +254,7 @@ class EncryptedBlobs(StreamedBlobs):
 
 @contextmanager
 def _outages(key: str) -> Iterator[None]:
-    """A blob whose key cannot be had now cannot either, as in an outage of storage."""
+    """Convert an unavailable key to an unavailable blob, as in an outage of storage."""
     try:
         yield
     except KeyUnavailable as error:

@@ -35,7 +35,7 @@ class FrameBroken(Exception):
 
 
 def content_bytes(stored: int) -> int:
-    """How many bytes of content an encrypted blob of this size has. Raises FrameBroken."""
+    """Return the size of the content of an encrypted blob of this size. Raises FrameBroken."""
     body = stored - HEADER_BYTES
     frames = -(-body // STORED_FRAME_BYTES)
     if body - frames * TAG_BYTES < 0 or frames < 1:

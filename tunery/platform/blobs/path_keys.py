@@ -1,4 +1,4 @@
-"""Keys that open the blobs at one path: made from data keys, or handed over by who has those."""
+"""Keys that open the blobs at one path: derived from data keys, or handed over."""
 
 import os
 from collections import OrderedDict
@@ -59,12 +59,12 @@ class LeasePathKeys:
         self._writes: dict[str, PathKey] = {}
 
     def add(self, path: str, keys: Iterable[PathKey]) -> None:
-        """Let it read the blob at a path, or those below it where that ends with a slash."""
+        """Allow reads of the blob at a path, or of those below it if it ends with a slash."""
         for key in keys:
             self._reads[path, key.version] = key
 
     def add_folder(self, folder: str, key: PathKey) -> None:
-        """Let it write below a folder, which ends with a slash, and read what it wrote."""
+        """Allow writes below a folder, which ends with a slash, and reads of the written blobs."""
         self._writes[folder] = key
         self._reads[folder, key.version] = key
 

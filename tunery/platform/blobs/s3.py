@@ -42,7 +42,7 @@ Client = Any
 
 
 class _Conflict(BlobsUnavailable):
-    """Several conditional writes at once and the storage did not choose: ask again."""
+    """Storage refused conflicting conditional writes without choosing one: try again."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def connect(settings: S3Settings, read_s_max: int = READ_S_MAX) -> Client:
 
 @contextmanager
 def named_errors(key: str) -> Iterator[None]:
-    """botocore's errors become ours."""
+    """Convert botocore's errors to ours."""
     try:
         yield
     except ClientError as error:

@@ -98,7 +98,7 @@ class LibrdkafkaOptions:
         }
 
     def __call__(self, **more: Any) -> dict[str, Any]:
-        """Options with others beside; underscores in names stand for dots."""
+        """Add options; underscores in names stand for dots."""
         return self._options | {name.replace("_", "."): value for name, value in more.items()}
 
     def _note(self, error: KafkaError) -> None:
@@ -161,7 +161,7 @@ class ConfluentProducer:
     def _note(
         self, future: asyncio.Future[Appended], error: KafkaError | None, message: Message
     ) -> None:
-        """Take an outcome; called by `poll`, in its thread."""
+        """Note the outcome of an append; called by `poll`, in its thread."""
         offset = message.offset()
         if error is not None:
             self._outcomes.append((future, AppendUnknown(str(error))))

@@ -123,11 +123,11 @@ class _AlterScramRequest(RequestStruct):  # type: ignore[misc]  # aiokafka has n
 
 
 class LoginRefused(Unavailable):
-    """Kafka answers, and not to this login. Waiting does not help."""
+    """Kafka refuses this login. Waiting does not help."""
 
 
 class Ready:
-    """A request whose version is chosen already."""
+    """Request with a fixed version."""
 
     def __init__(self, struct: RequestStruct) -> None:
         self._struct = struct

@@ -79,7 +79,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
         self.changes: asyncio.Queue[frozenset[int]] = asyncio.Queue()
 
     def on_partitions_revoked(self, revoked: Any) -> None:
-        """Nothing to do: the next assignment shows what has changed, and claims keep that safe."""
+        """Do nothing: the next assignment shows what has changed, and claims keep that safe."""
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self._consumer.pause(*assigned)

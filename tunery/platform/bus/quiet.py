@@ -1,4 +1,4 @@
-"""During an outage the same line is logged thousands of times. This keeps one per interval."""
+"""Log filter: of a line that an outage repeats thousands of times it keeps one per interval."""
 
 import logging
 import time

@@ -37,7 +37,7 @@ class BlobExists(BlobError):
 
 
 class BlobCorrupt(BlobError):
-    """The bytes are not those that were meant: SHA-256 `got` instead of `expected`."""
+    """The bytes have the SHA-256 `got` instead of `expected`."""
 
     def __init__(self, key: str, expected: str, got: str) -> None:
         super().__init__(f"blob {key} has SHA-256 {got}, expected {expected}")

@@ -1,4 +1,4 @@
-"""Broker time as one owner believes it: not far ahead of what the owner's own clocks say.
+"""Broker time that an owner accepts: bounded by the owner's own clocks.
 
 The time of a decision never runs back. A broker whose clock is an hour ahead for one record would
 therefore stop the time of a partition for an hour: nothing would be billed, no deadline would pass.

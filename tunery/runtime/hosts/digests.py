@@ -31,7 +31,7 @@ class Digests:
         self._last_written: dict[StreamPartition, int] = {}
 
     async def ready(self) -> None:
-        """At once: no client waits for a digest."""
+        """Return at once: no client waits for a digest."""
 
     async def run(self) -> None:
         """Look at the owners every two seconds; an outage of the store is waited out."""

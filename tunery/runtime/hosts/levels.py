@@ -1,4 +1,4 @@
-"""Follows the level of the log, and says which release this process is."""
+"""Follow the level of the log, and announce the release of this process."""
 
 import asyncio
 import logging

@@ -103,7 +103,7 @@ class AssignedPartitions:
                 await self._reassign(partitions)
 
     async def _reassign(self, partitions: frozenset[int]) -> None:
-        """Lazy revocation: what stays assigned is not disturbed by a rebalance."""
+        """Change tasks to a new assignment; partitions that stay assigned keep running."""
         for partition in sorted(self._kept.keys() - partitions):
             self._revoke(self._kept.pop(partition).release())
             self._drop(partition)
@@ -124,7 +124,7 @@ class AssignedPartitions:
     def _note_end(
         self, partition: int, kept: KeptTask[None], ended: "asyncio.Future[None]"
     ) -> None:
-        """A partition that stopped is noted; any other end ends the run of the host."""
+        """Note a partition that stopped; any other end of a task ends the run of the host."""
         error = ended.exception()
         if self._kept.get(partition) is not kept:
             return

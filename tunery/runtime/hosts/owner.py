@@ -102,7 +102,7 @@ class _Term(Generic[S]):
         return chore in self.chores and not self.chores[chore].done()
 
     def start(self, chore: str, work: Coroutine[Any, Any, None]) -> None:
-        """In the background: decisions do not wait for housekeeping."""
+        """Run a chore in the background, so that decisions do not wait for it."""
         self.chores[chore] = asyncio.create_task(work)
 
     def end(self) -> None:

@@ -85,6 +85,6 @@ class Probes:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # its own name
-                """Say nothing: probes come every few seconds."""
+                """Log nothing: probes come every few seconds."""
 
         return ProbeHandler

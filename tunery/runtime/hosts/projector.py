@@ -227,7 +227,7 @@ class Projector:
                     await self._note_ready(follows)
 
     async def _stopped(self, follow: _Follow, stopped: PartitionStopped) -> None:
-        """One partition stops, the others go on; its flag stays down, so no effect of it runs."""
+        """Stop one partition. Its flag stays down, so that none of its effects run."""
         curable = self._projection.rebuilds and not self._rebuilt
         if isinstance(stopped, Divergence) and curable:
             raise stopped

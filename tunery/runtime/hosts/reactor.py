@@ -112,7 +112,7 @@ class JournalFollower(ABC):
             await self._clock.sleep(self._limits.retry_ms)
 
     async def _save(self, partition: int, position: Position) -> Position:
-        """Saving may fail: then more is sent again after a restart."""
+        """Save the position. A failure only means that more is sent again after a restart."""
         commit = Commit(position.offset, position.dump())
         try:
             await self._log.commit(self._positions, self._stream.journal.name, {partition: commit})

@@ -61,7 +61,7 @@ class Standbys(Generic[S]):
             await self._runtime.clock.sleep(READY_POLL_MS)
 
     def take(self, partition: int) -> WarmFold[S] | None:
-        """Follow the partition no longer; its fold, if its end was reached."""
+        """Stop following a partition; return its fold if the end was reached."""
         following = self._followed.pop(partition, None)
         if following is None:
             return None
@@ -69,7 +69,7 @@ class Standbys(Generic[S]):
         return following.warm
 
     async def stop(self) -> None:
-        """Follow nothing any longer."""
+        """Stop following all partitions."""
         await stop_tasks([following.task.release() for following in self._followed.values()])
         self._followed.clear()
 

@@ -46,7 +46,7 @@ class TickSchedule(Generic[S]):
         heapify(self._heap)
 
     def earliest(self) -> Ms | None:
-        """No key is due before this moment; None: no key has a deadline."""
+        """Return a time before which no key is due; None: no key has a deadline."""
         while self._heap and self._moments.get(self._heap[0][1]) != self._heap[0][0]:
             heappop(self._heap)  # the part has an earlier entry, or had one
         return self._heap[0][0] if self._heap else None
@@ -62,7 +62,7 @@ class TickSchedule(Generic[S]):
             self.note_tick(state, record.key, record.at, had_effect=had_effect)
 
     def note_tick(self, state: S, key: str, at: Ms, *, had_effect: bool) -> None:
-        """The tick of a key was decided, or could not be sent."""
+        """Note that the tick of a key was decided, or could not be sent."""
         limits = self._limits
         pause_ms = limits.tick_again_ms if had_effect else limits.tick_every_ms
         waits_until = self._not_before[key] = at + pause_ms

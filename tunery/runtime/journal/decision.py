@@ -207,7 +207,7 @@ class _EntryTooLarge(Exception):
 
 
 class _LevelTooLow(Exception):
-    """A release before this one could not read the decision, and may have to take over again."""
+    """Refuse a decision that an older release, which may still take over, could not read."""
 
     def __init__(self, needed: int, level: int) -> None:
         super().__init__(
