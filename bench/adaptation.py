@@ -1,4 +1,4 @@
-"""What one setting costs: tokens for each second of processor time, and peak memory.
+"""Measures the cost of one setting: tokens for each second of processor time, and peak memory.
 
     .venv/bin/python -m bench.adaptation --json
 

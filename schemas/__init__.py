@@ -1,4 +1,4 @@
-"""What Tunery's services say to each other: the only vocabulary they share. Pure, no I/O.
+"""Messages between Tunery's services, and the nouns in them. Pure, no I/O.
 
 envelope    the frame around every command and every journal record
 levels      feature levels of the log: what a release writes only once all can read it

@@ -108,7 +108,7 @@ class Settled:
 
 @dataclass
 class Tenant:
-    """What was agreed and what was used. The first month is that of the tenant."""
+    """Terms and usage of a tenant, from its first month on."""
 
     books: dict[str, Json]
     months: list[str]
@@ -288,7 +288,7 @@ class Tenant:
     def _volume(
         self, on: Iterable[Written], before: Iterable[Written], currency: str
     ) -> Counter[tuple[str, str]]:
-        """What tiers take off a month's quantity now, less what they took off before."""
+        """Discount of tiers on a month's quantity now, less the one given before."""
         first, then = self._quantities(before), self._quantities([*before, *on])
         off = Counter[tuple[str, str]]()
         for counted, quantity in then.items():
@@ -326,7 +326,7 @@ class Tenant:
         return off
 
     def _overage(self, month: str, rows: Iterable[Written], currency: str) -> int:
-        """What all time of a month above its limit costs besides its price."""
+        """Surcharge on all time of a month above its limit."""
         agreed, soft = self._agreed(month).get("overage"), self.soft.get(month)
         if agreed is None or soft is None:
             return 0
@@ -401,7 +401,7 @@ class Tenant:
 
 
 def _reduction(quantity: int, rate: Json | None, book: Json) -> int:
-    """What tiers take off a quantity: each unit above one costs that tier's price instead."""
+    """Discount of tiers on a quantity: each unit above a tier's bound costs that tier's price."""
     listed = book["token_micro_per_million"] if rate is None else rate["gpu_hour_micro"]
     tiers = book["token_tiers"] if rate is None else rate["tiers"]
     per = MILLION if rate is None else HOUR_MS

@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What is named after a finding of the security review belongs to `make test-security`."""
+    """Mark tests that are named after a finding of the security review for `make test-security`."""
     if item.name.startswith(SECURITY):
         item.add_marker("security")
 

@@ -1,4 +1,4 @@
-"""What a service would log while a test runs: every line as the object that it is on its stdout."""
+"""Log lines of a service while a test runs, as the JSON objects that it would print."""
 
 import io
 import json

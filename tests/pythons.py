@@ -55,7 +55,7 @@ def version_of(python: Path) -> Version | None:
 
 
 def missing(versions: Iterable[Version]) -> list[str]:
-    """What was promised and cannot be tested here, in sentences."""
+    """Promises that cannot be tested here, in sentences."""
     known = sorted(versions)
     sentences = []
     if not any(UNBALANCED[0] <= version <= UNBALANCED[1] for version in known):
@@ -78,7 +78,7 @@ def environment(version: Version, python: Path) -> Path:
 
 
 def commands(folder: Path, python: Path) -> Iterator[list[str]]:
-    """What makes the environment in `folder` complete: itself, the locked packages, Tunery."""
+    """Commands that create the environment in `folder`: itself, the locked packages, Tunery."""
     uv = str(UV) if UV.exists() else shutil.which("uv") or "uv"
     inside = folder / "bin" / "python"
     into = ["--quiet", "--python", str(inside)]

@@ -32,7 +32,7 @@ def likes(letter: str) -> Callable[[str], Reply]:
 
 
 def said(content: str, **message: str) -> Reply:
-    """What a model says, as a completion."""
+    """Answer of a model, as a completion."""
     return 200, {"choices": [{"message": {"content": content, **message}}]}
 
 

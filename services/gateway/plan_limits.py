@@ -1,4 +1,4 @@
-"""What tenants may keep and use at a time, by their plan."""
+"""Limits of tenants on storage and concurrent use, by plan."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final

@@ -1,4 +1,4 @@
-"""What ingest needs besides the runtime: work on rows, outside its own process."""
+"""Port of ingest for work on rows, which runs outside its own process."""
 
 from pathlib import Path
 from typing import Protocol

@@ -107,7 +107,7 @@ def _end(job: JobSubmitted, tenant: str, report: MirrorReport) -> Send:
 
 
 class _Passes:
-    """What passes over telemetry have found.
+    """Progress of passes over telemetry.
 
     sent: last step that a server is known to have, by job
     ends: for each ended job, the offset in telemetry before which its last steps are

@@ -1,4 +1,4 @@
-"""What is kept of jobs, in a table by job, and what is sent to `job` of it."""
+"""Table of watched jobs, and the anomalies that are sent to `job`."""
 
 import logging
 from collections.abc import Iterator, MutableMapping

@@ -230,7 +230,7 @@ def _named_twice(datasets: Any, upload: Any, command: Any, ctx: Any) -> Any:
 
 
 def _files_only(datasets: TenantDatasets) -> int:
-    """What pending uploads declare does not count."""
+    """Do not count the declared bytes of pending uploads."""
     return datasets.stored_bytes
 
 

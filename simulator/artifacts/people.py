@@ -1,4 +1,4 @@
-"""What people ask of ingest and registry: each kind of request is a row of a table.
+"""Requests of clients to ingest and registry: each kind is a row of a table.
 
 Requests are drawn over few names, so that they meet each other, and are wrong now and then.
 """

@@ -1,4 +1,4 @@
-"""What must be in object storage once nothing is under way, and nothing else of these tenants."""
+"""Expected contents of object storage once all work has ended: nothing may be missing or extra."""
 
 from collections.abc import Container, Iterator
 

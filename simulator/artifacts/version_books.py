@@ -1,4 +1,4 @@
-"""What is known of base models and versions by an account that does not ask the registry."""
+"""Independent account of base models and versions, to compare with the registry."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What runs under a lease, as tasks on virtual time: alone, or with other nodes."""
+"""Attempts under leases as tasks on virtual time, on one node or several."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What closes months in a run: the effect of production, over the rows that billing's store has.
+"""Closing of months in a run: the effect of production over the rows in billing's store.
 
 What is besides use on a bill is taken from the journal, where production has tables of it.
 """

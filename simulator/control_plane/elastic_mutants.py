@@ -23,7 +23,7 @@ _decide_wait, _decide_report = admission.decide_wait, reports.decide_report
 
 
 def _from_its_wait(lease: Lease, event: Any, ctx: Context) -> Lease:
-    """What waits is billed."""
+    """Bill waiting leases."""
     evolved = _evolve_lease(lease, event, ctx)
     is_first = isinstance(event, LeaseWaits) and lease.started_at is None
     return replace(evolved, started_at=ctx.at, alive_at=ctx.at) if is_first else evolved
@@ -34,12 +34,12 @@ def _from_its_grant(lease: Lease) -> int:
 
 
 def _again(pool: Pool, lease: Lease, command: ReportWait, ctx: Context) -> Any:
-    """What was admitted waits again."""
+    """Let admitted leases wait again."""
     return _decide_wait(pool, replace(lease, admitted_at=None), command, ctx)
 
 
 def _ended_or_not(pool: Pool, command: Any, ctx: Context, decide: Callable[..., Any]) -> Any:
-    """What was given back runs all the same."""
+    """Run leases that were given back."""
     key = lease_key(command.token.lease)
     lease = pool.leases.get(key)
     if lease is not None and lease.closed and lease.waits_since is not None:

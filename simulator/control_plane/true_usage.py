@@ -1,4 +1,4 @@
-"""What a lease must cost, from decision 0005 alone and with no arithmetic of the scheduler."""
+"""Expected cost of a lease by decision 0005, without the scheduler's arithmetic."""
 
 from collections import Counter
 from collections.abc import Mapping

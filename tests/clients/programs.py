@@ -58,7 +58,7 @@ class NoClient(Exception):
 
 
 def command_of(client: str, folder: Path, script: str | None = None) -> tuple[str, ...]:
-    """What runs the script of a client or of llama.cpp, without arguments. Raises NoClient.
+    """Command that runs the script of a client or of llama.cpp. Raises NoClient.
 
     folder: an empty one, from which the script runs. script: another one of the same program
     """

@@ -70,7 +70,7 @@ async def submit(stack: Stack, *integrations: dict[str, Any], epochs: int) -> st
 
 
 async def read_by(program: str, folder: Path, *words: str) -> Any:
-    """What the script of a program says of a job."""
+    """Run the script of a program, and return its report on a job."""
     command = await asyncio.to_thread(command_of, program, folder, f"{program}_mirror")
     process = await asyncio.create_subprocess_exec(
         *(*command, *words),

@@ -255,7 +255,7 @@ class EngineSuite:
         assert answer["choices"][0]["finish_reason"] in ("length", "stop")
         assert answer["usage"]["total_tokens"] <= CONTEXT_TOKENS
 
-    async def test_what_nobody_can_ask_is_refused(self, asked: AskedEngine) -> None:
+    async def test_impossible_questions_are_refused(self, asked: AskedEngine) -> None:
         for path in (CHAT, TEXT):
             await asked.refused(404, "model_not_found", path, model="none")
             message = await asked.refused(400, "invalid_request", path, stop=["x"] * 10_000)

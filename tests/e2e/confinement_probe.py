@@ -1,4 +1,4 @@
-"""What a process that reads tenants' bytes can reach: runs inside it, before its first line.
+"""Probe of what a process that reads tenants' bytes can reach: runs in it, before its first line.
 
 Python imports it under the name `sitecustomize`, from a folder on PYTHONPATH. Next to it lies
 `targets.json`; what it could do is written to the process's own folder.

@@ -1,4 +1,4 @@
-"""What end-to-end tests share: a running stack, a small job, its bill."""
+"""Helpers of end-to-end tests: a running stack, a small job, its bill."""
 
 import asyncio
 import json

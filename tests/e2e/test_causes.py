@@ -103,7 +103,7 @@ def test_cause_a_step_that_does_not_fit_is_out_of_memory_before_it_is_billed(
 def test_cause_memory_that_runs_out_later_goes_on_in_halves_from_the_checkpoint(
     forks: Forks, tmp_path: Path
 ) -> None:
-    """What the scheduler makes of it is in its policy: the same step in twice as many parts."""
+    """The scheduler retries the same step in micro-batches of half the size."""
     _, whole = forks.attempt(tmp_path / "whole", [], None)
     out = tmp_path / "short"
     status, events = forks.attempt(out, [], None, spare_bytes=20 * MB, spare_from=3)

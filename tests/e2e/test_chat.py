@@ -167,7 +167,7 @@ async def counted(home: RunningStack, key_id: str, requests: int) -> dict[str, i
 
 @asynccontextmanager
 async def engine_brought_back(home: RunningStack) -> AsyncIterator[None]:
-    """What kills the engine within leaves it to no other test, even where it fails."""
+    """Restart the engine after a block that kills it, also if the test fails."""
     try:
         yield
     finally:

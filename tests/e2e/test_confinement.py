@@ -1,4 +1,4 @@
-"""What a training, a scoring process and a checker can reach on a running stack: nothing.
+"""Training, scoring and checking processes on a running stack reach nothing outside.
 
 Its node has two slots: here is also how a training on both of them lives.
 """
@@ -75,7 +75,7 @@ async def probed_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 
 
 def write_targets(path: Path, data_dir: Path) -> None:
-    """What the review reached from a training: secrets, other tenants' bytes, servers."""
+    """Targets that the review reached from a training: secrets, other tenants' bytes, servers."""
     files = [file for file in data_dir.rglob("*") if file.is_file()]
     kept = {"keystore", "roots", "secrets.json"}
     secrets = [file for file in files if kept.intersection(file.relative_to(data_dir).parts)]
@@ -176,7 +176,7 @@ def assert_billed_by_slots(
 
 
 def elapsed_ms_by_attempt(home: RunningStack, job_id: str) -> dict[int, int]:
-    """What the agent says."""
+    """Log lines of the agent."""
     entries = logged(home, job_id, "attempt.ended")
     return {entry["attempt"]: entry["elapsed_ms"] for entry in entries}
 

@@ -151,7 +151,7 @@ def alive(pid: int) -> bool:
 
 
 def log_entries(home: RunningStack, job_id: str, event: str) -> list[tuple[str, Json]]:
-    """What agents logged of a job, with their nodes."""
+    """Log lines of agents about a job, by node."""
     return [
         (node, json.loads(line))
         for node in NODES
@@ -169,7 +169,7 @@ def nodes_of(home: RunningStack, job_id: str, attempt: int) -> list[str]:
 
 
 def elapsed_ms(home: RunningStack, job_id: str) -> dict[int, set[int]]:
-    """What the agents of all members say, by attempt; the bill is that of the first one."""
+    """Ends that the agents of all members report, by attempt; the first one is billed."""
     by_attempt: dict[int, set[int]] = {}
     for _, entry in log_entries(home, job_id, "attempt.ended"):
         by_attempt.setdefault(entry["attempt"], set()).add(entry["elapsed_ms"])

@@ -124,7 +124,7 @@ def credits_of(cost: Json) -> dict[str, int]:
 
 
 def net_of_attempts(cost: Json) -> dict[int, int]:
-    """What each attempt costs, credits taken off."""
+    """Cost of each attempt, less credits."""
     net: dict[int, int] = {}
     for line in cost["lines"]:
         net[line["attempt"]] = net.get(line["attempt"], 0) + line["billable_gpu_ms"]

@@ -293,7 +293,7 @@ async def check_keys(stranger: Stranger) -> None:
 
 
 async def everything(stranger: Stranger) -> dict[str, Any]:
-    """What must be there after a restart as before."""
+    """State that a restart must not change."""
     return {
         "jobs": sorted((j["id"], j["status"]) for j in await stranger.json("tunery job list")),
         "models": sorted(model["id"] for model in await stranger.json("tunery model list")),

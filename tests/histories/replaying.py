@@ -51,7 +51,7 @@ class History:
             yield fold.state
 
     def accepted(self) -> Iterator[Accepted]:
-        """What every reader gets."""
+        """Results of every reader."""
         stream, position = self.aggregate.stream, START
         for record in self.records:
             judged = read_record(stream, codec_of(stream), position, record)
@@ -71,7 +71,7 @@ class History:
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """What a history folds to."""
+    """Fold a history."""
 
     fold_version: int
     state_hash: str
@@ -148,7 +148,7 @@ def _usual_fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...
 
 
 def outcome(history: History) -> Expected:
-    """What today's code makes of it."""
+    """Results of today's code for a history."""
     pruning = Pruning()
     *_, last = states = [pruning.prune(state) for state in history.states()]
     return Expected(

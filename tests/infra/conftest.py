@@ -1,4 +1,4 @@
-"""What several tests of `infra/` need."""
+"""Fixtures of tests of `infra/`."""
 
 from pathlib import Path
 

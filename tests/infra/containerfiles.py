@@ -27,7 +27,7 @@ def instructions(text: str) -> list[Instruction]:
 
 
 def stages(every: Sequence[Instruction]) -> list[list[Instruction]]:
-    """What each FROM begins."""
+    """Instructions by stage, each of which begins with FROM."""
     starts = [number for number, step in enumerate(every) if step.name == "FROM"]
     return [
         list(every[start:end]) for start, end in zip(starts, [*starts[1:], len(every)], strict=True)
@@ -35,7 +35,7 @@ def stages(every: Sequence[Instruction]) -> list[list[Instruction]]:
 
 
 def problems(text: str) -> Iterator[str]:
-    """What breaks our rules."""
+    """Violations of our rules."""
     every = instructions(text)
     arguments = dict(step.argument.split("=", 1) for step in every if step.name == "ARG")
     parts = stages(every)

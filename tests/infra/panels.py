@@ -1,4 +1,4 @@
-"""What a dashboard is made from: panels, their queries, and the forms that queries have here.
+"""Panels of dashboards, their queries, and common forms of queries.
 
 Gauges of states are summed, as each replica knows the partitions that it owns. Counters are shown
 as rates of `$__rate_interval`, a duration that Grafana fits to the scrape interval.
@@ -64,7 +64,7 @@ def total(gauge: str, *labels: str, where: str = "") -> str:
 
 
 def share(counter: str, part: str, of: str = "{}", over: str = "1h") -> str:
-    """What part of a counter's growth has the labels of `part`, too."""
+    """Share of a counter's growth that also has the labels of `part`."""
     some = f"{{{', '.join(filter(None, (of[1:-1], part)))}}}"
     every = "" if of == "{}" else of
     part_counts = or_zero(counts(counter, where=some, over=over))

@@ -189,7 +189,7 @@ def in_grafana(sql: str) -> str:
 
 
 def in_postgres(sql: str, tenant: str) -> str:
-    """What Grafana would send for all time: a tenant, and its macros."""
+    """Query as Grafana sends it for all time: with a tenant, and its macros replaced."""
     hour = r"floor(extract(epoch FROM \1) / 3600) * 3600 AS time"
     plain = re.sub(r"\$__timeGroupAlias\((\w+), '1[hd]'\)", hour, sql)
     plain = re.sub(r"\$__timeFilter\((\w+)\)", r"\1 BETWEEN '2020-01-01' AND '2100-01-01'", plain)

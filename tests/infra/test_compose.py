@@ -68,7 +68,7 @@ def add_passwords(folder: Path) -> None:
 
 
 def variables_of(service: Service, files: Path) -> dict[str, str]:
-    """What the process of a container gets: files in their order, then its own variables."""
+    """Environment of a container's process: env files in order, then its own variables."""
     variables: dict[str, str] = {}
     for file in service.get("env_file", ()):
         text = (files.parent / file).read_text(encoding="utf-8")
@@ -163,7 +163,7 @@ def targets() -> list[str]:
     return listed
 
 
-def test_no_variable_is_one_that_nobody_reads() -> None:
+def test_no_variable_of_the_files_is_unknown() -> None:
     assert [path.name for path in FOLDER.iterdir() if path.is_file() and unknown(path)] == []
 
 

@@ -203,7 +203,7 @@ def test_a_container_has_the_variables_that_its_process_needs(
 
 
 def run_command(container: dict[str, Any], variables: dict[str, str]) -> dict[str, str]:
-    """What the agent's process gets: its shell is run, with `env` in the place of Python."""
+    """Environment of the agent's process: its shell is run with `env` in place of Python."""
     lines = ["# of a node", "", *(f"{name}={value}" for name, value in variables.items())]
     read, write = os.pipe()
     os.write(write, "\n".join([*lines, ""]).encode())
@@ -227,7 +227,7 @@ def mounted_files(container: dict[str, Any], volume: str, *names: str) -> set[st
     }
 
 
-def test_no_variable_is_one_that_nobody_reads() -> None:
+def test_no_variable_of_the_files_is_unknown() -> None:
     texts = [RECORDED, DAEMONSET_RECORDED, CHART / "values.yaml", CHART / "values.schema.json"]
     assert [unknown_in(text.read_text(encoding="utf-8")) for text in texts] == [set()] * 4
 

@@ -1,4 +1,4 @@
-"""What an operator adds to the chart: volumes, places of pods, ways in, observation."""
+"""Options of the chart: volumes, scheduling of pods, ingress, observation."""
 
 import hashlib
 import json

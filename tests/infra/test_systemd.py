@@ -208,7 +208,7 @@ def nowhere(folder: Path) -> Mapping[str, str]:
 
 
 def until_alive(process: "subprocess.Popen[str]", port: int) -> httpx.Response:
-    """What `/readyz` answers first. Fails when the process ends before, with what it said."""
+    """First response of `/readyz`. Fails with the output of the process if that ends before."""
     for _try in attempts():
         if process.poll() is not None:
             raise AssertionError(process.stdout.read() if process.stdout else "it ended")

@@ -62,7 +62,7 @@ def unknown_in(text: str) -> set[str]:
 def load_as(
     service: str, environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> RuntimeSettings:
-    """What a service reads of an environment. Raises SettingsError as the service would."""
+    """Settings that a service reads from an environment. Raises SettingsError as the service would."""
     for name in known_variables():
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -73,6 +73,6 @@ def load_as(
 
 
 def environment(text: str) -> dict[str, str]:
-    """What an env-file says, as systemd, containers and Kubernetes read it."""
+    """Parse an env file as systemd, containers and Kubernetes do."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return dict(line.split("=", 1) for line in lines)

@@ -1,4 +1,4 @@
-"""What goes wrong in a cluster: dead servers, a backup, missing rights, policies, wrong queues."""
+"""Failures of a cluster: dead servers, a backup, missing rights, policies, wrong queues."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -324,7 +324,7 @@ async def test_bad_input_a_namespace_without_room_for_pods_blames_the_node(team:
         assert (said.outcome, said.cause) == ("failed", "bad_node")
 
 
-async def test_bad_input_the_words_of_a_policy_against_jobsets_are_said(team: Team) -> None:
+async def test_bad_input_the_message_of_a_policy_against_jobsets_is_reported(team: Team) -> None:
     words = "images come from registry.example.com alone"
     manifest = {
         "metadata": {"name": team.name},

@@ -102,7 +102,7 @@ def _placed(point: tuple[float, float], since: float, until: float, most: float)
 
 
 def _names(curves: Sequence[Curve]) -> list[str]:
-    """What the curves are, where there are several or the query names them."""
+    """Legend of the curves, if there are several or the query names them."""
     if not curves:
         return [f'<text x="{LEFT + 8}" y="{HEIGHT / 2:.0f}">nothing to show</text>']
     parts, x = [], 12

@@ -81,7 +81,7 @@ PLANTED: Final = {
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What breaks each contract in a copy of the sources with all the planted imports."""
+    """Broken imports of each contract, in a copy of the sources with all planted imports."""
     tree = tmp_path_factory.mktemp("tree")
     for folder in ("schemas", "services", "tunery", "simulator"):
         shutil.copytree(

@@ -1,4 +1,4 @@
-"""What is on the log can be read for ever: no message is changed, only added to."""
+"""Messages on the log can be read for ever: fields are only added."""
 
 import json
 import subprocess
@@ -282,7 +282,7 @@ def commit(root: Path) -> None:
 
 
 def breaks_in_history(root: Path, name: str) -> list[str]:
-    """What was broken of every committed version of a message, by the registry of today."""
+    """Problems of today's registry with every committed version of a message."""
     today = schemas.read(root)[name]
     committed = [old for known, old in schemas.committed(root) if known == name]
     return [problem for old in committed for problem in schemas.breaks(old, today)]

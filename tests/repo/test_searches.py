@@ -174,7 +174,7 @@ def test_a_search_is_no_smaller_than_it_was_and_check_has_a_share_of_it(name: st
 
 
 def examples() -> list[int]:
-    """What a property with a seed of its own is tried with."""
+    """Examples of a property that has a seed of its own."""
     drawn: list[int] = []
 
     @seed(0)

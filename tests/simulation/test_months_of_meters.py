@@ -160,7 +160,7 @@ class Meters:
         self.write("dataset", event, self.account.at)
 
     def pass_time(self, month: Period, at: Ms) -> None:
-        """What is kept costs its share of a month, by the book that holds until `at`."""
+        """Charge stored bytes for their share of a month, by the price book in force until `at`."""
         book, size = PRICES[self.book], sum(self.kept.values())
         byte_ms = size * (at - self.measured_until) * book.storage_micro_per_gb_month
         cost = Fraction(byte_ms, 10**9 * (month.end_ms - month.first_hour * HOUR_MS))
@@ -271,6 +271,6 @@ async def expect_caps(meters: Meters, month: Period) -> None:
 
 
 def counted_micro(meters: Meters, scope: str, month: Period, currency: str) -> Micro:
-    """What a budget has counted."""
+    """Usage that a budget has counted."""
     use = meters.budgets.use.get(window_of(scope, month.first_hour))
     return 0 if use is None else use.amounts.get(currency, 0)

@@ -138,9 +138,7 @@ def make_deterministic(threads: int | None, ranks: int = 1) -> int:
 
 
 def settle() -> None:
-    """Wait for an accelerator, which works while Python continues, to have done what it was
-    asked.
-    """
+    """Wait until an accelerator, which works asynchronously, has finished."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch
         torch.cuda.synchronize()
 

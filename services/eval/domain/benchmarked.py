@@ -1,4 +1,4 @@
-"""What benchmarks of the operator show: pairs for the statistics, and refusals. Pure."""
+"""Results of the operator's benchmarks: pairs for the statistics, and refusals. Pure."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""What the tenant's own measures show: the gain on its rows, with bounds. Pure."""
+"""Results of the tenant's own measures: the gain on its rows, with bounds. Pure."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""What to change when the gate does not pass: from facts of the training and its rows. Pure."""
+"""Suggestions when the gate does not pass, from facts of the training and its rows. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What the journal of `account` says that charges need: prices, ends of months, endpoints."""
+"""Facts from the journal of `account` for charges: prices, ends of months, endpoints."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is exported as webhook events: one for each job, hour and kind of a range.
+"""Usage exported as webhook events: one for each job, hour and kind of a range.
 
 A range's end is fixed before anything of it is written, so a repetition has the same events under
 the same ids and numbers, and `account` drops what it has decided.

@@ -1,4 +1,4 @@
-"""What is on invoices besides use: adjustments, contract terms, rounding, taxes, credit notes.
+"""Charges on invoices besides usage: adjustments, contract terms, rounding, taxes, credit notes.
 
 With the charges of use they add up to an invoice's total, once rounded to what can be paid: a
 charge of use has twelve places, and each job's line on the invoice six.

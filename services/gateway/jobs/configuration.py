@@ -1,4 +1,4 @@
-"""What makes the result of a job, as a hash: equal for two jobs that would give the same.
+"""Hash of all that determines the result of a job: equal for two jobs with the same result.
 
 And the earlier job that has the same one.
 """

@@ -1,4 +1,4 @@
-"""What jobs that have succeeded teach about the time of the next one.
+"""Estimated times corrected by those of jobs that have succeeded.
 
 The estimate of a job is a formula of its tokens, its base model and its device. The median ratio of
 actual to estimated time of jobs like it corrects it and the hold, for training and evaluation each.

@@ -1,4 +1,4 @@
-"""What a tenant has used, holds and may have, as rows show it, and whether a job fits into it.
+"""Usage, holds and limits of a tenant in the read models, and whether a job fits into them.
 
 The decider of submissions has the last word: it knows what was decided a moment ago.
 """

@@ -1,4 +1,4 @@
-"""What is kept of a job, and what a message of telemetry changes and shows.
+"""State of a watched job: how telemetry changes it, and the anomalies that it shows.
 
 Windows have the broker's time, and a step counts once however often it is read, so what is read
 again after a crash shows the same anomalies of the same windows. A loss is judged as its node

@@ -54,7 +54,7 @@ async def test_observe_a_job_has_one_trace_and_one_request_id_from_http_to_its_b
 
 
 async def spans_missing(receiver: SpanReceiver) -> set[tuple[str, str]]:
-    """What of the trace has not come, at the latest after SPANS_S_MAX."""
+    """Spans of the trace that are missing after at most SPANS_S_MAX."""
     deadline = time.monotonic() + SPANS_S_MAX
     while time.monotonic() < deadline:
         if receiver.names(TRACE) >= EXPECTED:

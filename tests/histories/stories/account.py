@@ -353,7 +353,7 @@ def price_books(story: Recorder) -> None:
 
 
 def answers_that_are_counted(story: Recorder) -> None:
-    """What an engine has counted, the same sent again after a doubt, and the next."""
+    """Counts of an engine, a repeat after an unknown outcome, and the next counts."""
     tenant(story)
     use = AnswerUse(
         key_id="key_1",
@@ -470,7 +470,7 @@ def imports(story: Recorder) -> None:
 
 
 def keys_of_a_node_that_are_withdrawn(story: Recorder) -> None:
-    """What a pool has said to all partitions; a repetition, and an earlier key, change nothing."""
+    """A pool withdraws keys in all partitions; repeats and earlier keys change nothing."""
     for number in (2, 2, 1, 3):
         story.when(WithdrawNodeKeys(node_id="n1", number=number))
 

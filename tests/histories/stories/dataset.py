@@ -195,7 +195,7 @@ def uploads_that_end(story: Recorder) -> None:
 
 
 def files_of_an_erased_tenant(story: Recorder) -> None:
-    """What comes late is refused or ended, and erased again."""
+    """Late commands are refused or ended, and late bytes erased."""
     story.when(file(story, 1))
     story.when(file(story, 2))
     story.when(upload(story, "upload_1"))

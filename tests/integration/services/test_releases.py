@@ -128,7 +128,7 @@ async def installation() -> AsyncIterator[Installation]:
 
 
 def stops(*processes: Process) -> list[dict[str, Any]]:
-    """What the processes could not read."""
+    """Log lines about records that processes could not read."""
     return [
         line for each in processes for line in each.lines if line["event"] == "partition.stopped"
     ]

@@ -1,4 +1,4 @@
-"""What jobs of a pool ask for, in steps of what makes a difference."""
+"""Requests of jobs to a pool, in steps that make a difference."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +14,7 @@ GB: Final = 1_000_000_000
 
 @dataclass(frozen=True)
 class Ask:
-    """What a job asks for, in steps of what makes a difference."""
+    """Request of a job, in steps that make a difference."""
 
     lane: int
     tenant: int

@@ -1,4 +1,4 @@
-"""What is booked of a pool: nodes, leases, what waits, and orders of these."""
+"""Independent books of a pool: nodes, leases, waiting requests, and their order."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -85,7 +85,7 @@ def _is_not_leaving(node: Any) -> bool:
 
 
 def _drain_nothing(*_: Any) -> tuple[()]:
-    """What runs on a machine that is taken away goes on."""
+    """Let work go on when its machine is taken away."""
     return ()
 
 
@@ -95,7 +95,7 @@ def _is_not_cordoned(node: Any) -> bool:
 
 
 def _fit_beside_it(self: Any, request: Any) -> Seats | None:
-    """What fits starts, whatever is reserved."""
+    """Start what fits, whatever is reserved."""
     return self._draft.free.find_seats(request.needs)  # type: ignore[no-any-return]  # of `Capacity`
 
 
@@ -192,7 +192,7 @@ def _never(*_: Any) -> None:
 
 
 def _as_if_there_were(*_: Any) -> bool:
-    """What is kept off spot nodes waits for others, and there may be none."""
+    """Let a job that is kept off spot nodes wait for others, even if there are none."""
     return True
 
 

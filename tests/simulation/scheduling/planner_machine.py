@@ -1,4 +1,4 @@
-"""What may happen to a cluster with gangs and exact durations, in any order."""
+"""State machine of a cluster with gangs and exact durations."""
 
 from typing import ClassVar
 

@@ -85,7 +85,7 @@ class PlannerWorld:
         self.plan()
 
     def save_all(self) -> None:
-        """What was not told to end writes a checkpoint."""
+        """Write a checkpoint of each lease that was not told to end."""
         for key, lease in sorted(self.state.running.items()):
             if lease.ends_by is None:
                 self.state.save(key, self.at)
@@ -124,7 +124,7 @@ class PlannerWorld:
         return min(ends, default=None)
 
     def _end(self, key: str) -> None:
-        """What was told to end waits again, in its place; all other work is done."""
+        """End leases: preempted requests wait again in their place; all other work is done."""
         lease = self.state.end(key)
         if lease.ends_by is not None:
             self.preempted[key] = self.preempted.get(key, 0) + 1
@@ -247,7 +247,7 @@ class PlannerWorld:
         return is_due and request.needs.slots >= self.largest
 
     def _check_seats(self, planned: Plan, reserved: Reservation) -> None:
-        """What is reserved will be free by then, but for what is stopped where it is kept."""
+        """Reserved slots are free by the reserved time, but for leases that a kept reservation stops."""
         late = reserved.request if reserved.kept else None
         running = [*self.state.running.values()]
         begun = [(start.request, start.seats) for start in planned.starts]
@@ -326,7 +326,7 @@ class PlannerWorld:
         return sum(leases) + sum(each.needs.slots for each in bound if each.lane == 0)
 
     def _others(self) -> list[Request]:
-        """What waits in other lanes and could have a place."""
+        """Requests in other lanes that fit the cluster."""
         total = sum(node.slots for node in self.nodes)
         requests = self.state.queue.requests.values()
         return [each for each in requests if each.lane and each.needs.slots <= total]

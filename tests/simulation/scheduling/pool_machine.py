@@ -1,4 +1,4 @@
-"""What may happen to a pool, in any order: requests, reports, failures, orders, time."""
+"""State machine of a pool: requests, reports, failures, orders and time in any order."""
 
 from dataclasses import replace
 from typing import Any, ClassVar, Final
@@ -81,7 +81,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(ask=asks)
     def work_on(self, ask: Ask) -> None:
-        """What was granted starts, works and saves; then somebody else wants slots."""
+        """Granted leases start, work and save a checkpoint; then another tenant requests slots."""
         self.world.work(12 * MINUTE)
         self.world.save_all()
         self.world.submit(ask)
@@ -96,7 +96,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(number=numbers)
     def end_noticed(self, number: int) -> None:
-        """What was told to end does, and comes back when others have worked for some time."""
+        """Draining leases end, and their jobs come back after others have worked for some time."""
         self.world.end_noticed()
         self.world.work(12 * MINUTE)
         self.world.save_all()

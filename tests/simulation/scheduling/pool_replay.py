@@ -17,7 +17,7 @@ from tunery.runtime.journal.snapshots import revive
 
 
 def planned_before(before: Pools, events: tuple[Any, ...], context: Context) -> Plan:
-    """What production planned in a record: on the state that its facts led to."""
+    """Plan of production in a record, on the state after its facts."""
     pool = before.get(POOL, Pool())
     facts, decisions = split_decisions(pool, events, context)
     for event in (*facts, *(each for each in decisions if isinstance(each, NodeCordoned))):

@@ -319,14 +319,14 @@ class PoolWorld:
         self.send(report)
 
     def work(self, ms: int) -> None:
-        """What was granted starts, and works for some time."""
+        """Start granted leases, and let them work for some time."""
         for lease in self.books.open_leases():
             if lease.started_at is None and not lease.closed:
                 self.start(lease)
         self.pass_time(ms)
 
     def end_noticed(self) -> None:
-        """What was told to end has ended, and is free."""
+        """End draining leases, and free their slots."""
         for lease in self.books.open_leases():
             if lease.ends_by is not None:
                 if not lease.closed:
@@ -466,7 +466,7 @@ class PoolWorld:
                 self.judge.check(Rule.RANK, in_order, f"{second.job_id} before {first.job_id}")
 
     def _alike(self, asked: Any) -> tuple[object, ...]:
-        """What is the same for requests that are served in order of their rank."""
+        """Key that is equal for requests that are served in order of their rank."""
         is_old = asked.lane == "free" and asked.first_submitted_at + AGED_MS <= self.at
         lane = "standard" if is_old else asked.lane
         barred = barred_nodes(self.pool, asked.job_id)
@@ -551,7 +551,7 @@ class PoolWorld:
         return 1 if is_old else request.lane
 
     def _cluster(self) -> PlanningState:
-        """What the planner sees. It is made anew: what is carried has to be the same."""
+        """Build the planner's state anew; the carried one has to be equal."""
         return PlannedPool(self.pool).state
 
     def _fits_now(self, wait: BookedWait) -> bool:

@@ -1,4 +1,4 @@
-"""What the scheduler promises, whatever happens: the rules that random clusters are checked for."""
+"""Promises of the scheduler: rules that random clusters are checked for."""
 
 from enum import StrEnum
 from typing import Final

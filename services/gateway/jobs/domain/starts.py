@@ -1,4 +1,4 @@
-"""What a training may begin with instead of a base model: an own version, or an own checkpoint."""
+"""Start of a training from a version or a checkpoint of the tenant instead of a base model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

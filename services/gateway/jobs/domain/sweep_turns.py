@@ -1,4 +1,4 @@
-"""What configurations that take turns in one job have in common."""
+"""Checks that configurations of a sweep can take turns in one job."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What pages for people have in common. They are read with a browser, and hold text of tenants."""
+"""Common parts of HTML pages. They are read with a browser, and hold text of tenants."""
 
 from typing import Final
 

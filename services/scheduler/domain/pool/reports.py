@@ -1,4 +1,4 @@
-"""What agents report about their leases. A report with the token of an earlier lease is refused."""
+"""Reports of agents about their leases. A report with the token of an earlier lease is refused."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar

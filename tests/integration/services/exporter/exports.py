@@ -54,7 +54,7 @@ LedgerEntry: TypeAlias = tuple[str, str, str, str, int, int, int]
 
 
 class Exports:
-    """What was written to the log, what is in the ledger, and what is in the files.
+    """Records of the log, rows of the ledger, and contents of the exported files.
 
     gate: between the exporter and S3.
     """
@@ -102,7 +102,7 @@ class Exports:
         await _until(complete)
 
     async def announced(self) -> Mapping[str, HourlyUse]:
-        """What the endpoint was to get, by the id of the event."""
+        """Expected deliveries of the endpoint, by the id of the event."""
         due = [event for event in await self._decided(DeliveryDue) if event.event.usage]
         return {delivery.event.event_id: delivery.event.usage for delivery in due}
 

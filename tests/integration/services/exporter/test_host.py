@@ -115,7 +115,7 @@ async def ready_to_export(exports: Exports, process: Process) -> None:
 
 
 async def check_feed(exports: Exports, ledger: Counter[LedgerEntry]) -> None:
-    """What webhooks say of a tenant, each event counted once, is what its ledger has."""
+    """Usage in webhooks, each event counted once, equals the tenant's ledger."""
     due = await exports.announced()
     assert sum(usage.gpu_ms for usage in due.values()) == sum(
         gpu_ms * count for (tenant, *_, gpu_ms), count in ledger.items() if tenant == FED

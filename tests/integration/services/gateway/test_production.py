@@ -14,7 +14,7 @@ from tunery.platform.connections import patient_kafka_settings
 
 
 async def findings(plane: Stack) -> dict[str, list[dict[str, Any]]]:
-    """What the doctor says is wrong, by its name."""
+    """Problems that the doctor reports, by name."""
     out, _ = await run_tunery(plane.folders.root, "doctor", "--production", "--json", code=1)
     wrong: dict[str, list[dict[str, Any]]] = {}
     for each in json.loads(out):

@@ -1,4 +1,4 @@
-"""What a tenant keeps is on its bill: from a book and a file on the command line to the invoice."""
+"""Storage on the bill: from a price book and a file on the command line to the invoice."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def test_money_b3_a_file_is_billed_from_its_upload_to_its_end(
 
 
 async def stored_above(running: Stack, micro: int) -> int:
-    """What storage costs once it costs more than `micro`."""
+    """Cost of storage once it is above `micro`."""
     async with asyncio.timeout(WAIT_S_MAX):
         while True:
             if (now := await stored_micro(running)) > micro:
@@ -50,7 +50,7 @@ async def stored_above(running: Stack, micro: int) -> int:
 
 
 async def stored_still(running: Stack) -> int:
-    """What storage costs once it grows no more; while a file is stored it grows each second."""
+    """Cost of storage once it no longer grows; while a file is stored it grows each second."""
     async with asyncio.timeout(WAIT_S_MAX):
         while True:
             before = await stored_micro(running)
@@ -60,7 +60,7 @@ async def stored_still(running: Stack) -> int:
 
 
 async def stored_micro(running: Stack) -> int:
-    """What storage costs on the draft of this month, in millionths."""
+    """Cost of storage on the draft of this month, in millionths."""
     month = f"{datetime.now(UTC):%Y-%m}"
     invoice: Any = await as_json(running, "invoice", "show", TENANT, "--period", month)
     lines = [line for line in invoice["lines"] if line["kind"] == "storage"]

@@ -61,7 +61,7 @@ WAIT_S_MAX: Final = 400  # a rank needs ten seconds of a core before it begins
 
 @dataclass(frozen=True)
 class Machine:
-    """What is other on a node than on the others."""
+    """Settings of a node that differ from the other nodes'."""
 
     base_dir: str | None = None  # where it has the base model; None: where all have it
     # of its processes, beside what agents give them

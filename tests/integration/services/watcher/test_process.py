@@ -51,7 +51,7 @@ STUCK_MS: Final = 6_000
 
 @dataclass
 class Trainings:
-    """What agents send, and what the journal of `job` has of it."""
+    """Telemetry of agents, and anomalies in the journal of `job`."""
 
     stack: Stack
     runtime: Runtime

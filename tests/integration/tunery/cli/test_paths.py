@@ -61,7 +61,7 @@ OPENED_ALONE: Final = frozenset(
 
 
 def fill(folder: Path, key: SigningKey) -> None:
-    """What the commands below name."""
+    """Files and folders that the commands below name."""
     folder.mkdir(parents=True)
     (folder / "rows.jsonl").write_text(ROWS * 12, encoding="utf-8")
     (folder / "trace.csv").write_text(TRACE, encoding="utf-8")

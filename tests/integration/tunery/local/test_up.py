@@ -212,7 +212,7 @@ def test_a_second_up_is_refused_and_down_is_repeatable(started_stack: DataDir) -
     assert "No stack is running" in tunery("down", started_stack).stdout
 
 
-def test_a_program_with_a_stack_that_is_told_to_end_leaves_no_process(folders: DataDir) -> None:
+def test_a_terminated_program_with_a_stack_leaves_no_process(folders: DataDir) -> None:
     """As a bench whose time is up: SIGTERM would end it at once, beside its servers."""
     command = [sys.executable, "-c", OWN_PROGRAM, str(folders.root)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:

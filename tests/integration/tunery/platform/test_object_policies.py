@@ -161,7 +161,7 @@ async def test_erasure_removes_all_of_a_tenant_with_the_account_of_its_service(
     await blobs.close()
 
 
-def test_security_m3_nobody_uses_the_account_of_another(storage: Stack) -> None:
+def test_security_m3_a_service_cannot_use_the_account_of_another(storage: Stack) -> None:
     keys, where = storage.settings.keys, storage.settings
     stolen = [
         ("gateway", keys.s3_password(NODES[0])),

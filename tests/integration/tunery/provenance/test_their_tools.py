@@ -1,4 +1,4 @@
-"""What we sign is verified by OpenSSF's model-signing, the validator of CycloneDX and in-toto's
+"""Our signatures are verified by OpenSSF's model-signing, the validator of CycloneDX and in-toto's
 package for attestations, as they are.
 """
 

@@ -24,7 +24,7 @@ class Producer:
         self.stopped += 1
 
 
-async def test_an_append_is_begun_and_waited_for_by_the_caller() -> None:
+async def test_an_append_is_begun_and_awaited_by_the_caller() -> None:
     producer = Producer()
     pending: Any = await accounts.sender(producer)()
     assert pending == "pending"

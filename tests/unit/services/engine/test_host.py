@@ -69,7 +69,7 @@ async def test_the_parts_of_an_answer_come_in_order(tmp_path: Path) -> None:
     ]
 
 
-async def test_an_answer_is_counted_before_it_is_told(tmp_path: Path) -> None:
+async def test_an_answer_is_counted_before_it_is_sent(tmp_path: Path) -> None:
     asked = replace(question("a", FOREVER), asker=Asker("acme", "key_1", "tiny"))
     async with serving(tmp_path) as (client, engine):
         answering = client.ask(asked)

@@ -104,7 +104,7 @@ def test_a_line_that_was_cut_off_counts_nothing(tmp_path: Path) -> None:
     assert tokens(counted(meter)) == (1, 7, 0, 2)
 
 
-def test_without_room_on_disk_nothing_is_told(
+def test_without_room_on_disk_nothing_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tally = AnswerMeter(tmp_path).begin(ASKER)

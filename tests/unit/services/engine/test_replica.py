@@ -57,7 +57,7 @@ async def said(process: ProcessGroup) -> object:
     raise AssertionError(f"status {await process.wait()}: {process.error_tail()}")
 
 
-async def test_a_replica_converts_answers_counts_and_ends_when_it_is_told_to(
+async def test_a_replica_converts_answers_counts_and_ends_on_request(
     tmp_path: Path,
 ) -> None:
     process = await started(spec(tmp_path, models_dir=str(tmp_path / "models")))

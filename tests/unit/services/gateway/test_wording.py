@@ -250,7 +250,7 @@ def test_first_hour_15_a_verdict_of_before_has_words(code: VerdictCode) -> None:
     assert verdict_words(older).startswith("-4.4 points on 249 general questions: ")
 
 
-def test_first_hour_15_the_good_news_of_the_own_rows_is_told() -> None:
+def test_first_hour_15_gains_on_the_tenants_rows_are_shown() -> None:
     """`job show` never said that the loss fell from 3.67 to 0.08."""
     learnt = replace(
         SUMMARY,

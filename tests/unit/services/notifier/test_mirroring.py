@@ -230,7 +230,7 @@ async def test_another_process_goes_on_after_the_last_step_of_the_run() -> None:
         assert (len(server.runs), server.steps()) == (1, [1, 2, 3])
 
 
-async def test_what_came_in_an_outage_is_written_after_it_and_it_is_told_once(
+async def test_figures_of_an_outage_are_written_after_it_and_it_is_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -273,7 +273,7 @@ async def test_security_a_private_address_is_not_called() -> None:
         assert server.requests == 0
 
 
-async def test_a_server_that_was_removed_is_waited_for_and_then_given_up() -> None:
+async def test_a_removed_server_is_retried_and_then_given_up() -> None:
     async with a_world() as world, tracking_server() as server:
         await world.set_server(server)
         await world.happened("account", TrackingServerRemoved())
@@ -287,7 +287,9 @@ async def test_a_server_that_was_removed_is_waited_for_and_then_given_up() -> No
 
 
 @pytest.mark.parametrize("said", [{"hello": "world"}, "hello", {"experiment": None}])
-async def test_what_is_no_mlflow_server_is_said(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_is_not_mlflow_is_named(
+    said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with a_world() as world, tracking_server() as server:
         monkeypatch.setattr(server, "_answer", lambda *_: (200, said))
         await world.set_server(server)

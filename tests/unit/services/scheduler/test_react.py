@@ -497,7 +497,7 @@ def test_more_replicas_than_slots_wait_and_a_removed_pool_leaves_the_queue() -> 
     assert sorted(story.job.state[TENANT].serving_terms) == ["sp_1-1"]
 
 
-def test_security_c2_withdrawn_keys_are_told_to_every_partition() -> None:
+def test_security_c2_withdrawn_keys_are_sent_to_every_partition() -> None:
     """Once, by the pool of the node: what a partition was told is not told again."""
     header = replace(HEADER, stream="pool", key=POOL)
     event = NodeKeysWithdrawn(node_id="a", number=1)

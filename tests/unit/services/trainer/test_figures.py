@@ -39,7 +39,7 @@ def counted(name: str) -> float:
     return REGISTRY.get_sample_value(f"tunery_{name}") or 0.0
 
 
-def test_the_training_that_is_worst_off_is_told() -> None:
+def test_the_training_that_is_worst_off_is_reported() -> None:
     meter = NodeMeter()
     assert figures(meter) == {"trainings_running": 0}
     meter.begin(1, STARTED, (), 10_000)
@@ -96,7 +96,7 @@ def test_tokens_of_a_resumed_training_count_from_its_checkpoint() -> None:
     assert counted("training_step_seconds_sum") - seconds == 0.75
 
 
-def test_devices_of_trainings_are_told_from_those_that_are_free() -> None:
+def test_devices_of_trainings_differ_from_free_ones() -> None:
     meter = NodeMeter(lambda: {0: DeviceUse(2, 700), 1: DeviceUse(95, 900)})
     meter.begin(1, STARTED, (1,), 0)
     values = figures(meter)
@@ -110,7 +110,7 @@ def test_devices_of_trainings_are_told_from_those_that_are_free() -> None:
     }
 
 
-def test_of_trainings_with_ranks_the_one_that_waits_most_is_told() -> None:
+def test_of_trainings_with_ranks_the_one_that_waits_most_is_reported() -> None:
     meter = NodeMeter()
     for lease in (1, 2, 3):
         meter.begin(lease, STARTED, (), 0)

@@ -30,7 +30,7 @@ def test_the_holder_of_an_open_lease_may_have_its_keys() -> None:
     assert violations(granted(), asks(), gets(), closed(1)) == 0
 
 
-def test_others_may_not_and_nobody_may_after_its_end() -> None:
+def test_other_agents_get_no_keys_and_none_does_after_the_end() -> None:
     assert violations(granted(), asks("b1")) == 1
     assert violations(granted(), gets()) == 1, "keys without a request"
     assert violations(granted(), asks(), closed(1), gets()) == 1

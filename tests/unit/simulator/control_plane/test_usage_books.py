@@ -131,7 +131,7 @@ def test_an_end_without_a_lease_that_costs_something_is_found(world: World) -> N
     assert said(world, queued, closed) == {"ledger"}
 
 
-def test_a_heartbeat_that_nobody_sent_is_found(world: World) -> None:
+def test_a_heartbeat_without_a_sender_is_found(world: World) -> None:
     (member,) = first(world, LeaseGranted).members
     seen = NodeSeen(
         node_id=member.node_id,

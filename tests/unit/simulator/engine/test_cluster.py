@@ -159,7 +159,7 @@ def test_a_clock_that_jumps_stays_behind() -> None:
     virtually(jumps)
 
 
-def test_the_broker_answers_nobody_while_it_is_away() -> None:
+def test_the_broker_answers_no_request_during_an_outage() -> None:
     async def away(cluster: Cluster) -> None:
         task = asyncio.create_task(cluster.lose_broker(2))
         await asyncio.sleep(1)

@@ -66,7 +66,7 @@ def test_a_write_without_an_answer_is_done_at_once_or_late_or_counts_as_both() -
     assert 0 < at_once < 20
 
 
-def test_a_database_that_is_away_answers_nobody_and_keeps_what_it_has() -> None:
+def test_a_database_answers_no_query_during_an_outage_and_keeps_its_rows() -> None:
     async def scene() -> None:
         servers = Servers()
         await servers.store.put_digest(PARTITION, 7, "hash")

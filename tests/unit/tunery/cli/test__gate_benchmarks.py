@@ -40,7 +40,9 @@ def test_a_folder_is_imported_and_sent(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert len(api.requests) == 1, "a file is written, and nothing sent"
 
 
-def test_what_cannot_be_imported_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_refusal_of_an_import_names_the_problem(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     path = published.gsm8k(tmp_path / "test.jsonl")
     done = ScriptedApi(monkeypatch, {}).run("gate", "import", "gsm8k", str(path))
     assert (done.exit_code, "--examples" in done.output) == (1, True)

@@ -42,7 +42,7 @@ def test_queued_job_says_what_it_waits_for() -> None:
         ("failed", "done", "failed"),
     ],
 )
-def test_first_hour_low_a_phase_is_said_where_it_says_more(
+def test_first_hour_low_a_phase_is_shown_if_it_adds_to_the_status(
     status: str, phase: str, said: str
 ) -> None:
     """The view had `queued (queued)` and `succeeded (done)`."""

@@ -268,7 +268,7 @@ def test_a_base_that_cannot_be_loaded_is_refused_by_name(
 
 
 @pytest.mark.train
-def test_a_base_is_tried_and_told_that_it_guesses(
+def test_a_base_is_tried_and_a_note_says_that_it_guesses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = ScriptedApi(monkeypatch, {"POST /bases": BASE})

@@ -26,7 +26,7 @@ LEFT = "Stopped what a killed stack had left running: kafka, s3.\n"
         (False, [], "No stack is running on {folder}.\n"),
     ],
 )
-def test_what_was_stopped_is_said(
+def test_stopped_services_are_listed(
     was_alive: bool,
     leftovers: list[str],
     shown: str,

@@ -56,7 +56,7 @@ def test_security_m1_the_quota_is_shown(monkeypatch: pytest.MonkeyPatch) -> None
     assert json.loads(api.run("file", "quota", "--json").output) == used
 
 
-def test_an_upload_is_waited_for_until_it_is_checked(
+def test_an_upload_waits_until_the_file_is_checked(
     rows: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = {"POST /files": CHECKING, "GET /files/file-1": [CHECKING, CHECKING, FILE]}
@@ -68,7 +68,7 @@ def test_an_upload_is_waited_for_until_it_is_checked(
     assert "a[b].jsonl" in done.output, "a name is no markup"
 
 
-def test_nobody_waits_who_does_not_want_to(rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_wait_returns_at_once(rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
     api = ScriptedApi(monkeypatch, {"POST /files": CHECKING})
     done = api.run("file", "upload", rows, "--no-wait", "--dataset", "faq")
     assert (done.exit_code, api.asked) == (0, ["POST /files"])

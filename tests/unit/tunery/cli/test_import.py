@@ -505,7 +505,7 @@ def test_exit_kit_a_run_that_ends_between_submission_and_its_record_submits_the_
     assert first.content == second.content
 
 
-def test_exit_kit_rows_over_the_context_are_said_and_the_other_jobs_go_on(
+def test_exit_kit_rows_over_the_context_are_reported_and_other_jobs_go_on(
     stub: AccountStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stub.add_file("file-a", rows())

@@ -158,7 +158,7 @@ def test_a_plan_that_would_be_refused_says_so_first(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("words", "is_warned"), [((), True), (("--allow-duplicate",), False)])
-def test_a_submission_that_was_run_before_is_told_of_the_earlier_job(
+def test_a_repeated_configuration_shows_the_earlier_job(
     words: tuple[str, ...], is_warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     earlier = {"id": "ftjob-0", "status": "succeeded", "fine_tuned_model": "ft:tiny:a"}

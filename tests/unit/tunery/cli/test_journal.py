@@ -273,7 +273,7 @@ def test_an_import_into_what_is_not_empty_is_refused(tunery: Front, tmp_path: Pa
     assert len(records(tunery.log, "account", HERE)) == before
 
 
-def test_an_import_replaces_what_was_damaged_when_told_to(tunery: Front, tmp_path: Path) -> None:
+def test_an_import_replaces_damaged_files_on_request(tunery: Front, tmp_path: Path) -> None:
     file = tmp_path / "account.jsonl"
     tunery("export", "account", file)
     change(tunery.log, 4, b"Rejected.v1", b"Rejected.v9")

@@ -82,7 +82,7 @@ async def test_a_job_without_a_price_is_not_submitted(
     assert (failed, "no node is there" in message, len(api.requests)) == (True, True, 1)
 
 
-async def test_what_the_api_refuses_is_told(
+async def test_refusals_of_the_api_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ScriptedApi(monkeypatch, {})

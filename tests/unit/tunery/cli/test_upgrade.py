@@ -23,7 +23,9 @@ def invoke(
     return CliRunner().invoke(main, ["upgrade", *words, "--data-dir", str(tmp_path)])
 
 
-def test_status_names_who_is_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_status_names_processes_that_block_the_raise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     known = state(process(1))
     text = invoke(monkeypatch, tmp_path, known, "status").output
     assert "log: level 1; this release reads up to level 2" in text

@@ -65,7 +65,7 @@ def test_a_refusal_has_code_and_param() -> None:
     assert (caught.value.status, caught.value.code, caught.value.param) == (404, "not_found", "p")
 
 
-def test_an_outage_is_waited_for_where_repeating_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_retried_in_an_outage_if_that_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tunery.client.asynchronous.PAUSE_S", 0)
     job: dict[str, Any] = {"id": "ftjob-1"}
     seen: list[httpx.Request] = []

@@ -102,7 +102,7 @@ attempt("temporary", lambda: tempfile.gettempdir())
     assert list((own / "tmp").iterdir()) == []
 
 
-def test_drivers_of_accelerators_name_threads_and_listen_and_reach_nobody(own: Path) -> None:
+def test_drivers_of_accelerators_name_threads_and_listen_and_cannot_connect(own: Path) -> None:
     """CUDA 13 fails with error 304 where it cannot do both, as an H200 showed."""
     tries = """
 def renamed(pid, thread):

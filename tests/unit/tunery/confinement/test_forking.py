@@ -83,7 +83,7 @@ def runs(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
-async def test_a_killed_worker_is_told_with_its_signal_and_its_server_goes_on() -> None:
+async def test_a_killed_worker_is_reported_with_its_signal_and_its_server_goes_on() -> None:
     with new_server() as server:
         worker, pid = await started(server, "wait")
         os.kill(pid, signal.SIGSEGV)
@@ -95,7 +95,7 @@ async def test_a_killed_worker_is_told_with_its_signal_and_its_server_goes_on() 
             each.close()
 
 
-async def test_workers_end_with_their_server_and_are_told_as_killed() -> None:
+async def test_workers_end_with_their_server_and_are_reported_as_killed() -> None:
     with new_server() as server:
         worker, pid = await started(server, "wait")
         os.kill(server.pid, signal.SIGKILL)
@@ -105,7 +105,7 @@ async def test_workers_end_with_their_server_and_are_told_as_killed() -> None:
         assert await server.start({}, (0, 1, 2)) is None
 
 
-async def test_a_worker_ends_whose_server_was_killed_before_it_told_of_it(tmp_path: Path) -> None:
+async def test_a_worker_ends_whose_server_was_killed_before_reporting_it(tmp_path: Path) -> None:
     """Whoever asked for it starts another one, so two would do one task."""
     (tmp_path / "dies").touch()
     with new_server(str(tmp_path)) as server:
@@ -129,7 +129,7 @@ async def test_a_server_and_its_workers_end_when_their_service_is_killed() -> No
     await assert_ended(*pids)
 
 
-async def test_a_server_that_nobody_holds_ends() -> None:
+async def test_a_server_without_a_client_ends() -> None:
     with new_server() as server:
         pid = server.pid
         del server

@@ -32,7 +32,7 @@ def shown(tmp_path: Path, template: str | None = None) -> TemplateResult:
     return prove_template(folder, tmp_path / "work")
 
 
-def test_a_template_without_tools_and_reasoning_is_told_with_reasons(tmp_path: Path) -> None:
+def test_a_template_without_tools_and_reasoning_is_reported_with_reasons(tmp_path: Path) -> None:
     result = shown(tmp_path)
     proof = result.proof
     assert (proof.streams, proof.end_token) == (True, "<|im_end|>")

@@ -34,7 +34,7 @@ def full(patched: pytest.MonkeyPatch, folder: Path) -> None:
         (full, len(rows()), "the server cannot store it: No space left on device"),
     ],
 )
-def test_exit_kit_a_full_disk_of_the_server_is_said_without_its_folder(
+def test_exit_kit_a_full_disk_of_the_server_is_reported_without_its_folder(
     disk: Callable[[pytest.MonkeyPatch, Path], None],
     size: int,
     words: str,

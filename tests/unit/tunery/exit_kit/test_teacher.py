@@ -72,7 +72,7 @@ def test_exit_kit_a_budget_is_never_exceeded_and_more_of_it_goes_on(
     assert "-1 is no amount from 0 to 100,000 US dollars, such as 2.50" in wrong.output
 
 
-def test_exit_kit_without_a_budget_no_model_is_asked_and_the_price_is_said(
+def test_exit_kit_without_a_budget_no_model_is_asked_and_the_price_is_shown(
     stub: AccountStub, tmp_path: Path
 ) -> None:
     with_models(stub, "ft:gpt-4o-mini-2024-07-18:acme:faq:1")

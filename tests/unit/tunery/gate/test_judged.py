@@ -25,7 +25,7 @@ FIRST = JudgedPair(number=1, choices=("A", "A"))
         ((), "inconclusive", "judge_undecided"),
     ],
 )
-def test_the_judge_is_told_and_may_block(
+def test_the_judges_verdict_is_reported_and_may_block(
     rows: tuple[JudgedPair, ...], verdict: str, code: str
 ) -> None:
     said = Judgement(

@@ -49,7 +49,7 @@ def test_only_root_needs_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
     assert identity.unprivileged() is None
 
 
-def test_root_without_such_a_user_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_without_such_a_user_gets_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> None:
         raise KeyError(name)
 

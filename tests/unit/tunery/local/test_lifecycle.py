@@ -59,7 +59,7 @@ def options() -> list[str]:
     return words[6:-1]
 
 
-def test_a_stack_is_waited_for_until_its_state_is_ready(folders: DataDir) -> None:
+def test_starting_a_stack_waits_until_its_state_is_ready(folders: DataDir) -> None:
     StateFile(folders).enter(StackPhase.READY)  # of a run before this one: it says nothing
     seen = ready(folders)
     assert [now.phase for now in seen] == [StackPhase.STOPPED, StackPhase.READY]
@@ -83,14 +83,14 @@ def test_the_background_gets_options_that_up_understands(
     assert options() == words
 
 
-def test_the_background_is_told_to_observe(folders: DataDir) -> None:
+def test_a_background_stack_gets_the_option_observe(folders: DataDir) -> None:
     Background.exit_status = 1
     with pytest.raises(LocalError):
         lifecycle.detach(folders.root, (EXPORTER,), lambda _: None, observe=True)
     assert options() == ["--no-services", "--exports", "--observe"]
 
 
-def test_the_background_is_told_to_train_in_pods_once_the_cluster_is_built(
+def test_a_background_stack_trains_in_pods_once_the_cluster_is_built(
     folders: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Background.exit_status = 1
@@ -149,7 +149,7 @@ def test_a_stack_that_ends_without_a_word_names_its_log(folders: DataDir) -> Non
     assert str(folders.log("supervisor")) in raised.value.fix
 
 
-def test_a_stack_that_hangs_is_not_waited_for_for_ever(
+def test_waiting_for_a_hanging_stack_times_out(
     folders: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lifecycle, "DETACH_MS_MAX", 0)

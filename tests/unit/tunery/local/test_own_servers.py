@@ -99,7 +99,7 @@ async def test_review2_p23_what_waiting_does_not_cure_is_refused_at_once(
     assert what in refused.value.what
 
 
-async def test_review2_p1_what_would_be_better_is_said(
+async def test_review2_p1_better_settings_are_recommended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = 0

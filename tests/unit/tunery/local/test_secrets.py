@@ -87,7 +87,7 @@ def raising(error: Exception) -> Callable[..., Any]:
     return fail
 
 
-def test_that_there_is_no_file_is_told_apart_from_a_bad_one(tmp_path: Path) -> None:
+def test_a_missing_file_differs_from_a_bad_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         secrets.load(tmp_path / "secrets.json")
 

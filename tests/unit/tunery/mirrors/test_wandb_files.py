@@ -64,6 +64,6 @@ def test_a_job_is_one_archive_with_the_folder_of_its_run() -> None:
     assert "TUNERY_ADMIN_KEY" not in said["environment"]
 
 
-def test_what_the_package_refuses_is_said() -> None:
+def test_errors_of_the_package_are_shown() -> None:
     with pytest.raises(RunRefused, match="invalid project name"):
         packed_run(job(), [], {"project": "refused"})

@@ -85,7 +85,7 @@ def test_an_interrupted_run_is_closed_as_one_that_failed(
 
 
 @pytest.mark.usefixtures("runs")
-def test_what_the_package_refuses_is_said(tmp_path: Path) -> None:
+def test_errors_of_the_package_are_shown(tmp_path: Path) -> None:
     with pytest.raises(RunRefused, match="invalid project name"):
         OfflineRun(tmp_path, "a/b").begin(job())
 

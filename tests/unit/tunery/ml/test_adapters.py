@@ -137,7 +137,7 @@ def test_a_folder_without_an_adapter_is_refused(
         (["q_proj", "v_proj"], "in q_proj, v_proj;", True),
     ],
 )
-def test_training_what_is_adapted_of_a_mixture_is_said_and_what_is_not(
+def test_training_adapted_and_other_layers_of_a_mixture_are_listed(
     layers: str | list[str], adapted_layers: str, left: bool
 ) -> None:
     from peft import LoraConfig, get_peft_model

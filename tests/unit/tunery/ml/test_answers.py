@@ -45,7 +45,7 @@ def test_penalties_count_what_the_answer_has() -> None:
     assert choose(LOGITS, frequency, {0: 3}, generator) == 1
 
 
-def test_probabilities_are_told_where_they_are_asked_for() -> None:
+def test_probabilities_are_given_when_requested() -> None:
     assert probabilities(LOGITS, 0, GREEDY) == (None, ())
     logprob, likely = probabilities(LOGITS, 1, Sampling(top_logprobs=2))
     assert [token for token, _ in likely] == [0, 1]

@@ -24,7 +24,7 @@ def names(folder: Path) -> list[str]:
     return [problem.name for problem in check(folder).problems]
 
 
-def test_a_model_of_random_weights_can_be_added_and_is_told(folder: Path) -> None:
+def test_a_model_of_random_weights_can_be_added_with_a_note(folder: Path) -> None:
     tried = check(folder)
     assert tried.problems == ()
     assert tried.items > 40
@@ -55,7 +55,7 @@ def test_a_missing_template_is_named(folder: Path) -> None:
     assert names(folder) == ["template_missing"]
 
 
-def test_a_template_without_an_end_is_told(folder: Path) -> None:
+def test_a_template_without_an_end_is_reported(folder: Path) -> None:
     text = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     (folder / "chat_template.jinja").write_text(text)
     assert "trained models may not stop" in check(folder).notes[0]

@@ -49,7 +49,7 @@ glibc.fflush(None)
 
 
 @pytest.mark.parametrize(("heaps", "is_one"), [("one", True), ("each", False)])
-def test_threads_have_one_heap_where_they_are_told_to(heaps: str, is_one: bool) -> None:
+def test_threads_share_one_heap_on_request(heaps: str, is_one: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", HEAPS, heaps], capture_output=True, text=True, check=True
     )

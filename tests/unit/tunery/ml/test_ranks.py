@@ -16,7 +16,7 @@ from tunery.work.exits import WorkError
 pytestmark = pytest.mark.train
 
 
-def test_a_process_alone_takes_all_micro_batches_and_waits_for_nobody() -> None:
+def test_a_single_process_takes_all_micro_batches() -> None:
     assert all(ALONE.takes(number) for number in range(5))
     assert ALONE.add([1.5, 2.0]) == [1.5, 2.0]
     assert (ALONE.any(is_so=True), ALONE.of_first(4.0), ALONE.environment()) == (True, 4.0, {})
@@ -25,7 +25,9 @@ def test_a_process_alone_takes_all_micro_batches_and_waits_for_nobody() -> None:
     assert gradient.tolist() == [1.0, 1.0]
 
 
-def test_a_spec_for_ranks_that_nobody_started_says_how_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spec_for_ranks_without_a_launcher_says_how_to_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(WorkError) as refused:
         Ranks.join(torch.device("cpu"), 2)

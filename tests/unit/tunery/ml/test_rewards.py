@@ -65,7 +65,7 @@ def ruled(rows: int, first: int) -> list[list[list[int]]]:
 @pytest.mark.parametrize(
     ("precision", "adaptation"), [("fp32", "lora"), ("bf16", "lora"), ("bf16", "qlora")]
 )
-def test_method_reward_pairs_are_told_apart_and_a_resume_ends_in_the_same_bytes(
+def test_method_reward_pairs_are_ranked_and_a_resume_ends_in_the_same_bytes(
     reward_spec: TrainSpec,
     make_shard: Callable[..., Path],
     precision: Precision,

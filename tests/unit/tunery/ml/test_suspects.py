@@ -19,7 +19,7 @@ def row(*documents: list[int]) -> PackedRow:
     return PackedRow(ids, ~first, tuple(map(len, documents)))
 
 
-def test_documents_of_a_row_are_told_apart() -> None:
+def test_documents_of_a_row_are_kept_apart() -> None:
     packed = row([1, 2, 3], [4, 5])
     assert [part.input_ids.tolist() for part in documents_of(packed)] == [[1, 2, 3], [4, 5]]
     assert [part.is_label.tolist() for part in documents_of(packed)] == [

@@ -27,7 +27,7 @@ def codes(terms: dict[str, int | str]) -> list[str]:
     return [code_of(refusal) for refusal in over_month(budget, USE, "2026-11", NEEDS)]
 
 
-def test_a_hold_fits_up_to_the_hard_limit_and_what_is_left_is_said() -> None:
+def test_a_hold_fits_up_to_the_hard_limit_and_the_refusal_names_the_rest() -> None:
     limits = Limits(soft_gpu_ms=1, hard_gpu_ms=HOURS + 10, concurrency=1)
     assert over_hard_limit(limits, 10, NEEDS) is None
     above = over_hard_limit(limits, 11, NEEDS)

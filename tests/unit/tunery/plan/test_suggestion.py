@@ -94,12 +94,12 @@ def test_good_rows_and_a_large_base_have_no_risk() -> None:
         ),
     ],
 )
-def test_each_risk_of_the_rows_is_said(change: dict[str, Any], words: str) -> None:
+def test_each_risk_of_the_rows_is_named(change: dict[str, Any], words: str) -> None:
     ((risk, fix),) = risks_of(REPORT | change, None, "supervised")
     assert (risk, bool(fix)) == (words, True)
 
 
-def test_each_risk_of_the_plan_is_said() -> None:
+def test_each_risk_of_the_plan_is_named() -> None:
     base = candidate("tiny", 135_000_000, steps=20, amount_max_micro=9_000_000)
     risks = [risk for risk, _ in risks_of(REPORT, base, "reinforcement")]
     assert risks == [

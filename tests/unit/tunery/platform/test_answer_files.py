@@ -23,7 +23,7 @@ def test_what_a_process_left_is_closed_once(tmp_path: Path) -> None:
     assert [number_of(path) for path in spool_files(tmp_path)] == [2, 3]
 
 
-def test_a_line_that_was_cut_off_counts_for_nobody(tmp_path: Path) -> None:
+def test_a_line_that_was_cut_off_is_not_counted(tmp_path: Path) -> None:
     AnswerMeter(tmp_path).begin(ASKER).note(spent(7, 4))
     (path,) = spool_files(tmp_path)
     with path.open("ab") as file:

@@ -125,7 +125,7 @@ async def test_a_cancelled_piece_of_work_leaves_no_worker() -> None:
         await assert_ended(pid)
 
 
-async def test_a_killed_server_is_told_as_a_killed_worker_and_another_one_starts() -> None:
+async def test_a_killed_server_is_reported_as_a_killed_worker_and_another_one_starts() -> None:
     workers = new_workers()
     async with waiting(workers) as (task, pid):
         first = workers.server_pid

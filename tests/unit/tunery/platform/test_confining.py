@@ -42,7 +42,7 @@ async def test_security_h1_a_machine_without_landlock_is_refused_unless_the_oper
         assert there.health.unconfined == NO_LANDLOCK
 
 
-async def test_refused_namespaces_are_told_and_the_other_walls_suffice(
+async def test_refused_namespaces_are_reported_and_the_other_walls_suffice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     machine_without(NO_NAMESPACES, monkeypatch)
@@ -52,7 +52,7 @@ async def test_refused_namespaces_are_told_and_the_other_walls_suffice(
     assert doctor.confinement().is_well
 
 
-async def test_off_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_confinement_that_is_off_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     machine_without(ALL, monkeypatch)
     there = await runtime("off")
     assert (await confining.confinement_of(there)).mode == "off"

@@ -27,7 +27,7 @@ from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.signing import UNSIGNED, operator_keys, write_keys
 
 
-async def test_a_server_is_waited_for_and_named_now_and_then(
+async def test_waiting_for_a_server_names_it_now_and_then(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = StepClock()
@@ -83,7 +83,7 @@ def with_folder(folder: Path, **changes: object) -> RuntimeSettings:
     return settings().model_copy(update={"keystore_dir": folder / "keystore", **changes})
 
 
-def test_keys_are_wrapped_where_there_are_root_keys_and_else_it_is_said(
+def test_keys_are_wrapped_with_root_keys_and_else_there_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     key_store_of(with_folder(tmp_path), "gateway").get("early")

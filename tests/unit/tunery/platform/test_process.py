@@ -32,7 +32,7 @@ async def test_hosts_stop_one_after_the_other_in_their_order() -> None:
 
 
 @on_virtual_time
-async def test_ready_is_said_once_all_are(caplog: pytest.LogCaptureFixture) -> None:
+async def test_ready_is_logged_once_all_hosts_are(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     stop = asyncio.Event()
     slow = ScriptedHost("slow", *(ConnectionError("not yet") for _ in range(3)))

@@ -176,7 +176,7 @@ async def test_review2_d1_a_rank_that_hangs_is_found_and_named(
     assert "; rank 0 waits in gloo:all_reduce [7], number 2 of its group; all ranks" in message
 
 
-async def test_an_agent_that_is_slow_to_read_finds_nobody_silent(
+async def test_an_agent_that_is_slow_to_read_finds_no_rank_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While it stores a checkpoint it reads nothing of the first rank."""

@@ -111,7 +111,7 @@ async def test_work_runs_again_after_a_stray_cancellation(
     assert [record.getMessage() for record in caplog.records] == ["task.stray_cancellation"] * 2
 
 
-async def test_kept_loop_runs_again_in_a_fresh_task_though_nobody_waits_for_it(
+async def test_kept_loop_runs_again_in_a_fresh_task_without_being_awaited(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     tasks_of_runs: list[asyncio.Task[object]] = []

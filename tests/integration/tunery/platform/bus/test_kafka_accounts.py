@@ -1,4 +1,4 @@
-"""What principals may do on the broker of a stack: all that the catalogue says, and no more."""
+"""Rights of principals on a stack's broker: exactly those of the catalogue."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

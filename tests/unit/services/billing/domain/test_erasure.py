@@ -142,5 +142,5 @@ def test_security_h4_operators_do_not_erase_the_tenant_of_their_keys() -> None:
     assert account.when(EraseTenant()) == (TenantErasureBegun(begins=("jobs",)),)
 
 
-def test_security_h4_reports_of_nobodys_erasure_change_nothing() -> None:
+def test_security_h4_reports_without_an_erasure_change_nothing() -> None:
     assert Account().when(RecordErasedPart(part="jobs")) == ()

@@ -79,7 +79,7 @@ async def test_wrong_bytes_are_neither_put_nor_read(agent: Agent, tmp_path: Path
     await blobs.close()
 
 
-async def test_what_is_missing_is_told_from_what_is_away(agent: Agent, tmp_path: Path) -> None:
+async def test_missing_objects_differ_from_an_outage(agent: Agent, tmp_path: Path) -> None:
     blobs = AgentBlobs(agent, tmp_path)
     with pytest.raises(BlobMissing):
         await blobs.get("t/acme/x")

@@ -39,7 +39,7 @@ def client_of(url: str) -> AgentClient:
 EXIT = ReportExit(token=grant().token, incarnation="a1", outcome="succeeded", elapsed_ms=1)
 
 
-async def test_a_fact_is_said_until_it_is_in_the_log(url: str) -> None:
+async def test_a_fact_is_sent_until_it_is_in_the_log(url: str) -> None:
     STATUSES.extend([503, 503])
     client = client_of(url)
     await asyncio.wait_for(client.fact(EXIT), 120)
@@ -56,7 +56,7 @@ async def test_a_fact_that_is_refused_is_not_said_again(url: str) -> None:
     await client.close()
 
 
-async def test_an_agent_that_is_away_is_told_from_one_that_refuses() -> None:
+async def test_an_unreachable_agent_differs_from_one_that_refuses() -> None:
     client = client_of("http://127.0.0.1:1")
     with pytest.raises(AgentAway, match="ConnectError"):
         await client.pulse(Pulse())

@@ -27,7 +27,7 @@ def texts_of(ids: Sequence[int], *stop: str) -> tuple[list[str], AnswerText]:
     return parts, text
 
 
-def test_a_character_is_told_when_it_is_complete() -> None:
+def test_a_character_is_sent_when_it_is_complete() -> None:
     assert texts_of(range(6))[0] == ["Hel", "lo", "", " wörld", " END", " more", ""]
     assert texts_of([0, 2])[0] == ["Hel", "", " w\N{REPLACEMENT CHARACTER}"]
 
@@ -41,7 +41,7 @@ def test_a_character_is_told_when_it_is_complete() -> None:
         ("lo!", "rld E"),
     ],
 )
-def test_nothing_of_a_stop_text_is_told(stop: tuple[str, ...]) -> None:
+def test_no_part_of_a_stop_text_is_sent(stop: tuple[str, ...]) -> None:
     said, answer = texts_of(range(6), *stop)
     whole = decode(range(6))
     ends = [whole.find(text) for text in stop if text in whole]
@@ -77,7 +77,7 @@ def stream_of(parts_max: int, *stop: str) -> tuple[AnswerStream, list[Reply]]:
     return AnswerStream(AnswerText(decode, stop), 7, say), replies
 
 
-def test_an_answer_is_said_until_it_stops() -> None:
+def test_an_answer_is_sent_until_it_stops() -> None:
     stream, replies = stream_of(9, " END")
     assert [stream.add(number) for number in range(5)] == [True] * 4 + [False]
     texts = [("Hel", 1), ("lo", 2), (" wörld", 4)]

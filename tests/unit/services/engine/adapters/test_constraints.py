@@ -82,7 +82,7 @@ def test_a_template_in_a_grammar_is_text() -> None:
     assert r'gap: " \"("' in held.grammar()
 
 
-def test_servers_are_told_what_they_can_hold() -> None:
+def test_servers_get_a_constraint_that_they_support() -> None:
     def fields(form: CallForm, **fields: Any) -> Any:
         question = asked(**fields)
         held = constraint_of(question, form)

@@ -81,7 +81,7 @@ async def test_the_adapters_that_were_used_last_are_kept(tmp_path: Path) -> None
     assert [folder for folder in folders if folder is not None and folder.exists()] == folders[1:]
 
 
-async def test_a_configuration_is_said_in_the_words_of_the_engine(tmp_path: Path) -> None:
+async def test_a_configuration_is_rewritten_for_the_engine(tmp_path: Path) -> None:
     blobs, base = MemoryBlobs(), base_folder(tmp_path / "base")
     weights = PlainWeights(blobs, tmp_path / "data" / "engine", 4, rewrite=with_plain_scale)
     files = await uploaded(blobs, use_rslora=True, lora_alpha=8)

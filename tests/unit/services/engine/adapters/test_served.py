@@ -143,7 +143,7 @@ def test_bases_f7_a_version_with_a_tokenizer_of_its_own_names_what_ends_answers(
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
-def test_probabilities_are_told_as_openai_does(tmp_path: Path, kind: str) -> None:
+def test_probabilities_have_openais_format(tmp_path: Path, kind: str) -> None:
     with served(tmp_path, kind) as at:
         for count in (0, 2):
             sampling = Sampling(temperature=0, top_logprobs=count)
@@ -185,7 +185,7 @@ def test_a_server_that_started_again_gets_its_adapters(tmp_path: Path) -> None:
         assert said(tuned)[0] == "ABC", "before the next round"
 
 
-def test_what_nobody_wants_is_unloaded_and_others_stay(tmp_path: Path) -> None:
+def test_unwanted_adapters_are_unloaded_and_others_stay(tmp_path: Path) -> None:
     with served(tmp_path) as at:
         left = write_adapter(tmp_path / "engine" / "left.adapter")
         theirs = write_adapter(tmp_path / "theirs" / "x.adapter")

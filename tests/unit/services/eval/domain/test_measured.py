@@ -54,7 +54,7 @@ def test_a_verdict_of_the_measure_that_decides(
     )
 
 
-def test_the_first_measure_decides_and_the_others_are_told() -> None:
+def test_the_first_measure_decides_and_the_others_are_reported() -> None:
     rows = [
         replace(row, base_scores=(*row.base_scores, 1.0), adapter_scores=(*row.adapter_scores, 0.0))
         for row in rows_of([0.2] * 30, [0.8] * 30)
@@ -70,7 +70,7 @@ def test_the_first_measure_decides_and_the_others_are_told() -> None:
     assert "measure_lost" not in codes
 
 
-def test_bounds_and_means_are_told_in_millionths() -> None:
+def test_bounds_and_means_are_reported_in_millionths() -> None:
     (result,) = measure_results(by_measure(rows_of([0.25] * 30, [0.75] * 30)), BLOCKING)
     assert (result.base_ppm, result.adapter_ppm) == (250_000, 750_000)
     assert (result.low_ppm, result.high_ppm) == (500_000, 500_000)

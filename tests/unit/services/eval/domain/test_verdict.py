@@ -112,8 +112,8 @@ def test_a_rising_validation_loss_is_a_reason() -> None:
 
 
 @pytest.mark.parametrize("after", [0.981, 1.0])
-def test_first_hour_15_an_adapter_that_learnt_nothing_is_told_so(after: float) -> None:
-    """The verdict ignored the tenant's own rows, so that such an adapter passed."""
+def test_first_hour_15_the_verdict_names_an_adapter_that_learnt_nothing(after: float) -> None:
+    """Such an adapter passed like one that had learnt: the tenant's own rows were ignored."""
     summary = summarise(scores(items(110, 5, 5, 100), holdout(1.0, after)))
     assert (summary.verdict, summary.reasons[-1].code) == ("pass", "validation_loss_same")
     learnt = summarise(scores(items(110, 5, 5, 100), holdout(1.0, 0.5)))
@@ -201,7 +201,7 @@ def test_a_stricter_alpha_blocks_less() -> None:
         (0.96, ("capability",), "pass", 40_000),
     ],
 )
-def test_a_smaller_gain_than_is_wanted_is_told_and_blocks_where_the_policy_says_so(
+def test_too_small_a_gain_is_reported_and_blocks_if_the_policy_says_so(
     loss: float, blocking: tuple[GateStage, ...], verdict: str, gain_ppm: int | None
 ) -> None:
     summary = summarise(

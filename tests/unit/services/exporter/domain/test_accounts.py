@@ -78,7 +78,7 @@ def test_a_row_that_is_later_than_two_months_is_on_the_third() -> None:
     assert billed_month(accounts("2026-10", "2026-11"), late, CUT) == "2026-12"
 
 
-def test_use_of_nobody_known_is_of_its_own_month() -> None:
+def test_usage_of_an_unknown_tenant_is_of_its_own_month() -> None:
     assert billed_month(accounts(), NOVEMBER.end_ms, tenant="unknown") == "2026-10"
 
 

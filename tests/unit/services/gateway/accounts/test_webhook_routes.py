@@ -221,7 +221,7 @@ async def test_deleting_and_other_tenants(api: ControlPlane) -> None:
         ("https://93.184.216.34/h", False),
     ],
 )
-async def test_first_hour_17_a_private_receiver_is_told_of_when_it_is_made(
+async def test_first_hour_17_a_private_receiver_is_warned_of_when_created(
     api: ControlPlane, url: str, is_warned: bool
 ) -> None:
     client = await api.tenant()
@@ -272,7 +272,7 @@ async def test_an_address_is_confirmed_with_the_code_that_only_the_notifier_show
     assert stale.status_code == 400
 
 
-async def test_a_code_that_cannot_be_mailed_is_told_with_what_to_do(api: ControlPlane) -> None:
+async def test_a_code_that_cannot_be_mailed_is_reported_with_what_to_do(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
     body = {"url": "mailto:ops@acme.example"}

@@ -50,7 +50,7 @@ async def test_use_is_summed_by_day_and_by_what_is_asked_for(api: ControlPlane) 
     )
 
 
-async def test_use_is_told_apart_by_role_and_by_what_it_ran_on(api: ControlPlane) -> None:
+async def test_usage_is_grouped_by_role_and_hardware(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     tenant = client.headers["x-tenant"]
     job_id = (await submit(client, file_id)).json()["id"]

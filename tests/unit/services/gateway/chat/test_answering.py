@@ -73,7 +73,7 @@ def test_each_refusal_has_a_status(code: str, status: int, shown: str) -> None:
     assert ("retry-after" in error.headers) == (status == 503)
 
 
-def test_a_tenant_with_too_many_questions_is_told_when_to_come_back() -> None:
+def test_a_tenant_with_too_many_questions_gets_a_retry_time() -> None:
     error = refusal(QuestionRefused(TENANT_BUSY, "Rate limit reached"))
     assert (error.status, error.code) == (429, "rate_limit_exceeded")
     assert int(error.headers["retry-after"]) > 0

@@ -154,7 +154,7 @@ async def test_a_key_for_chat_may_do_nothing_else(
     assert len(engine.asked) == 1
 
 
-async def test_a_call_of_a_tool_is_told_whole_and_in_chunks(
+async def test_a_tool_call_is_sent_whole_and_in_chunks(
     api: ControlPlane, engine: ScriptedEngine
 ) -> None:
     client = await api.tenant()

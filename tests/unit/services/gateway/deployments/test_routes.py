@@ -70,7 +70,7 @@ async def test_two_versions_answer_under_one_name_each_caller_always_the_same(
     assert {await answering(client, shown["id"], user) for user in users} == {first}
 
 
-async def test_callers_are_counted_and_a_version_that_breaks_is_told(
+async def test_callers_are_counted_and_a_broken_version_is_reported(
     api: ControlPlane, engine: ScriptedEngine
 ) -> None:
     client = await api.tenant()
@@ -101,7 +101,7 @@ async def test_callers_are_counted_and_a_version_that_breaks_is_told(
     assert shown["sample_ratio"]["mismatch"]
 
 
-async def test_a_shadow_is_asked_and_nobody_sees_its_answer(
+async def test_a_shadow_is_asked_and_its_answer_is_dropped(
     api: ControlPlane, engine: ScriptedEngine
 ) -> None:
     client = await api.tenant()

@@ -88,7 +88,7 @@ async def test_of_several_earlier_jobs_the_one_that_tells_most_is_named(
     assert await earlier_job(views, "u", KNOWN) is None
 
 
-async def test_a_second_job_with_the_same_configuration_is_told_of_the_first(
+async def test_a_second_job_with_the_same_configuration_names_the_first(
     api: ControlPlane,
 ) -> None:
     client, file_id = await ready(api)

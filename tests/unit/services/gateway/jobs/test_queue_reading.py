@@ -138,7 +138,7 @@ def new(slots: int = 1) -> Request:
     return request_of_new("acme", replace(SPEC, slots=slots), SUBMITTED_ROW.hold.estimate, NOW)
 
 
-async def test_a_job_behind_another_on_one_node_is_told_so() -> None:
+async def test_a_job_behind_another_on_one_node_has_that_reason() -> None:
     row, seat = runs("runs")
     waits = [row, placement("first", 1), placement("second", 2)]
     queues = Queues(Rows(nodes=[node()], placements=waits, seats=[seat]), Still())

@@ -45,7 +45,7 @@ async def submitted(api: ControlPlane) -> tuple[httpx.AsyncClient, str]:
     return client, answer.json()["id"]
 
 
-async def test_a_job_behind_another_says_so_and_names_nobody(alone: ControlPlane) -> None:
+async def test_a_job_behind_another_has_that_reason_without_names(alone: ControlPlane) -> None:
     api = alone
     first, first_id = await submitted(api)
     second, second_id = await submitted(api)

@@ -78,7 +78,7 @@ def test_what_a_job_does_not_have_is_not_in_its_recipe() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_recipe_is_said_of_its_field(
+def test_the_refusal_of_a_recipe_names_the_field(
     recipe: dict[str, Any], param: str, message: str
 ) -> None:
     whole = {"model": "m", "training_file": "file-1", **recipe}

@@ -31,7 +31,7 @@ def codes(*budgets: BudgetRow, **changes: Any) -> list[str]:
     return [reason.code for reason in reasons if reason is not None]
 
 
-def test_each_limit_is_told_of() -> None:
+def test_each_limit_is_listed() -> None:
     assert codes() == []
     assert codes(running=2, used_gpu_ms=10**12) == ["jobs_at_most", "hard_limit"]
     assert codes(held_gpu_ms=10**12 - NEEDS.hold_gpu_ms + 1) == ["hard_limit"]

@@ -167,7 +167,7 @@ async def test_exit_kit_an_estimate_needs_no_file_where_the_tokens_are_known(
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "training_tokens")
 
 
-async def test_a_job_names_its_optimizer_and_is_told_where_that_has_run(api: ControlPlane) -> None:
+async def test_a_job_names_its_optimizer_and_sees_where_that_has_run(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     body = {"model": "tiny-llama", "training_file": file_id}
     path = "/v1/fine_tuning/jobs/estimate"

@@ -98,7 +98,7 @@ async def test_an_answer_that_has_begun_is_not_begun_again() -> None:
         assert len(built.asked) == 1
 
 
-async def test_where_nobody_answers_it_is_said_when_to_try_again() -> None:
+async def test_without_a_replica_the_refusal_has_a_retry_time() -> None:
     for scripts in ({}, {"a": None}, {"starting": HELLO}):
         with pytest.raises(ApiError) as away:
             await said(await engine("1", **scripts))

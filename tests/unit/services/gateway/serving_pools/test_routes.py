@@ -180,7 +180,7 @@ async def test_bad_input_pools_that_cannot_be(plane: ControlPlane) -> None:
     assert (answer.status_code, answer.json()["error"]["param"]) == (404, "serving_pool")
 
 
-async def test_why_no_replica_begins_is_told(plane: ControlPlane) -> None:
+async def test_a_serving_pool_shows_why_no_replica_begins(plane: ControlPlane) -> None:
     client = await plane.tenant(
         limits={"soft_gpu_ms": 5_400_000, "hard_gpu_ms": 5_400_000, "concurrency": 2}
     )

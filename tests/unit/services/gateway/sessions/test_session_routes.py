@@ -74,7 +74,7 @@ async def test_a_session_may_use_more_and_until_then_its_client_waits(api: Contr
     assert (await stranger.client.post(f"{path}/raise", json={})).status_code == 404
 
 
-async def test_without_credit_a_model_is_waited_for(api: ControlPlane) -> None:
+async def test_without_credit_a_model_is_refused_until_there_is_some(api: ControlPlane) -> None:
     sdk = await new_sdk(api)
     for amount, status in ((1, 402), (10**12, 200)):
         terms = BudgetTerms(budget_id=TENANT_BUDGET, currency="EUR", max_amount_micro=amount)
@@ -111,7 +111,7 @@ async def test_what_a_session_saved_becomes_a_version_by_the_gate(api: ControlPl
     assert (await stranger.client.post(url, json=name)).status_code == 404
 
 
-async def test_what_starts_a_session_sooner_is_said_of_the_session_as_it_is(
+async def test_starts_of_a_session_change_no_setting(
     api: ControlPlane,
 ) -> None:
     sdk = await new_sdk(api)

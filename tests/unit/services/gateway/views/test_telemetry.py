@@ -23,7 +23,7 @@ def test_a_line_becomes_a_row() -> None:
     assert row.table
 
 
-def test_first_hour_11_stages_of_the_evaluation_are_told_in_words() -> None:
+def test_first_hour_11_stages_of_the_evaluation_are_shown_in_words() -> None:
     """The text was `items_base: 9 %`."""
     message = Progress(
         tenant="acme", job_id="ftjob-1", attempt=2, stage="items_base", done_ppm=90_000

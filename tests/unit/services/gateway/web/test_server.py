@@ -148,7 +148,7 @@ async def until_cut(reader: asyncio.StreamReader) -> bytes:
             return b""
 
 
-async def test_security_h2_connections_that_say_nothing_lock_nobody_out(
+async def test_security_h2_idle_connections_lock_no_client_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """2,100 of them, of a stranger without a key, made the API answer 503 to everybody."""

@@ -9,7 +9,7 @@ from starlette.responses import StreamingResponse
 from services.gateway.web.streams import DONE, stream_description, stream_response
 
 
-async def test_frames_are_sent_unchanged_and_nobody_between_keeps_them() -> None:
+async def test_frames_are_sent_unchanged_and_proxies_do_not_cache_them() -> None:
     async def frames() -> AsyncIterator[bytes]:
         yield b"data: 1\n\n"
         yield DONE

@@ -99,7 +99,7 @@ def test_a_promotion_needs_as_many_approvals_as_the_rule_says() -> None:
     assert isinstance(decide(state, staging, context())[0], StageMoved)
 
 
-def test_nobody_approves_what_is_their_own_or_not_theirs_to_approve() -> None:
+def test_authors_and_keys_outside_the_rule_cannot_approve() -> None:
     state = after(rule(1, "x", "y"), state=versions("a"))
     own = refusal(decide(state, approve("a", AUTHOR), context()))
     assert own.reason == refusing("approval_own", model_id="a")
@@ -230,7 +230,7 @@ def test_what_a_person_quarantines_after_the_gate_stays_there_whatever_the_gate_
     assert broken.tenants["acme"].versions["a"].quarantined
 
 
-def test_a_version_that_is_blocked_in_a_stage_keeps_it_and_nobody_rolls_back_to_it() -> None:
+def test_a_version_that_is_blocked_in_a_stage_keeps_it_and_is_no_rollback_target() -> None:
     state = after(promote("a"), run("a", verdict="block"), state=versions("a", "b", "c"))
     assert state.tenants["acme"].versions["a"].stage == "production"
     state = after(promote("b", "a"), state=state)

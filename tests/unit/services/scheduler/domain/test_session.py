@@ -84,7 +84,7 @@ def test_commands_may_come_a_little_early_and_never_far() -> None:
     assert after([asked(2), asked(3), asked(1)])[KEY].next_seq == 4
 
 
-def test_tinker_commands_that_nobody_fetches_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tinker_unfetched_commands_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert decider.WAITING_MAX == 10_000
     monkeypatch.setattr(decider, "WAITING_MAX", 2)
     state = after([asked(1), asked(2)])
@@ -149,7 +149,7 @@ def test_sessions_of_other_tenants_are_not_there(command: Command) -> None:
     assert refused(INITIAL, command) == errors.NOT_FOUND
 
 
-def test_a_session_ends_when_nothing_is_heard_of_its_client() -> None:
+def test_a_session_ends_when_its_client_is_silent() -> None:
     state = after([])
     assert due_at(state, KEY) == QUIET_MS_MAX
     assert decide(state, Tick(), context(at=QUIET_MS_MAX - 1)) == ()

@@ -105,7 +105,7 @@ def test_another_token_makes_other_keys(tmp_path: Path) -> None:
     assert second["token"] == "later"
 
 
-def test_a_refusal_is_said_once_and_what_passes_is_tried_again(tmp_path: Path) -> None:
+def test_a_refusal_is_reported_once_and_outages_are_retried(tmp_path: Path) -> None:
     refused = httpx.Response(401, json={"error": {"message": "no invitation with this token"}})
     gateway = Gateway(refused)
     with pytest.raises(SettingsError, match=r"node \(n\).*401: no invitation with this token"):
@@ -140,7 +140,7 @@ def test_settings_that_do_not_fit_and_damaged_files_are_named(tmp_path: Path) ->
         Gateway().keys(tmp_path)
 
 
-def test_an_agent_with_keys_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_with_keys_sends_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(COMMAND_KEYS, KEYS)
     monkeypatch.setenv("TUNERY_NODE_TOKEN", "t")
     enrol_or_exit()

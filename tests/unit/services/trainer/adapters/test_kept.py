@@ -216,7 +216,7 @@ async def test_first_hour2_u14_without_an_evaluation_it_ends_within_a_bound(
     await node.close()
 
 
-async def test_first_hour2_u14_a_training_that_is_told_to_end_just_then_is_not_kept(
+async def test_first_hour2_u14_a_training_that_gets_an_order_just_then_is_not_kept(
     tmp_path: Path,
 ) -> None:
     """Its job was cancelled or paused, or its node drains."""

@@ -146,7 +146,7 @@ async def test_a_rebalance_recommendation_is_a_warning() -> None:
         await source.close()
 
 
-async def test_nobody_else_warns() -> None:
+async def test_other_sources_give_no_early_warning() -> None:
     for source in (NoNotices(), GcpNotices("http://127.0.0.1:9")):
         assert not await source.is_at_risk()
         await source.close()

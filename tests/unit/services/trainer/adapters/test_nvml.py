@@ -20,7 +20,7 @@ def codes(watched: DeviceWatch) -> dict[int, str]:
     return {number: reason.code for number, reason in watched.faults().items()}
 
 
-def test_devices_with_faults_are_told_from_those_that_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_with_faults_differ_from_those_that_work(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = EightDevices().install(monkeypatch)
     watched = watch(driver)
     assert codes(watched) == {}

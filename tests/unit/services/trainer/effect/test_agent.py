@@ -386,7 +386,7 @@ class Noticed:
         """Nothing to close."""
 
 
-async def test_the_pool_is_told_once_that_a_machine_may_be_taken_away(tmp_path: Path) -> None:
+async def test_a_rebalance_warning_is_reported_to_the_pool_once(tmp_path: Path) -> None:
     cloud = Noticed()
     cloud.answers, cloud.warns = [*(None for _ in range(8)), 30_000], True
     async with node(await memory_servers(), tmp_path, lambda _: Script(), notices=cloud) as here:

@@ -263,7 +263,7 @@ async def test_a_failure_says_what_the_process_said_last(
         (False, "", "oom"),  # while it loads the model, or in its trial step
     ],
 )
-async def test_training_m11_a_kill_that_nobody_asked_for_is_out_of_memory(
+async def test_training_m11_an_unrequested_kill_is_out_of_memory(
     begun: bool, errors: str, cause: str, lease: Lease
 ) -> None:
     """Finding M11: the kernel's kill was `platform`, four attempts of the same size."""

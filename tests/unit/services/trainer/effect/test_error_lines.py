@@ -17,7 +17,7 @@ ValueError: {SECRET}
 """
 
 
-def test_frames_and_names_of_exceptions_are_told_and_no_message() -> None:
+def test_frames_and_names_of_exceptions_are_logged_and_no_message() -> None:
     assert error_lines(TRACEBACK) == (
         "site-packages/trl/trainer.py:812 train",
         "<frozen importlib._bootstrap>:7 <module>",

@@ -52,7 +52,7 @@ def test_a_rank_that_differs_beside_the_first_one_speaks_against_no_other_node()
     assert (end.cause, end.faulty_node) == ("platform", "a")
 
 
-async def test_a_member_that_ends_is_told_of_and_its_end_is_that_of_all() -> None:
+async def test_the_end_of_a_member_is_announced_and_is_that_of_all() -> None:
     world = await members()
     other = await world.join()
     settled = await other.settle(KILLED)
@@ -121,7 +121,7 @@ async def test_security_who_does_not_know_the_secret_is_refused() -> None:
     await world.close()
 
 
-async def test_review2_p7_an_interface_that_is_missing_is_said_with_the_setting() -> None:
+async def test_review2_p7_a_missing_interface_is_named_with_the_setting() -> None:
     world = await members()
     world.first.interface = "none0"
     with pytest.raises(WorkError, match="a cannot listen at its interface 'none0'") as said:

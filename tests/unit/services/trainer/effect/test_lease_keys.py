@@ -102,7 +102,7 @@ async def test_a_lease_that_is_not_wanted_any_more_waits_no_longer(
     assert [type(fact) for fact in reports.facts] == [RequestLeaseKeys]
 
 
-async def test_why_there_are_no_keys_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lease_without_keys_has_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     keys, reports = await asking(await memory_servers(), monkeypatch)
     waiting = asyncio.create_task(keys.fetch(wanted))
     while not reports.facts:  # noqa: ASYNC110  # a list
@@ -154,7 +154,7 @@ async def test_security_m3_the_private_half_is_in_no_file_and_on_no_log(
         assert not any(form in content for form in forms)
 
 
-async def test_where_nobody_gives_keys_the_lease_fails_as_the_platforms_fault(
+async def test_a_lease_without_keys_fails_as_the_platforms_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease_keys, "WAIT_MS_MAX", 100)

@@ -28,7 +28,7 @@ def test_a_lease_ends_at_its_p90_and_one_that_has_passed_it_goes_on_for_a_while(
     assert expected_end(unstarted, AT) == AT + 9 * HOUR
 
 
-def test_a_lease_that_was_told_to_end_ends_at_its_deadline_or_any_moment() -> None:
+def test_a_draining_lease_ends_at_its_deadline_or_any_moment() -> None:
     assert expected_end(replace(lease(9), ends_by=AT + 5), AT) == AT + 5
     assert expected_end(replace(lease(9), ends_by=AT - 5_000), AT) == AT + 5_000
     assert expected_end(replace(lease(9), ends_by=AT - HOUR), AT) == AT + 10_000
@@ -42,7 +42,7 @@ def test_a_lease_that_was_told_to_end_ends_at_its_deadline_or_any_moment() -> No
     ends_in=st.none() | st.integers(-HOUR, HOUR),
     within=st.integers(0, 10**9),
 )
-def test_nothing_changes_before_the_moment_that_is_told(
+def test_nothing_changes_before_the_predicted_time(
     ran_ms: int, saved_ms: int, p90_ms: int, ends_in: int | None, within: int
 ) -> None:
     running = replace(

@@ -66,7 +66,7 @@ def test_what_fits_starts_with_the_next_decision() -> None:
     assert (waits.earliest, waits.latest) == (NOW, NOW)
 
 
-def test_a_job_of_another_model_is_told_which_ones_there_are() -> None:
+def test_a_job_for_a_missing_accelerator_sees_which_ones_there_are() -> None:
     asked = replace(
         request("j"),
         needs=replace(request("j").needs, constraints=NodeConstraints(accelerator="b200")),
@@ -95,7 +95,7 @@ def test_a_job_that_must_not_be_on_spot_nodes_says_that_only_those_are_free() ->
     assert (waits.reason.code, waits.earliest) == ("price_class", NOW + HOUR)
 
 
-def test_a_job_beside_tainted_nodes_is_told_their_taints() -> None:
+def test_a_job_beside_tainted_nodes_sees_their_taints() -> None:
     (node,) = nodes(8)
     tainted = replace(node, taints=("eu", "research"))
     waits = why(explained([tainted], [], request("j")), "j")
@@ -296,7 +296,7 @@ def test_a_reason_names_no_job_and_no_tenant(state: PlanningState, waits: list[R
         )
 
 
-def test_seats_on_a_node_that_is_gone_are_waited_for_no_more() -> None:
+def test_a_request_stops_waiting_for_seats_on_a_gone_node() -> None:
     state = PlanningState(nodes(1), PRODUCT)
     state.start(busy("r", "a", 1))
     state.bind("j", (("gone", 1),))

@@ -84,7 +84,7 @@ def test_what_a_promise_leaves_of_its_node_is_not_kept_free() -> None:
     assert played(state, *waits) == {"gang": 3, "long": 0, "longer": 4}
 
 
-def test_a_forecast_is_what_the_planner_does_where_nobody_else_comes() -> None:
+def test_a_forecast_is_what_the_planner_does_without_new_requests() -> None:
     """One tenant, no stops, and everything lasts as long as expected; random queues."""
     for seed in range(8):
         state, at = _random_cluster(random.Random(seed)), 1_000

@@ -37,7 +37,7 @@ def test_the_tenant_with_the_fewest_slots_goes_first() -> None:
     assert list(started(plan_at(state, AT))) == ["a0", "b0"]
 
 
-def test_a_tenant_is_served_shortest_first_and_nobody_waits_for_ever() -> None:
+def test_a_tenant_is_served_shortest_first_and_no_request_waits_for_ever() -> None:
     long, short = request("long", hours=2), request("short", hours=1)
     assert list(started(plan_at(cluster(nodes(1), long, short, policy=UNKEPT), AT))) == ["short"]
     state = cluster(nodes(1), long, policy=UNKEPT)
@@ -99,7 +99,7 @@ def test_what_waits_for_other_nodes_alone_has_a_reservation_of_its_own() -> None
     assert started(planned) == {"shorter": (("a", 1),), "short": (("b", 1),)}
 
 
-def test_what_may_have_any_node_does_not_leave_those_to_backfill_that_nobody_reserved() -> None:
+def test_requests_for_any_node_do_not_leave_unreserved_nodes_to_backfill() -> None:
     state = half_busy()
     wait_for(state, "old", 8, "a100", 1, 0)
     wait_for(state, "either", 8, "", 1, 1)  # behind the reservation of "old", without one itself
@@ -222,7 +222,7 @@ def test_a_pass_has_limits_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("estimate_ms", [0, 1, 10**18])
-def test_an_absurd_estimate_keeps_nobody_from_starting(estimate_ms: int) -> None:
+def test_an_absurd_estimate_blocks_no_request(estimate_ms: int) -> None:
     """A tenant states its estimate: neither its job nor others may wait for ever because of it."""
     odd = replace(request("odd", 2), p50_ms=estimate_ms, p90_ms=estimate_ms)
     state = cluster(nodes(2), odd, request("usual", 1), request("other", 1, tenant="globex"))

@@ -134,7 +134,7 @@ def test_a_reservation_of_another_lane_is_kept_from_premium_beyond_its_cap() -> 
 
 
 @pytest.mark.parametrize("is_capped", [True, False])
-def test_premium_beyond_its_cap_stops_nobody(*, is_capped: bool) -> None:
+def test_premium_beyond_its_cap_preempts_nothing(*, is_capped: bool) -> None:
     policy = replace(PRODUCT, premium_capped=is_capped)
     state = with_premium(12, premium("q0"), policy=policy)
     victim = replace(request("victim", 4, "free", hours=9), tenant="acme")

@@ -31,7 +31,7 @@ def test_each_version_of_a_data_key_has_a_key_of_the_path() -> None:
     assert keys.current("other", PATH).secret != second.secret
 
 
-def test_after_an_erasure_nothing_opens_and_what_is_written_has_a_key_of_nobody() -> None:
+def test_after_an_erasure_nothing_opens_and_new_blobs_have_a_lost_key() -> None:
     store = MemoryKeyStore()
     keys = TenantPathKeys(store)
     before = keys.current("acme", PATH)

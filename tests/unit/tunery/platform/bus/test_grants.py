@@ -86,7 +86,7 @@ def test_who_keeps_a_table_has_groups_of_its_own_and_no_other_service_reads_it()
     )
 
 
-def test_security_c1_nobody_deletes_what_is_kept() -> None:
+def test_security_c1_no_service_deletes_kept_records() -> None:
     kept = {stream.journal.name for stream in STREAMS.values()}
     for service in SERVICES:
         assert not any(KafkaGrant("topic", name, "delete") in grants_of(service) for name in kept)

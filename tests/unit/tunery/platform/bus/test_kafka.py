@@ -105,7 +105,7 @@ class SlowBroker:
         return [self.descriptions.pop(0)]
 
 
-async def test_a_created_topic_is_waited_for_until_every_partition_has_a_leader() -> None:
+async def test_creating_a_topic_waits_until_every_partition_has_a_leader() -> None:
     broker = SlowBroker(
         description(UNKNOWN_TOPIC),
         description(0, (0, 1), (NO_LEADER, -1)),

@@ -8,7 +8,7 @@ from tunery.runtime.bus.abstract import Unavailable
 ABSENT = "127.0.0.1:1"
 
 
-async def test_a_kafka_that_is_away_is_said_to_be() -> None:
+async def test_an_unreachable_kafka_is_reported() -> None:
     with pytest.raises(Unavailable):
         await producer_limits({}, ABSENT)
     with pytest.raises(Unavailable):

@@ -18,7 +18,7 @@ async def test_a_broker_that_is_not_there_is_named() -> None:
         await add_account(KafkaSettings("127.0.0.1:1"), "node.a", "password")
 
 
-async def test_review2_p1_a_broker_that_has_not_heard_of_new_topics_is_asked_again(
+async def test_review2_p1_a_broker_that_does_not_know_new_topics_yet_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     topics = {topic.name: TopicState(PARTITIONS, 3, topic_settings(topic, 3)) for topic in TOPICS}

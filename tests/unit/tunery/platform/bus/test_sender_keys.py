@@ -27,7 +27,7 @@ def test_security_c2_a_principal_has_keys_of_its_own_name_and_streams_alone() ->
     assert len(set(values)) == len(values)
 
 
-def test_the_scheduler_makes_the_keys_of_nodes_and_of_nobody_else() -> None:
+def test_the_scheduler_makes_keys_of_nodes_only() -> None:
     scheduler = keys_of(SECRET, "scheduler")
     assert node_keys(scheduler, "node.a#2") == keys_of(SECRET, "node.a#2")
     assert scheduler.nodes.keys() == keys_of(SECRET, "node.a").own.keys()

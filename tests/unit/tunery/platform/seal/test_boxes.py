@@ -16,7 +16,7 @@ def test_the_reader_opens_it() -> None:
         assert b"keys" not in box
 
 
-def test_security_c2_nobody_else_opens_it_and_no_byte_can_be_changed() -> None:
+def test_security_c2_other_keys_do_not_open_it_and_no_byte_can_be_changed() -> None:
     box = seal_to(PUBLIC, b"keys", SEED)
     with pytest.raises(SealBroken):
         open_box(OTHER, box)

@@ -63,7 +63,7 @@ def test_a_withdrawn_token_and_a_deleted_key_are_refusals(
         root.unwrap(wrapped, b"x")
 
 
-def test_an_outage_is_told_apart_and_not_asked_again_at_once(
+def test_an_outage_has_its_own_error_and_is_not_retried_at_once(
     root: VaultRoot, vault: TransitServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrapped = root.wrap(SECRET, b"x")

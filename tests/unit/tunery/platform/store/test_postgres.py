@@ -24,7 +24,9 @@ class BadArgument(asyncpg.InterfaceError, ValueError):
         (asyncpg.UndefinedColumnError("no column"), BadChange),
     ],
 )
-def test_an_outage_is_told_from_a_bug(raised: Exception, named: type[StoreError]) -> None:
+def test_an_outage_and_a_bug_have_different_errors(
+    raised: Exception, named: type[StoreError]
+) -> None:
     with pytest.raises(named, match=str(raised)), named_errors():
         raise raised
 

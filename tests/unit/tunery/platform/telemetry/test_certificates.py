@@ -14,7 +14,7 @@ def ends_of(path: Path) -> float:
     return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.timestamp()
 
 
-def test_the_first_certificate_of_a_file_that_ends_is_told(tmp_path: Path) -> None:
+def test_the_earliest_expiry_of_a_files_certificates_is_reported(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     own, _ = authority.issue("billing")
     both = tmp_path / "both.pem"

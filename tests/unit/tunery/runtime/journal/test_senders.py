@@ -162,7 +162,7 @@ def test_a_command_of_before_there_were_keys_is_decided() -> None:
     assert decided_as(CREDIT, None, at=999).entry.sender is None
 
 
-def test_what_a_permitted_sender_writes_and_nobody_can_read_is_malformed() -> None:
+def test_unreadable_commands_of_a_permitted_sender_are_malformed() -> None:
     decided = decided_as(b'{"type":"Dance.v1"}', keys_of(SECRET, "gateway"))
     assert refusal(decided).code == errors.MALFORMED
 

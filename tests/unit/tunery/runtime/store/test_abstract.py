@@ -13,7 +13,7 @@ def test_a_batch_with_a_position_alone_is_empty() -> None:
     assert not replace(BATCH, notices=("ftjob-1",)).is_empty
 
 
-def test_an_older_process_is_told_both_versions_and_what_to_do() -> None:
+def test_the_error_of_an_older_process_names_both_versions_and_a_fix() -> None:
     words = str(Superseded("views", 2, 3))
     assert "views is at version 3, this process has version 2" in words
     assert words.endswith("start the newer release")

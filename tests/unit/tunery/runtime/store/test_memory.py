@@ -122,7 +122,9 @@ async def test_tenants_take_turns_counting_what_they_have_leased(store: MemorySt
     assert [row.id for row in await lease(store)] == ["a1", "a2"]
 
 
-async def test_notices_come_once_for_each_kind_until_nobody_listens(store: MemoryStore) -> None:
+async def test_notices_come_once_for_each_kind_while_there_are_listeners(
+    store: MemoryStore,
+) -> None:
     kinds: list[str] = []
     await store.ensure(tables())
     async with store.listen(TODOS_CHANNEL, kinds.append):

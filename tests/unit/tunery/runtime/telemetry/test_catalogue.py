@@ -16,7 +16,7 @@ from tunery.runtime.telemetry.metrics import DECISIONS
         (Metric("tunery_things", "gauge", "", ("tenant",), "x"), "'tenant'} is not in LABELS"),
     ],
 )
-def test_what_no_catalogue_should_have_is_refused(metric: Metric, why: str) -> None:
+def test_invalid_catalogues_are_refused(metric: Metric, why: str) -> None:
     before = dict(CATALOGUE)
     with pytest.raises(ValueError, match=why):
         declare(metric)

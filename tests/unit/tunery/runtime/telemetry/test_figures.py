@@ -25,7 +25,7 @@ def test_sources_are_asked_at_each_scrape_and_equal_labels_are_added_up() -> Non
     assert b'tunery_test_open{phase="running"} 7.0' in text
 
 
-def test_a_source_that_fails_is_logged_and_the_others_are_told() -> None:
+def test_a_failing_source_is_logged_and_others_are_reported() -> None:
     def broken() -> Iterator[StateValue]:
         yield StateValue(OPEN, ("queued",), 1)
         raise KeyError("dropped")

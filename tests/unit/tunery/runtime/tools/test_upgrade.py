@@ -47,13 +47,13 @@ def test_the_last_word_of_a_process_counts() -> None:
     assert known == {"billing@a:1": (2, True), "billing@b:1": (2, True)}
 
 
-def test_who_ended_or_fell_silent_is_not_waited_for() -> None:
+def test_ended_and_silent_processes_do_not_block_the_raise() -> None:
     assert names(record("billing@a:1"), record("billing@a:1", ended=True)) == {}
     assert names(record("billing@a:1", at=NOW - SILENT_MS)) == {}
     assert names(record("billing@a:1", at=NOW - SILENT_MS + 1)) != {}
 
 
-def test_nobody_speaks_for_another_process() -> None:
+def test_a_process_cannot_announce_another_one() -> None:
     own, others = record("scheduler@a:1"), record("scheduler@a:1", 2, by="node.gpu-07")
     assert names(own, others) == {"scheduler@a:1": (1, True)}
     assert names(others) == {"scheduler@a:1": (2, False)}
@@ -84,7 +84,9 @@ def process(level: int, *, proven: bool = True) -> RunningProcess:
         (state(process(2), missing=("scheduler",)), "scheduler: no process of it runs"),
     ],
 )
-def test_who_cannot_read_the_next_level_is_named(upgrade: UpgradeState, why: str) -> None:
+def test_processes_that_cannot_read_the_next_level_are_named(
+    upgrade: UpgradeState, why: str
+) -> None:
     (waited_for,) = upgrade.waited_for()
     assert waited_for.startswith(why)
     assert state(process(2)).waited_for() == []

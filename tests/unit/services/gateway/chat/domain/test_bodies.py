@@ -52,7 +52,7 @@ def test_json_is_asked_for_in_any_form_or_by_a_schema() -> None:
     assert by_schema == {"type": "json_schema", "json_schema": {"schema": nested(9)}}
 
 
-def test_probabilities_are_told_when_they_are_asked_for() -> None:
+def test_probabilities_are_sent_when_requested() -> None:
     assert chat_sampling(request(logprobs=True, top_logprobs=3)).top_logprobs == 3
     assert chat_sampling(request(logprobs=True)).top_logprobs == 0
     assert chat_sampling(request(logprobs=False)).top_logprobs is None
@@ -229,7 +229,7 @@ def test_what_is_not_supported_is_refused_by_its_name(fields: dict[str, Any], wh
     assert {problem["loc"][0] for problem in refused.value.errors()} == {where}
 
 
-def test_one_bad_call_of_a_message_is_told_and_not_each_of_a_hundred_thousand() -> None:
+def test_one_bad_call_of_a_message_is_reported_and_not_all_hundred_thousand() -> None:
     many = {"role": "assistant", "content": "x", "tool_calls": [{}] * 100}
     with pytest.raises(ValidationError) as refused:
         request(messages=[many] * 1_000)

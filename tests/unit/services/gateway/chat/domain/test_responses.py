@@ -9,7 +9,7 @@ IDENTITY = AnswerIdentity("chatcmpl-1", 1_795_000_000, "tiny", "fp_1")
 TOKEN = {"id": 7, "token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
 
 
-def test_probabilities_are_told_without_the_engines_own_numbers() -> None:
+def test_probabilities_are_sent_without_the_engines_own_numbers() -> None:
     answers = [Answer(["a"], [TOKEN], AnswerEnded("stop", 5, 1))]
     (choice,) = completion(IDENTITY, answers).choices
     assert choice.logprobs is not None

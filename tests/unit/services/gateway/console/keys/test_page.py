@@ -62,7 +62,7 @@ async def test_a_key_of_another_tenant_is_not_found(api: ControlPlane) -> None:
         assert key_id not in (await browser.get("/console/keys")).text
 
 
-def test_rights_are_said_by_subject() -> None:
+def test_rights_are_listed_by_subject() -> None:
     watcher = rights(ROLES["Look only"])
     assert set(watcher.values()) == {"read"}
     member = rights(ROLES["Everything of the tenant"])

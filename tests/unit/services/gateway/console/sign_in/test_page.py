@@ -53,7 +53,7 @@ async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(
     assert ("secure" in parts, name.startswith("__host-")) == (is_secure, is_secure)
 
 
-async def test_over_tls_another_host_of_the_domain_signs_nobody_in(api: ControlPlane) -> None:
+async def test_over_tls_another_host_of_the_domain_cannot_sign_in_a_user(api: ControlPlane) -> None:
     """Another host may set a cookie for the whole domain, but none that begins with __Host-."""
     client = await api.tenant()
     async with visiting(console_of(api)) as browser:
@@ -160,7 +160,7 @@ async def test_a_code_signs_in_once(api: ControlPlane) -> None:
         assert refused.status_code == 401
 
 
-async def test_a_link_of_another_site_signs_nobody_in(api: ControlPlane) -> None:
+async def test_a_link_of_another_site_does_not_sign_in(api: ControlPlane) -> None:
     """Otherwise a visitor would upload into the account of who made the link."""
     client, console = await api.tenant(), console_of(api)
     async with visiting(console) as browser:

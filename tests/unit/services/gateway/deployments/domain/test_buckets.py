@@ -32,7 +32,7 @@ def ratio_p(first: int, second: int, buckets: int) -> float | None:
 
 
 @given(st.integers(0, BUCKETS - 1), st.integers(1, BUCKETS - 1), st.integers(1, BUCKETS - 1))
-def test_a_larger_share_moves_nobody_back(bucket: int, share: int, other: int) -> None:
+def test_a_larger_share_moves_no_caller_back(bucket: int, share: int, other: int) -> None:
     less, more = sorted((share, other))
     if is_second(deployment(less), bucket):
         assert is_second(deployment(more), bucket)

@@ -61,7 +61,7 @@ def test_first_hour2_u12_a_rejected_file_says_its_first_problem_and_where_the_ot
     assert details.endswith("GET /v1/files/file-1/validation lists every problem with row and fix")
 
 
-def test_an_unreadable_file_without_a_reason_is_still_told() -> None:
+def test_an_unreadable_file_without_a_reason_is_still_reported() -> None:
     row = replace(UNCHECKED, status="error")
     shown = validation_response(row, None, unseal)
     assert isinstance(shown, UnreadableFileResponse)

@@ -45,7 +45,7 @@ def test_a_report_has_benchmarks_refusals_and_each_item_that_differs() -> None:
     assert "Benchmarks" not in report_page("ft:1", gate_response(summarise(judged())), judged())
 
 
-def test_shares_are_told_as_their_mean_and_beside_the_likeliest_answers() -> None:
+def test_shares_are_shown_as_their_mean_beside_the_likeliest_answers() -> None:
     question = QuestionText(id="0", question="Which?", choices=("tide", "sand"), answer_index=0)
     asked = shares((0.75, 0.25), *[(0.5, 0.5)] * 299)
     scores = judged(replace(asked, questions=(question,)))

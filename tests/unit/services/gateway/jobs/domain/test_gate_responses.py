@@ -54,7 +54,7 @@ def test_a_verdict_says_its_rule_and_what_so_few_items_cannot_show() -> None:
     assert gate.comparisons[0].items_for_two_points == 1_417
 
 
-def test_measures_are_told_with_their_gain_and_what_decides() -> None:
+def test_measures_are_shown_with_their_gain_and_which_one_decides() -> None:
     first = MeasureResult(
         kind="token_f1",
         verdict="pass",
@@ -76,7 +76,7 @@ def test_measures_are_told_with_their_gain_and_what_decides() -> None:
     assert gate_response(SUMMARY).measures == []
 
 
-def test_suggestions_are_told_with_their_figures() -> None:
+def test_suggestions_are_shown_with_their_figures() -> None:
     lower = suggesting("learning_rate_lower", learning_rate_ppb=200_000, to_ppb=100_000)
     cut = suggesting("answers_shorten", share_ppm=250_000, rows=40)
     shown = gate_response(replace(SUMMARY, suggestions=(lower, cut))).suggestions

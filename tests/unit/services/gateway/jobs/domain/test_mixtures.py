@@ -104,7 +104,7 @@ def test_files_that_cannot_be_mixed_in_are_refused_by_name() -> None:
     assert "is named as training_file already" in same.message
 
 
-def test_rows_of_a_mixture_that_validate_are_told() -> None:
+def test_validation_on_a_file_of_the_mixture_is_reported() -> None:
     held_out = replace(FURTHER, id="file-3")
     body = request(validation_file="file-3", **mixing({"file": "file-2"}))
     assert spec_of(body, mixture=KNOWN, held_out=held_out).same_rows

@@ -84,7 +84,7 @@ def test_a_lease_that_has_ended_has_no_expected_end() -> None:
     assert (lease.ends, lease.ends_by) == (None, None)
 
 
-def test_what_is_said_later_has_no_moment_in_the_past() -> None:
+def test_an_old_forecast_has_no_time_in_the_past() -> None:
     row, seat = runs("runs")
     now = NOW + 24 * HOUR
     queue = shown(QueueRows([node()], [row, placement("j")], [seat]), now)

@@ -44,7 +44,7 @@ def test_the_adapter_stays_what_it_is_made_of() -> None:
     [{}, {"rank": 8}, {"rank": "auto", "alpha": 24}, {"target_modules": ["v_proj", "q_proj"]}],
     ids=str,
 )
-def test_what_is_said_again_is_no_contradiction(named: dict[str, Any]) -> None:
+def test_repeating_the_settings_of_the_start_is_no_contradiction(named: dict[str, Any]) -> None:
     settings, _ = requested_settings(request(**named))
     assert start_problems(KNOWN, settings) == []
 

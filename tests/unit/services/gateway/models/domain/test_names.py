@@ -11,7 +11,7 @@ from services.gateway.models.domain.names import (
 )
 
 
-def test_a_fine_tuned_model_that_nobody_knows_is_told_where_to_look() -> None:
+def test_the_refusal_of_an_unknown_fine_tuned_model_names_where_to_look() -> None:
     refusal = unknown_model("ft:tiny:acme::12345678")
     assert (refusal.status, refusal.code, refusal.param) == (404, "model_not_found", "model")
     assert "a version or a checkpoint of your own: GET /v1/models" in refusal.message

@@ -99,7 +99,7 @@ def test_an_anomaly_is_a_warning_with_its_figures() -> None:
     }
 
 
-def test_training_m10_what_changed_since_the_checkpoint_is_told() -> None:
+def test_training_m10_changes_since_the_checkpoint_are_shown() -> None:
     resumed = started(2, 6)
     changes = (
         EnvironmentChange(name="instructions", before="AVX512", now="AVX2"),
@@ -184,7 +184,7 @@ def test_first_hour_21_a_validation_file_that_is_the_training_file_is_warned_of(
         assert (SAME_FILE in texts) == (name == SPEC.training_file)
 
 
-def test_a_look_that_decides_nothing_is_told_with_its_items() -> None:
+def test_an_inconclusive_look_is_shown_with_its_items() -> None:
     compared = GateComparison(
         verdict="inconclusive",
         items=1_000,

@@ -115,7 +115,7 @@ def reached(events: tuple[object, ...]) -> list[int]:
     return [event.alert.percent for event in events if isinstance(event, BudgetThresholdReached)]
 
 
-def test_each_threshold_is_told_once_in_a_month() -> None:
+def test_each_threshold_is_announced_once_in_a_month() -> None:
     decider = tenant(budget(10 * PRICE_MAX))
     jobs = [f"ftjob-{number}" for number in range(10)]
     percents = [reached(decider.when(submit(job_id))) for job_id in jobs]

@@ -80,7 +80,7 @@ def test_after_a_lost_answer_the_same_public_key_changes_nothing_and_another_is_
 @pytest.mark.parametrize(
     "shown", [enrol(token="other"), enrol("m"), enrol(token=""), enrol("m", "other")]
 )
-def test_a_token_of_nobody_or_of_another_node_is_unknown(shown: EnrolNode) -> None:
+def test_a_token_without_a_node_or_of_another_one_is_unknown(shown: EnrolNode) -> None:
     decider = invited(invite("m", "of m"))
     unknown = (errors.INVITATION_REFUSED, "invitation_unknown")
     assert refusal(decider.when(shown)) == unknown
@@ -261,7 +261,7 @@ def test_a_token_for_several_lets_as_many_join_and_each_use_is_an_event() -> Non
         (join("spot-0", key="x"), "public_key_malformed"),
     ],
 )
-def test_security_a_token_for_several_gives_the_keys_of_nobody_else(
+def test_security_a_token_for_several_nodes_gives_no_other_nodes_keys(
     shown: EnrolNode, code: str
 ) -> None:
     decider = several().accept(node("spot-taken", "i-1"), invite("spot-alone", "of its own"))

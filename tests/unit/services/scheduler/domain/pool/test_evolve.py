@@ -115,7 +115,7 @@ def test_a_proof_of_life_is_never_from_the_future_and_never_goes_back(
     assert after(pool(), observed(seen(last_seen))).nodes["a"].last_seen == expected
 
 
-def test_a_lost_node_is_up_again_when_it_is_heard_and_a_retired_one_is_not() -> None:
+def test_a_lost_node_is_up_again_after_a_heartbeat_and_a_retired_one_is_not() -> None:
     lost = after(pool(), NodeLost(node_id="a", incarnation="i", last_seen=1))
     assert after(lost, observed(seen(2, silent=True))).nodes["a"].standing == "lost"
     assert after(lost, observed(seen(2, of="i-0"))).nodes["a"].standing == "lost"
@@ -124,7 +124,7 @@ def test_a_lost_node_is_up_again_when_it_is_heard_and_a_retired_one_is_not() -> 
     assert after(retired, observed(seen(2))).nodes["a"].standing == "retired"
 
 
-def test_a_lease_lives_as_long_as_the_member_that_was_heard_least_recently() -> None:
+def test_a_lease_lives_as_long_as_its_most_silent_member() -> None:
     running = replace(GANG, started_at=1, alive_at=1)
     both = observed(seen(30_000), seen(20_000, "b"))
     assert after(pool(running), both).leases["2"].alive_at == 20_000

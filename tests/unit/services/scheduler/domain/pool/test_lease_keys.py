@@ -110,7 +110,7 @@ def test_what_is_no_public_key_is_refused() -> None:
     )
 
 
-def test_without_its_work_a_lease_is_told_so() -> None:
+def test_keys_of_a_lease_without_its_work_are_refused() -> None:
     decider = Decider(POOLS, "default", T0).accept(node(), describe("ftjob-1"))
     decider.accept(request("ftjob-1"))
     lease = decider.state["default"].leases

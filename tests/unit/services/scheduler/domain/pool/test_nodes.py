@@ -266,7 +266,7 @@ def test_bad_input_of_two_agents_with_one_name_the_second_has_the_node() -> None
     assert (lease.ref.job_id, lease.members[0].incarnation) == ("ftjob-2", "a-2")
 
 
-def test_sched_a16_a_leaving_node_gets_nothing_and_nobody_loses_his_place() -> None:
+def test_sched_a16_a_leaving_node_gets_nothing_and_jobs_keep_their_place() -> None:
     """Finding A16: slots that a leaving agent freed were granted, and their jobs thrown back."""
     decider = pool().accept(node(slots=1), request(), begun(), request("ftjob-2"))
     decider.accept(LeaveNode(node_id="a", incarnation=ALIVE))

@@ -117,7 +117,7 @@ async def test_a_flipped_bit_is_named_and_nothing_else(
         (True, {"callers": 20}, {"sample_ratio_as_shared"}),
     ],
 )
-async def test_callers_keep_their_version_and_nobody_is_missing(
+async def test_callers_keep_their_version_and_no_caller_is_missing(
     sticky: bool, ratio: dict[str, Any], broken: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, int] = {}
