@@ -1,4 +1,4 @@
-"""Measures the cost of traces per decision, in processor time: off, with one request of 50 sampled, with all.
+"""Measures the processor time of traces per decision: off, one of 50 requests sampled, all.
 
 The log is in memory: the client of Kafka, and Kafka beside it, take more time than spans and vary
 by more. Blocks of one partition's commands alternate: without traces, with requests that are not

@@ -1,4 +1,4 @@
-"""Training, scoring and checking processes on a running stack reach nothing outside.
+"""Training, scoring and checking processes on a running stack cannot reach secrets or servers.
 
 Its node has two slots: here is also how a training on both of them lives.
 """
@@ -176,7 +176,7 @@ def assert_billed_by_slots(
 
 
 def elapsed_ms_by_attempt(home: RunningStack, job_id: str) -> dict[int, int]:
-    """Log lines of the agent."""
+    """Elapsed time of each attempt in the agent's log."""
     entries = logged(home, job_id, "attempt.ended")
     return {entry["attempt"]: entry["elapsed_ms"] for entry in entries}
 

@@ -169,7 +169,7 @@ def nodes_of(home: RunningStack, job_id: str, attempt: int) -> list[str]:
 
 
 def elapsed_ms(home: RunningStack, job_id: str) -> dict[int, set[int]]:
-    """Ends that the agents of all members report, by attempt; the first one is billed."""
+    """Elapsed times by attempt in the logs of all members' agents; the first one's is billed."""
     by_attempt: dict[int, set[int]] = {}
     for _, entry in log_entries(home, job_id, "attempt.ended"):
         by_attempt.setdefault(entry["attempt"], set()).add(entry["elapsed_ms"])

@@ -110,7 +110,7 @@ class Recorder:
         return codec_of(self.aggregate.stream).events(entry)
 
     def _append(self, key: bytes, value: bytes) -> None:
-        """Records that change only the state of the acceptance rule."""
+        """Append a record that changes only the state of the acceptance rule."""
         offset = len(self.records)
         self.records.append(Record(self._partition, offset, self.at, key, value))
         acceptance, reason = judge(

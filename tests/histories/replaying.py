@@ -51,7 +51,7 @@ class History:
             yield fold.state
 
     def accepted(self) -> Iterator[Accepted]:
-        """Results of every reader."""
+        """Yield the accepted records, as every reader gets them."""
         stream, position = self.aggregate.stream, START
         for record in self.records:
             judged = read_record(stream, codec_of(stream), position, record)
@@ -71,7 +71,7 @@ class History:
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """Fold a history."""
+    """Expected result of folding a history."""
 
     fold_version: int
     state_hash: str
@@ -148,7 +148,7 @@ def _usual_fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...
 
 
 def outcome(history: History) -> Expected:
-    """Results of today's code for a history."""
+    """Fold a history with today's code."""
     pruning = Pruning()
     *_, last = states = [pruning.prune(state) for state in history.states()]
     return Expected(

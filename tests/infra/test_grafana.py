@@ -86,7 +86,7 @@ def test_every_metric_is_shown() -> None:
 
 
 def expressions_of_records() -> list[str]:
-    """Recording rules that panels use, with their sources."""
+    """Expressions of the recording rules that panels use."""
     asked = {selector.name for query in every_query() for selector in selectors_of(query.text)}
     return [rule["expr"] for rule in rules() if rule.get("record") in asked]
 

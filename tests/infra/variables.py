@@ -62,7 +62,7 @@ def unknown_in(text: str) -> set[str]:
 def load_as(
     service: str, environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> RuntimeSettings:
-    """Settings that a service reads from an environment. Raises SettingsError as the service would."""
+    """Settings that a service reads from an environment. Raises SettingsError as it would."""
     for name in known_variables():
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():

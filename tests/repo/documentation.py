@@ -182,7 +182,7 @@ def map_of(tree: Tree, folder: str) -> str:
 
 
 def claimed_files(text: str) -> set[str]:
-    """Names of files in a map: words that end with `.py`, and the first word of a row in columns."""
+    """Names of files in a map: words that end with `.py`, and the first one of a row in columns."""
     names = {name.removesuffix(".py") for name in FILE_MENTION.findall(text)}
     return names | set(TABLE_ROW.findall(text))
 

@@ -247,7 +247,7 @@ class PlannerWorld:
         return is_due and request.needs.slots >= self.largest
 
     def _check_seats(self, planned: Plan, reserved: Reservation) -> None:
-        """Reserved slots are free by the reserved time, but for leases that a kept reservation stops."""
+        """Reserved slots will be free in time, but for leases that a kept reservation stops."""
         late = reserved.request if reserved.kept else None
         running = [*self.state.running.values()]
         begun = [(start.request, start.seats) for start in planned.starts]
