@@ -19,9 +19,7 @@ WAIT_MS: Final = 1_000
 ROUNDS: Final = 3
 
 
-async def fill(
-    log: Log, topic: str, values: Iterable[bytes], say: Callable[[int], None] = lambda _: None
-) -> int:
+async def fill(log: Log, topic: str, values: Iterable[bytes]) -> int:
     """Write the values to the partition, in order; how many there were."""
     writer = await log.writer(topic, PARTITION)
     flights: deque[Awaitable[Any]] = deque()
@@ -31,7 +29,6 @@ async def fill(
             await flights.popleft()
         flights.append(await writer.submit(b"bench", value))
         written += 1
-        say(written)
     while flights:
         await flights.popleft()
     await writer.close()

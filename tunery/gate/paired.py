@@ -40,20 +40,20 @@ def discordant_share(worse: int, better: int, items: int) -> float:
     return (worse + better + 1) / (items + 2)
 
 
-def smallest_drop(share: float, items: int, alpha: float, power: float = POWER) -> float:
-    """The true drop, as a share, that a one-sided test of `items` pairs shows this often.
+def smallest_drop(share: float, items: int, alpha: float) -> float:
+    """Return the true drop, as a share, that a one-sided test of `items` pairs shows at POWER.
 
     (z_alpha + z_power) * sqrt(share / items), with `share` of the pairs discordant: Miettinen
     (1968), "The matched pairs design in the case of all-or-none responses", to first order.
     """
-    return drop_shown(sqrt(share / items), alpha, power)
+    return drop_shown(sqrt(share / items), alpha)
 
 
-def drop_shown(error: float, alpha: float, power: float = POWER) -> float:
-    """The true drop that a one-sided test shows this often. error: standard error of the drop."""
-    return (NORMAL.inv_cdf(1 - alpha) + NORMAL.inv_cdf(power)) * error
+def drop_shown(error: float, alpha: float) -> float:
+    """Return the true drop that a one-sided test shows at POWER. error: its standard error."""
+    return (NORMAL.inv_cdf(1 - alpha) + NORMAL.inv_cdf(POWER)) * error
 
 
-def items_needed(share: float, drop: float, alpha: float, power: float = POWER) -> int:
-    """How many pairs show a true drop of this size that often: `smallest_drop` turned round."""
-    return ceil((NORMAL.inv_cdf(1 - alpha) + NORMAL.inv_cdf(power)) ** 2 * share / drop**2)
+def items_needed(share: float, drop: float, alpha: float) -> int:
+    """Return how many pairs show a true drop of this size at POWER: inverts `smallest_drop`."""
+    return ceil((NORMAL.inv_cdf(1 - alpha) + NORMAL.inv_cdf(POWER)) ** 2 * share / drop**2)

@@ -62,13 +62,9 @@ class NoTenant(Exception):
 
 
 async def read_invoices(
-    connection: QueryConnection,
-    tenant: str,
-    month: Period,
-    seller: str = "",
-    now: Ms = FOREVER,
+    connection: QueryConnection, tenant: str, month: Period
 ) -> tuple[Invoice, ...]:
-    """The invoices of one month as they are `now`, one for each currency.
+    """Return the invoices of one month, one for each currency.
 
     `connection` holds one snapshot, so all reads agree. Raises NoTenant, PriceMissing, Altered.
     """
@@ -89,11 +85,10 @@ async def read_invoices(
         soft_gpu_ms=plans[0]["soft_gpu_ms"] if ended is None else ended.soft_gpu_ms,
         currency=_currency(books, price_version),
         terms=terms if ended is None or ended.terms is None else ended.terms,
-        seller=seller,
         adjustments=await _adjustments(connection, tenant, month),
         notes=await _notes(connection, tenant, month),
         ended=ended is not None,
-        storage=await _storage(connection, tenant, month, now),
+        storage=await _storage(connection, tenant, month, FOREVER),
         answers=await _answers(connection, tenant, month, price_version),
         closed={name: entry for name, entry in closed.items() if name < month.name},
         statement=closed.get(month.name),

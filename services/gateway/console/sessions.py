@@ -1,8 +1,8 @@
 """Sessions: a random token in a cookie opens an API key that is stored encrypted for some hours.
 
 Neither side is enough alone. The browser has the token and no key; the store has the token's hash,
-and the key encrypted with the token. So a copy of the store signs nobody in, and a token that an
-attacker chose opens nothing: a session begins with a token of our own.
+and the key encrypted with the token. So a copy of the store is useless for signing in, and so is a
+token that an attacker chose: a session begins with a token of our own.
 """
 
 import hashlib
@@ -103,16 +103,16 @@ class KeptInValkey:
 
 
 class Sessions:
-    """Sessions and one-time codes. draw: random bytes."""
+    """Sessions and one-time codes."""
 
-    def __init__(self, kept: Kept, draw: Callable[[int], bytes] = os.urandom) -> None:
-        self._kept, self._draw = kept, draw
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
 
     async def begin(self, person: Person, seconds: int = SESSION_S) -> str:
         """Store a person, and return the token that opens it."""
-        token = urlsafe_b64encode(self._draw(TOKEN_BYTES)).decode().rstrip("=")
+        token = urlsafe_b64encode(os.urandom(TOKEN_BYTES)).decode().rstrip("=")
         name, key = _split(token)
-        nonce = self._draw(NONCE_BYTES)
+        nonce = os.urandom(NONCE_BYTES)
         sealed = AESGCM(key).encrypt(nonce, msgspec.json.encode(person), name.encode())
         await self._kept.put(name, nonce + sealed, seconds, person.tenant)
         return token

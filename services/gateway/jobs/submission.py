@@ -95,15 +95,15 @@ class Submitted:
 
 
 class Submissions:
-    """Submits jobs, at most `at_once_max` at a time.
+    """Submits jobs, at most SUBMITTING_MAX at a time.
 
     With more of them the statements of all would take turns, and each submission would take so long
     that a busy database would be reported as unavailable.
     """
 
-    def __init__(self, deps: JobDeps, at_once_max: int = SUBMITTING_MAX) -> None:
+    def __init__(self, deps: JobDeps) -> None:
         self._deps = deps
-        self._turns = asyncio.Semaphore(at_once_max)
+        self._turns = asyncio.Semaphore(SUBMITTING_MAX)
         self._counts = OwnCounts(deps)
         # until when submissions of a tenant are compared with the read models first
         self._refused: OrderedDict[str, Ms] = OrderedDict()

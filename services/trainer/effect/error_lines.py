@@ -21,10 +21,10 @@ RAISED: Final = re.compile(
 MACHINE: Final = (*MACHINE_WORDS, "out of memory", "segmentation fault", "killed")
 
 
-def error_lines(text: str, lines_max: int = LINES_MAX) -> tuple[str, ...]:
+def error_lines(text: str) -> tuple[str, ...]:
     """The last lines that name a place, an exception or a broken machine, oldest first."""
     named = [line for line in map(_named, text.splitlines()) if line is not None]
-    return tuple(named[-lines_max:])
+    return tuple(named[-LINES_MAX:])
 
 
 def _named(line: str) -> str | None:

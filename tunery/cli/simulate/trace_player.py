@@ -89,7 +89,6 @@ def play(
     nodes: int,
     slots: int,
     exact: bool = False,
-    checkpoint_ms: Ms = CHECKPOINT_MS,
     spot: SpotScenario | None = None,
 ) -> Played:
     """Every job runs to its end. What needs more than all nodes have is left out.
@@ -97,7 +96,7 @@ def play(
     spot: spot machines among the nodes, and how they come and go.
     """
     fitting = [job for job in jobs if job.slots <= nodes * slots]
-    played = _TracePlayer(fitting, policy, nodes, slots, exact, checkpoint_ms, spot).run()
+    played = _TracePlayer(fitting, policy, nodes, slots, exact, spot).run()
     played.left_out = len(jobs) - len(fitting)
     return played
 
@@ -110,13 +109,12 @@ class _TracePlayer:
         nodes: int,
         slots: int,
         exact: bool,
-        checkpoint_ms: Ms,
         spot: SpotScenario | None,
     ) -> None:
         self._size, self._fixed = slots, nodes - (spot.nodes if spot else 0)
         self._state = PlanningState(map(self._node, range(self._fixed)), policy)
         self._policy, self._exact = policy, exact
-        self._checkpoint_ms = spot.saved_every_ms if spot else checkpoint_ms
+        self._checkpoint_ms = spot.saved_every_ms if spot else CHECKPOINT_MS
         self._jobs = {job.job_id: PlayedJob(job, job.duration_ms) for job in jobs}
         self._events = [(job.submitted_at, SUBMITTED, job.job_id, 0) for job in jobs]
         self._plan_ns: list[int] = []

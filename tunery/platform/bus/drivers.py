@@ -3,13 +3,12 @@
 from tunery.platform.bus.kafka import KafkaLog, KafkaSettings
 from tunery.platform.settings import SettingsError
 from tunery.runtime.bus.abstract import OperatedLog
-from tunery.runtime.clock import Clock
 
 
-def open_log(settings: KafkaSettings, clock: Clock | None = None) -> OperatedLog:
+def open_log(settings: KafkaSettings) -> OperatedLog:
     """Return a log that connects when it is used. Raises SettingsError."""
     if settings.driver == "aiokafka":
-        return KafkaLog(settings, clock)
+        return KafkaLog(settings)
     try:
         from tunery.platform.bus.confluent import ConfluentLog  # an extra
     except ModuleNotFoundError as error:
@@ -17,4 +16,4 @@ def open_log(settings: KafkaSettings, clock: Clock | None = None) -> OperatedLog
             "TUNERY_KAFKA_DRIVER is confluent, and confluent-kafka is not installed: install "
             "tunery[confluent], or unset it"
         ) from error
-    return ConfluentLog(settings, clock)
+    return ConfluentLog(settings)

@@ -86,10 +86,10 @@ def gauge(name: str, meaning: str, labels: Sequence[str] = (), unit: Unit = "") 
 
 
 def histogram(
-    name: str, meaning: str, labels: Sequence[str], buckets: Sequence[float], unit: Unit = "seconds"
+    name: str, meaning: str, labels: Sequence[str], buckets: Sequence[float]
 ) -> Histogram:
-    """Declare a distribution with these upper bounds. Raises ValueError."""
-    metric = declare(Metric(name, "histogram", unit, tuple(labels), meaning))
+    """Declare a distribution of seconds with these upper bounds. Raises ValueError."""
+    metric = declare(Metric(name, "histogram", "seconds", tuple(labels), meaning))
     return Histogram(metric.name, metric.meaning, metric.labels, buckets=buckets)
 
 

@@ -12,7 +12,7 @@ from services.gateway.verdict_reasons import reasons_words
 from services.gateway.web.domain.responses import Response
 from services.gateway.wording import advice_words, own_data_words, suggestion_words
 from tunery.gate.outcomes import OwnTask, Skills, own_task_of, skills_of
-from tunery.gate.paired import POWER, discordant_share, items_needed
+from tunery.gate.paired import discordant_share, items_needed
 
 TWO_POINTS = 0.02
 SERVED_WIDE: Final = (
@@ -404,7 +404,7 @@ def _items_for_two_points(comparison: GateComparison) -> int:
         times = comparison.smallest_ppm / PPM / TWO_POINTS
         return max(1, ceil(comparison.items * times**2))
     share = discordant_share(comparison.worse, comparison.better, comparison.items)
-    return items_needed(share, TWO_POINTS, comparison.alpha_ppm / PPM, POWER)
+    return items_needed(share, TWO_POINTS, comparison.alpha_ppm / PPM)
 
 
 def _points(ppm: int) -> str:

@@ -120,11 +120,9 @@ def _of_several(lease: Lease, node_id: str | None) -> str | None:
     return node_id if len(lease.members) > 1 else None
 
 
-def end_of_unstarted(at_fault: EndCode = "start_timeout") -> LeaseEnd:
-    """Return the end of a lease that did not start in time: unused, and the platform is at
-    fault.
-    """
-    return LeaseEnd(0, "failed", "platform", ending(at_fault), "platform")
+def end_of_unstarted() -> LeaseEnd:
+    """End of a lease that did not start in time: unused, and the platform is at fault."""
+    return LeaseEnd(0, "failed", "platform", ending("start_timeout"), "platform")
 
 
 def end_of_unadmitted() -> LeaseEnd:

@@ -27,7 +27,7 @@ def choices_task(count: int = CHOICES_ITEMS) -> bytes:
     return write_task(header, items)
 
 
-def shares_task(count: int = CHOICES_ITEMS) -> bytes:
+def shares_task() -> bytes:
     """Two of four choices are true."""
     items = [
         TaskItem(
@@ -37,7 +37,7 @@ def shares_task(count: int = CHOICES_ITEMS) -> bytes:
             choices=(f"thing {n}", f"the thing {n}", "a lamp", "the long grey harbour wall"),
             true_choices=2,
         )
-        for n in range(count)
+        for n in range(CHOICES_ITEMS)
     ]
     return write_task(TaskHeader(task="truthfulqa_mc2", kind="shares", shots=0), items)
 
@@ -56,7 +56,7 @@ def safety_task(unsafe: int = 60, safe: int = 60) -> bytes:
     return write_task(TaskHeader(task="xstest", kind="safety", shots=0), items)
 
 
-def numbers_task(count: int = 20) -> bytes:
+def numbers_task() -> bytes:
     """Sums."""
     items = [
         TaskItem(
@@ -65,6 +65,6 @@ def numbers_task(count: int = 20) -> bytes:
             question=f"Question: What is {n} plus 1?\nAnswer:",
             answer=str(n + 1),
         )
-        for n in range(count)
+        for n in range(20)
     ]
     return write_task(TaskHeader(task="gsm8k", kind="numbers", shots=0), items)

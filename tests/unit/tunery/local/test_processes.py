@@ -9,7 +9,8 @@ from pathlib import Path
 from tunery.local import processes
 
 
-def sleeper(code: str = "import time; time.sleep(60)") -> "subprocess.Popen[bytes]":
+def sleeper() -> "subprocess.Popen[bytes]":
+    code = "import time; time.sleep(60)"
     return subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True)
 
 

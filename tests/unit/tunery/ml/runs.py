@@ -2,7 +2,6 @@
 
 import io
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -18,11 +17,6 @@ from tunery.work.spec import Hyper, TrainSpec
 def a_run(
     out_dir: Path,
     hyper: Hyper = HYPER,
-    *,
-    validates: bool = True,
-    every_steps: int = 100,
-    each_epoch: bool = False,
-    must_stop: Callable[[], bool] = lambda: False,
 ) -> TrainingRun:
     """Six rows of four tokens, two rows a step, two epochs: six steps."""
     import torch
@@ -36,19 +30,19 @@ def a_run(
         train_shards=(),
         out_dir=str(out_dir),
         hyper=replace(hyper),
-        checkpoint_every_steps=every_steps,
-        checkpoint_each_epoch=each_epoch,
+        checkpoint_every_steps=100,
+        checkpoint_each_epoch=False,
     )
     return TrainingRun(
         spec=spec,
         hyper=spec.hyper,
         rows=rows,
-        valid=rows if validates else None,
+        valid=rows,
         plan=plan_steps(
             rows.row_tokens, n_epochs=hyper.n_epochs, rows_per_step=2, seed=hyper.seed, max_steps=0
         ),
         fingerprint={"base": "0" * 64},
         environment={"threads": "1"},
         events=EventWriter(io.BytesIO(), time.monotonic()),
-        must_stop=must_stop,
+        must_stop=lambda: False,
     )

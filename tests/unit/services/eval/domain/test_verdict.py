@@ -69,11 +69,11 @@ def test_a_job_sets_its_own_limit_of_the_drop(worse: int, drop_max_ppm: int, ver
         assert reasons[0].params["drop_max_ppm"] == 20_000
 
 
-def simulated(seed: int, drop: float, n: int = 220) -> str:
+def simulated(seed: int, drop: float) -> str:
     """Verdict on an adapter whose answers flip on 10 % of the items, with this true drop."""
     draw = Random(seed)
     pairs = []
-    for i in range(n):
+    for i in range(220):
         base, u = draw.random() < 0.5 + drop, draw.random()
         flip = u < (0.10 + 2 * drop if base else 0.10)
         pairs.append(item(i, base, base ^ flip))

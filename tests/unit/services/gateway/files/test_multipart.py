@@ -13,11 +13,10 @@ from services.gateway.web.domain.errors import ApiError
 BOUNDARY = b"----b"
 
 
-def a_form(content: bytes, name: str = "rows.jsonl") -> bytes:
+def a_form(content: bytes) -> bytes:
     return (
-        b'------b\r\nContent-Disposition: form-data; name="file"; filename="'
-        + name.encode()
-        + b'"\r\nContent-Type: application/jsonl\r\n\r\n'
+        b'------b\r\nContent-Disposition: form-data; name="file"; filename="rows.jsonl"'
+        b"\r\nContent-Type: application/jsonl\r\n\r\n"
         + content
         + b'\r\n------b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nfine-tune'
         + b"\r\n------b--\r\n"

@@ -50,7 +50,7 @@ def check(pool: Pool, at: int) -> None:
     assert view(planned_pool(pool), at) == view(PlannedPool(pool), at)
 
 
-def compare_plans(monkeypatch: pytest.MonkeyPatch, seed: int, steps: int = 150) -> int:
+def compare_plans(monkeypatch: pytest.MonkeyPatch, seed: int) -> int:
     """Plans of a world with faults do not depend on whether the planned pool is built anew."""
     count = 0
 
@@ -63,7 +63,7 @@ def compare_plans(monkeypatch: pytest.MonkeyPatch, seed: int, steps: int = 150) 
     monkeypatch.setattr(pool_decide, "plan_pool", compared)
     world = World(seed)
     world.drain()
-    for _ in range(steps):
+    for _ in range(150):
         if world.random.random() < 0.3:
             world.submit(world.random.choice(("acme", "globex")))
         if world.jobs and world.random.random() < 0.1:

@@ -111,9 +111,9 @@ def member_of(events: tuple[Any, ...]) -> LeaseMember:
     return member
 
 
-def ran_before(elapsed_ms: int = 10 * MINUTE) -> Decider:
-    """A pool whose node has run the first attempt of `ftjob-1` for so long, and is free again."""
-    decider = running()
+def ran_before() -> Decider:
+    """A pool whose node has run the first attempt of `ftjob-1`, and is free again."""
+    decider, elapsed_ms = running(), 10 * MINUTE
     decider.at += elapsed_ms
     decider.accept(exited(outcome="failed", cause="user", elapsed_ms=elapsed_ms), freed())
     return decider

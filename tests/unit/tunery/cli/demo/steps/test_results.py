@@ -90,9 +90,9 @@ def held(demo: DemoContext, claim: str) -> bool:
     return demo.result.held[claim]
 
 
-def program_ends_with(monkeypatch: pytest.MonkeyPatch, status: int, output: str = "") -> None:
+def program_ends_with(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     async def run(_argv: Any) -> tuple[int, str]:
-        return status, output
+        return status, ""
 
     monkeypatch.setattr(results, "run", run)
 
