@@ -1,4 +1,4 @@
-"""What the bench of months counts, and the time that it gives to a broker."""
+"""Benchmark of month closings: its counts, and the time that it gives a broker."""
 
 from bench.closings import MonthTurn, ShiftedClock, broker_with
 from schemas.account import TenantResumed

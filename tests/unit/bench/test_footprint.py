@@ -1,4 +1,4 @@
-"""What a job costs in counted things: bytes of recorded journals, and of jobs played now."""
+"""Size of a job in recorded journals, and in journals of simulated jobs."""
 
 import json
 from pathlib import Path

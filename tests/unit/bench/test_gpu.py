@@ -1,4 +1,4 @@
-"""What is said of NCCL's log, of a part that fails, and of a machine without a GPU."""
+"""GPU benchmark: reading NCCL's log, a part that fails, a machine without a GPU."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is asked, and how two scorers are compared."""
+"""Benchmark of scoring: its questions, and the comparison of two scorers."""
 
 import json
 import sys

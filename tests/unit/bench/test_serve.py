@@ -1,4 +1,4 @@
-"""What the bench of answers makes of both sides, and that it runs on a tiny model."""
+"""Benchmark of inference: its figures for both sides, and a run on a tiny model."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What the bench feeds to both sides, and what it reads from our events."""
+"""Benchmark of the trainer: input of both sides, and figures from our events."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a job is once its training has left one of several variants."""
+"""Specification of a job after its training has left one of several variants."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""What every scenario must keep: its plan alone decides the run."""
+"""Requirement on every scenario: its plan alone decides the run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Which base and which settings a job of an OpenAI account gets here."""
+"""Base and settings for a job of an OpenAI account."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is measured of accounts: an append that is begun, and how long a new connection takes."""
+"""Benchmark of accounts: cost of beginning an append, and time of a new connection."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What commands of a traced bench say of their requests."""
+"""Traced benchmark: trace contexts of its commands."""
 
 from itertools import islice
 

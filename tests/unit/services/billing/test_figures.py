@@ -1,4 +1,4 @@
-"""What billing's metrics say of its states."""
+"""Metrics of billing's states."""
 
 from immutables import Map
 

@@ -1,4 +1,4 @@
-"""What an agent says when it cannot begin."""
+"""Errors of an agent that cannot start."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What an agent's settings mean for its pods."""
+"""Settings of an agent, and their effect on its pods."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which models stay in memory."""
+"""Models that stay in memory."""
 
 import asyncio
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""Which jobs want a verdict."""
+"""To-dos for jobs that need a verdict."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""What the host exports of `account`, and what it learns from it."""
+"""Export of `account`, and the facts that the host reads from it."""
 
 import asyncio
 import csv

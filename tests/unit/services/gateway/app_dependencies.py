@@ -1,4 +1,4 @@
-"""What a route of an app gets for a dependency."""
+"""Values of a route's dependencies in an app."""
 
 from typing import Any
 

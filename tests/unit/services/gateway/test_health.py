@@ -1,4 +1,4 @@
-"""What operators and probes are told."""
+"""Health and readiness of the gateway."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What is said of OpenAI's URLs that are not served here."""
+"""Responses to OpenAI's URLs that are not served here."""
 
 from services.gateway.unknown_urls import ALTERNATIVES
 

@@ -1,4 +1,4 @@
-"""Which telemetry becomes rows: steps of jobs that go to MLflow, signed by the node they name."""
+"""Telemetry that becomes rows: steps of jobs with MLflow, signed by the node they name."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What the scheduler's metrics say of its states and decisions, and how few series they are."""
+"""Metrics of the scheduler's states and decisions, with a bounded number of series."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What a process is started with."""
+"""Arguments of a process."""
 
 from services.trainer.ports import NO_ACCESS, Access
 from tunery.ranks.launching import RankLayout

@@ -1,4 +1,4 @@
-"""What runs meet is counted by the kinds that the schemas have."""
+"""Commands and events of runs are counted by the kinds that the schemas have."""
 
 from simulator.control_plane.coverage import (
     UNPLAYED,

@@ -1,4 +1,4 @@
-"""What members of a lease hear of each other."""
+"""Messages between the members of a lease."""
 
 from simulator.control_plane.gangs import SimGang
 

@@ -1,4 +1,4 @@
-"""What a guard is asked, and the two forms of what it says."""
+"""Questions to a guard, and the two forms of its answers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What counts as a refusal."""
+"""Detection of refusals."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What can be paid depends on the currency."""
+"""Payable amounts depend on the currency."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is kept in storage: from events to the cost of a month, rounded once."""
+"""Storage: from events to the cost of a month, rounded once."""
 
 from collections.abc import Iterable
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""What the API answers in the tests of screens: one of each thing that people look at."""
+"""Responses of the API in tests of screens: one of each object that people look at."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""How a stack looks: a row for each part in order, and a line for each event worth one."""
+"""View of a stack: a row for each part in order, and a line for each notable event."""
 
 import io
 

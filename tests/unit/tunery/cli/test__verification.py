@@ -1,4 +1,4 @@
-"""What two commands compare, and how they report it."""
+"""Comparisons of two commands, and their report."""
 
 from pathlib import Path
 

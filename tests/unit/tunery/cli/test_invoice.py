@@ -1,4 +1,4 @@
-"""What operators and finance read and type."""
+"""Commands of operators and finance for invoices."""
 
 import csv
 import io

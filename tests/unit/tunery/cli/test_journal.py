@@ -1,4 +1,4 @@
-"""What an operator types, over journals of the production deciders."""
+"""Commands for journals, over journals of the production deciders."""
 
 import gzip
 import io

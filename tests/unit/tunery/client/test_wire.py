@@ -1,4 +1,4 @@
-"""What both clients share: foreign answers, parts of URLs, files in pieces, work at once."""
+"""Common code of both clients: foreign answers, parts of URLs, files in pieces, concurrency."""
 
 import asyncio
 import io

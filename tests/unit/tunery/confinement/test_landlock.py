@@ -1,4 +1,4 @@
-"""What it refuses is shown in `test_enter.py`."""
+"""Landlock's own calls; its refusals are tested in `test_enter.py`."""
 
 import pytest
 

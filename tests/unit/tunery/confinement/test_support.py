@@ -1,4 +1,4 @@
-"""Which walls this machine has."""
+"""Mechanisms of confinement on this machine."""
 
 import pytest
 

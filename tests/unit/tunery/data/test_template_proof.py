@@ -1,4 +1,4 @@
-"""What is shown of templates: end of answers, tools, reasoning, questions that follow on."""
+"""Proofs about templates: end of answers, tools, reasoning, follow-up questions."""
 
 import shutil
 from pathlib import Path

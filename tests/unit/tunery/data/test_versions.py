@@ -1,4 +1,4 @@
-"""What changed between two versions of a dataset."""
+"""Differences of two versions of a dataset."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a model that scores is asked, and what its answer is worth."""
+"""Questions to a scoring model, and scores from its answers."""
 
 from contextlib import suppress
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where PostgreSQL lives when root runs the stack."""
+"""Location of PostgreSQL when root runs the stack."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is taken as a measure, and how each wrong declaration is refused by its place."""
+"""Declarations of measures; each wrong one is refused with its path."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an adapter adds to a layer: the values and gradients of PEFT, in fewer passes."""
+"""Fused adapter layers have the values and gradients of PEFT, in fewer passes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How tokens are chosen, and several answers in turn."""
+"""Choice of tokens, and several answers in turn."""
 
 import pytest
 import torch

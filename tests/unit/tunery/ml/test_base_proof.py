@@ -1,4 +1,4 @@
-"""What is proven of a base: own weights, and a small model in place of large ones."""
+"""Proofs of a base: with its own weights, or with a small model in place of a large one."""
 
 import shutil
 from collections.abc import Callable

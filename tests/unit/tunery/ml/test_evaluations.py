@@ -1,4 +1,4 @@
-"""Which evaluation was the best, and when a run has gone on long enough without a better one."""
+"""Best evaluation, and early stopping without a better one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What happens in and between the steps of a training. Engines: test_engines.py."""
+"""Steps of a training and the work between them. Engines: test_engines.py."""
 
 import pytest
 from msgspec.structs import replace

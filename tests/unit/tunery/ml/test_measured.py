@@ -1,4 +1,4 @@
-"""Which rows are answered for measures; `test_scoring` has both sides answer them."""
+"""Choice of the rows that are answered for measures; `test_scoring` has both sides answer them."""
 
 from contextlib import nullcontext
 from pathlib import Path

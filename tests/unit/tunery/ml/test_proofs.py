@@ -1,4 +1,4 @@
-"""What was shown once on a node is not shown again, and only where it still says the same."""
+"""Proofs of a node are not repeated, as long as their inputs are the same."""
 
 from pathlib import Path
 from typing import Any

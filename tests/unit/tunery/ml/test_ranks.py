@@ -1,4 +1,4 @@
-"""What a rank knows of the others. Trainings of several: test_engines.py."""
+"""Exchange between ranks. Trainings on several ranks: test_engines.py."""
 
 import os
 import socket

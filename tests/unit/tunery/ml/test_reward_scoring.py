@@ -1,4 +1,4 @@
-"""What a reward model is measured by."""
+"""Measures of a reward model."""
 
 import io
 import json

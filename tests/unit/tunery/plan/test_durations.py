@@ -1,4 +1,4 @@
-"""How long work takes, by what has ended and by what it has done."""
+"""Expected time of work, from ended work and from its own progress."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

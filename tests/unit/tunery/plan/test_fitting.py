@@ -1,4 +1,4 @@
-"""How a step is made to fit, cheapest first, with which engine, and why."""
+"""Fitting a step into memory: cheapest way first, with which engine, and why."""
 
 from typing import Any
 

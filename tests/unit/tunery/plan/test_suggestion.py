@@ -1,4 +1,4 @@
-"""What to train with a file, and why."""
+"""Suggested training for a file, with reasons."""
 
 from typing import Any
 

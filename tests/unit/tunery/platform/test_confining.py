@@ -1,4 +1,4 @@
-"""What is missing on a machine is told, and refused where the operator requires it."""
+"""Missing confinement is reported, and refused where the operator requires it."""
 
 import subprocess
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What an operator gives a node opens for this node with the second half of its token alone."""
+"""Settings for a node open for that node alone, with the second half of its token."""
 
 from base64 import b64decode, b64encode
 

@@ -1,4 +1,4 @@
-"""What is published, and every way an adapter is refused."""
+"""Published adapters, and each reason for a refusal."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""What is taken of an adapter that was trained elsewhere, and every way that one is refused."""
+"""Imported adapters, and each reason for a refusal."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Whether the steps of a training show that anything is learnt."""
+"""Detection of trainings that learn nothing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What agent and process hand to each other in a session."""
+"""Files that agent and process exchange in a session."""
 
 from pathlib import Path
 

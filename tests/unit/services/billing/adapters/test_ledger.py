@@ -1,4 +1,4 @@
-"""What is read before a bill is made. Against PostgreSQL it is tested in tests/integration."""
+"""Reads before a bill is made. Against PostgreSQL it is tested in tests/integration."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

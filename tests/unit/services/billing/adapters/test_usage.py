@@ -1,4 +1,4 @@
-"""What is asked of the ledger for one bill: its own month, and what came late."""
+"""Queries of the ledger for one bill: its own month, and late rows."""
 
 from collections.abc import Sequence
 from typing import Any

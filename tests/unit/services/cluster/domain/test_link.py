@@ -1,4 +1,4 @@
-"""What the pod of a lease may say and ask for: its own lease, and no other."""
+"""Requests of a pod are limited to its own lease."""
 
 import pytest
 from msgspec.structs import replace

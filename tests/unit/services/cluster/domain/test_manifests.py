@@ -1,4 +1,4 @@
-"""What a lease asks of the cluster, and what its pod may not do."""
+"""Manifests of a lease, and the rights of its pod."""
 
 from dataclasses import replace
 from typing import Any

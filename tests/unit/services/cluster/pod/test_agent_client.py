@@ -1,4 +1,4 @@
-"""What a pod does when its agent is away, or refuses."""
+"""A pod whose agent is unreachable, or refuses."""
 
 import asyncio
 import ssl

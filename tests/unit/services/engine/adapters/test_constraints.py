@@ -1,4 +1,4 @@
-"""What answers are held to, as llama.cpp and servers are told it."""
+"""Constraints on answers, in the formats of llama.cpp and servers."""
 
 from typing import Any
 

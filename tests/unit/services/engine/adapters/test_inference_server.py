@@ -1,4 +1,4 @@
-"""What vLLM and SGLang are told over HTTP, and what is made of their answers."""
+"""Requests to vLLM and SGLang over HTTP, and their responses."""
 
 from collections.abc import Iterator
 from pathlib import Path

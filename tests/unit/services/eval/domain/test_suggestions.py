@@ -1,4 +1,4 @@
-"""What is suggested follows from facts: one row of the table for each fact."""
+"""Suggestions follow from facts: one row of the table for each fact."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which API keys are good, and what they may do."""
+"""Authentication with API keys, and their rights."""
 
 from types import SimpleNamespace
 from typing import Any, cast

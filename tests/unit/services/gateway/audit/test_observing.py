@@ -1,4 +1,4 @@
-"""What is noted of requests, through all routes: identifiers, never what a tenant wrote."""
+"""Audit records of requests through all routes: identifiers, never text of a tenant."""
 
 import asyncio
 from collections.abc import Mapping

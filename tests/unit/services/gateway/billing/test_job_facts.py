@@ -1,4 +1,4 @@
-"""What use and amounts of jobs are grouped by."""
+"""Attributes of jobs by which usage and amounts are grouped."""
 
 from services.gateway.billing.domain.usage import JobFacts
 from services.gateway.billing.job_facts import job_facts

@@ -1,4 +1,4 @@
-"""What is counted of a question, whatever becomes of it."""
+"""Metrics of a question, however it ends."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing

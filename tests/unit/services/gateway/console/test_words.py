@@ -1,4 +1,4 @@
-"""How amounts, times and sizes read; what is put into a template is escaped."""
+"""Amounts, times and sizes as text; values in templates are escaped."""
 
 from services.gateway.console import words
 

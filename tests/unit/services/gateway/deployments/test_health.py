@@ -1,4 +1,4 @@
-"""What the engine says about a model."""
+"""Health of a deployed model by the engine's answer."""
 
 import asyncio
 from collections.abc import AsyncGenerator

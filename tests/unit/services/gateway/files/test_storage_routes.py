@@ -1,4 +1,4 @@
-"""What a tenant keeps, and what its plan allows, over HTTP."""
+"""Storage of a tenant and the limit of its plan, over HTTP."""
 
 from typing import Any
 

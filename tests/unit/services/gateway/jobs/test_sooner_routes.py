@@ -1,4 +1,4 @@
-"""What would start a job sooner: changes in one thing, each answered by the planner."""
+"""Changes of a request that start a job sooner, each planned by the planner."""
 
 from schemas.pool import RegisterNode
 from simulator.control_plane.samples import node

@@ -1,4 +1,4 @@
-"""Whether a job fits into what its tenant may have."""
+"""A job compared with its tenant's limits."""
 
 from dataclasses import replace
 from typing import Any

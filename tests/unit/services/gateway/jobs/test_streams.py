@@ -1,4 +1,4 @@
-"""Where a stream of events begins."""
+"""Start position of a stream of events."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which replica is asked, and which one after it."""
+"""Choice of the replica for a question, and of the next one."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any

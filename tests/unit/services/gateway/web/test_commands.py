@@ -1,4 +1,4 @@
-"""What a client is told of its command."""
+"""Outcome of a command, as its client gets it."""
 
 from dataclasses import replace
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""What holds for every request: keys, error envelope, headers, size limits, unknown URLs."""
+"""Common behaviour of all requests: keys, error envelope, headers, size limits, unknown URLs."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What all routes of a router document."""
+"""Common documentation of all routes of a router."""
 
 from typing import Any
 

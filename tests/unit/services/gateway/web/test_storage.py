@@ -1,4 +1,4 @@
-"""How long an answer of object storage is waited for."""
+"""Timeout of object storage."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Which files and uploads expire, and when the next one does."""
+"""Expiry of files and uploads, and the next deadline."""
 
 import pytest
 from immutables import Map

@@ -1,4 +1,4 @@
-"""What follows from the state: a pin's files, their hashes, and preparations without a source."""
+"""Queries of the state: a pin's files, their hashes, preparations without a source."""
 
 from immutables import Map
 

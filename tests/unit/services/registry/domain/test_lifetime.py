@@ -1,4 +1,4 @@
-"""How long a version stays: its deletion and return, jobs that need it, and days that pass."""
+"""Deletion and restoration of versions, jobs that need them, and expiry."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What a machine has: devices as the driver's library says them, and none without a driver."""
+"""Devices of a machine as the driver's library reports them, and none without a driver."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the driver says is wrong with devices, and what is no fault of theirs."""
+"""Faults of devices that the driver reports, and states that are no faults."""
 
 from threading import Event
 

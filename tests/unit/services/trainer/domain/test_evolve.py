@@ -1,4 +1,4 @@
-"""What a node should be doing, event by event."""
+"""State of a node, event by event."""
 
 from functools import reduce
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which rank of a training the others wait for."""
+"""The rank of a training that the others wait for."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an agent needs to run its member of a lease, in one place."""
+"""Assignment: all that an agent needs to run its member of a lease."""
 
 from tests.unit.services.trainer.domain.test_evolve import WORK, grant, lease_ref, token
 

@@ -1,4 +1,4 @@
-"""What a process gets to know: read from real children, as the kernel has it."""
+"""Environment of a process, read from real children as the kernel has it."""
 
 import asyncio
 import errno

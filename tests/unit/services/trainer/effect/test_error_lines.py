@@ -1,4 +1,4 @@
-"""What a log may say of a process's standard error: where it failed, never what a tenant wrote."""
+"""Lines of standard error that may be logged: where it failed, never text of a tenant."""
 
 import pytest
 

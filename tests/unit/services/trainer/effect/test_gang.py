@@ -1,4 +1,4 @@
-"""Which ranks are on which node."""
+"""Ranks of each node."""
 
 from services.trainer.effect.gang import end_to_tell, ranks_of
 from services.trainer.effect.gang_link import MemberEnd

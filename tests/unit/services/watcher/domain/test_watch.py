@@ -1,4 +1,4 @@
-"""What a message shows, in windows of the broker's time."""
+"""Anomalies that telemetry shows, in windows of the broker's time."""
 
 from collections.abc import Iterable
 from typing import Any, Final

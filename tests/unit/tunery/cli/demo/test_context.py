@@ -1,4 +1,4 @@
-"""What the steps of the demo share: a claim is recorded and shown, and the file has a default."""
+"""Context of the demo's steps: claims are recorded and shown, and the file has a default."""
 
 from pathlib import Path
 from types import SimpleNamespace

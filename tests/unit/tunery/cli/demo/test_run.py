@@ -1,4 +1,4 @@
-"""Which services the demo starts, in which order it goes, and how it is left up."""
+"""Services of the demo, the order of its steps, and the stack that it leaves running."""
 
 import asyncio
 import io

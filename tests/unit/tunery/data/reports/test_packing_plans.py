@@ -1,4 +1,4 @@
-"""What the check says of packing is what preparation makes, and what the trainer counts."""
+"""Packing plans of the check equal what preparation makes and what the trainer counts."""
 
 import json
 import tempfile

@@ -1,4 +1,4 @@
-"""What rows are like together."""
+"""Statistics of all rows of a file."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What a person sees of a report."""
+"""Report on a terminal."""
 
 import io
 from pathlib import Path

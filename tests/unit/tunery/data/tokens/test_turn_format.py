@@ -1,4 +1,4 @@
-"""Where turns begin and end, in texts that templates could write."""
+"""Beginnings and ends of turns, in texts that templates could write."""
 
 import re
 

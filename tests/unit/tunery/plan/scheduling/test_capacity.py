@@ -1,4 +1,4 @@
-"""Where a request fits: best fit, gangs over whole nodes, device and memory."""
+"""Seats for a request: best fit, gangs over whole nodes, device and memory."""
 
 from dataclasses import replace
 

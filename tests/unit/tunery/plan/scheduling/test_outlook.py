@@ -1,4 +1,4 @@
-"""What is expected of a node, and until when."""
+"""Expectations about a node, and until when they hold."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is stored is ciphertext of the tenant's key, and what was stored before is read."""
+"""New blobs are encrypted with the tenant's key, and older plain blobs are still read."""
 
 import hashlib
 from typing import NoReturn

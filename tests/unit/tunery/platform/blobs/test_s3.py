@@ -1,4 +1,4 @@
-"""What is no S3 at all counts as storage that is away."""
+"""A server that is not S3 counts as unavailable storage."""
 
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer

@@ -1,4 +1,4 @@
-"""What a lease was handed is all that it opens and seals with."""
+"""A lease opens and seals with the keys that it was given, and no others."""
 
 import msgspec
 import pytest

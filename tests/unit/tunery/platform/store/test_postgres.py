@@ -1,4 +1,4 @@
-"""What the store says when it cannot be used; all else is tested with a server."""
+"""Errors of an unusable store; all else is tested with a server."""
 
 import asyncpg
 import pytest

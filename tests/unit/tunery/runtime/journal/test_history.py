@@ -1,4 +1,4 @@
-"""What is read is what the journal has when it is opened."""
+"""A history has the records that are in the journal when it is opened."""
 
 from examples.first_stream import SEATS, HoldSeats
 from tests.hosts import running

@@ -1,4 +1,4 @@
-"""What a batch of rows holds, and what a process of an older version is told."""
+"""Batches of rows, and the error for a process of an older version."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What the store in memory has beyond the contract of stores: it is a stand-in to look into."""
+"""Behaviour of the in-memory store beyond the common contract, for tests to inspect."""
 
 from typing import Any
 

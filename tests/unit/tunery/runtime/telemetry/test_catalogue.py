@@ -1,4 +1,4 @@
-"""What may be declared as a metric."""
+"""Valid declarations of metrics."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which bodies of requests about tenants, keys and webhook endpoints are taken."""
+"""Validation of requests about tenants, keys and webhook endpoints."""
 
 from typing import Any
 

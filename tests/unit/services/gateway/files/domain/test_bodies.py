@@ -1,4 +1,4 @@
-"""Which bodies of requests about files and uploads are taken."""
+"""Validation of requests about files and uploads."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which bodies of requests about jobs are taken."""
+"""Validation of requests about jobs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a job is expected to cost, and what it has cost."""
+"""Expected and actual cost of a job."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Which nodes a request may have, by what it demands of them."""
+"""Nodes that fit the constraints of a request."""
 
 from dataclasses import replace
 from typing import Any

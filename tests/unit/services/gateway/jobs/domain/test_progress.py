@@ -1,4 +1,4 @@
-"""How far a job is: its evaluation counts like its training."""
+"""Progress of a job: its evaluation counts like its training."""
 
 from typing import Any
 

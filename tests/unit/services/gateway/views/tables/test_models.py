@@ -1,4 +1,4 @@
-"""What the gate says of a version now: by its newest run, or as it was published."""
+"""Verdict of a version: of its newest run, or as it was published."""
 
 from msgspec.structs import replace
 

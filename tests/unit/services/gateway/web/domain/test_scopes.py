@@ -1,4 +1,4 @@
-"""Which scope a request needs."""
+"""Scope that a request needs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is remembered of an erased tenant: its use, which is billed, and nothing else."""
+"""State of an erased tenant: its usage, which is billed, and nothing else."""
 
 from schemas.erasure import JobsClosed, JobsErased
 from services.scheduler.domain.job.erasure_state import evolve_erasure

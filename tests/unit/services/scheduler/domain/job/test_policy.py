@@ -1,4 +1,4 @@
-"""What follows from how an attempt ended."""
+"""Next step after the end of an attempt."""
 
 from typing import Any
 

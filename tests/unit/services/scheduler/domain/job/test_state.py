@@ -1,4 +1,4 @@
-"""What the state of a tenant says of its months, whatever its API keys have used."""
+"""Usage of a tenant by month, over all its API keys."""
 
 from immutables import Map
 

@@ -1,4 +1,4 @@
-"""What is seen of a node: leases are billed by the elapsed time that its agent says."""
+"""Observations of nodes: leases are billed by the elapsed time that their agent reports."""
 
 from collections.abc import Sequence
 from typing import Any

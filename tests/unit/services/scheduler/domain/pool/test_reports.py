@@ -1,4 +1,4 @@
-"""What agents report counts once, under the lease's own token, and within what the lease lived."""
+"""Reports of agents count once, under the lease's own token, within the lease's lifetime."""
 
 from typing import Any
 

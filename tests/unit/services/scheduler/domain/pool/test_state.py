@@ -1,4 +1,4 @@
-"""What a pool knows of its queue, its leases and its free devices."""
+"""Queries of a pool's queue, leases and free devices."""
 
 import sys
 from collections.abc import Callable
