@@ -106,7 +106,7 @@ OWN_TEMPLATE = (
 async def test_bases_f7_a_model_with_a_template_of_its_job_is_asked_with_it(
     home: RunningStack, tmp_path: Path
 ) -> None:
-    """That of the base model begins with a message of the system, and this one does not."""
+    """The base model's template begins with a system message, and that of the job does not."""
     training = {"chat_template": OWN_TEMPLATE, "eot_tokens": ["<|endoftext|>"]}
     job = await home.api.ended(await home.submit(training=training))
     model, folder = str(job["fine_tuned_model"]), tmp_path / "adapter"

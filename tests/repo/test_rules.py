@@ -76,6 +76,7 @@ CHECKS: Final[dict[str, Callable[[Tree], Iterable[Violation]]]] = {
     "identifiers": wording.check_identifiers,
     "names of classes": wording.check_class_names,
     "events of logs": wording.check_log_events,
+    "beginnings of docstrings": wording.check_openings,
     "docstrings": documentation.check_docstrings,
     "back-ticks": documentation.check_back_ticks,
     "maps": documentation.check_maps,
@@ -284,6 +285,19 @@ def test_log_events_in_prose_are_found(tmp_path: Path) -> None:
     plant(tmp_path, "tunery/a.py", lines)
     expected = [("tunery/a.py", line) for line in (2, 3, 5)]
     assert positions(wording.check_log_events(Tree(tmp_path))) == expected
+
+
+def test_docstrings_that_begin_with_a_pronoun_are_found(tmp_path: Path) -> None:
+    source = (
+        '"""Items of a list."""\n'
+        'class Row:\n    """Of the table."""\n'
+        'def size():\n    """Its size."""\n'
+        'async def owner():\n    """Who has it."""\n'
+    )
+    plant(tmp_path, "tunery/a.py", source)
+    plant(tmp_path, "tests/unit/test_a.py", '"""It works."""\n')
+    expected = [("tests/unit/test_a.py", 1), ("tunery/a.py", 2), ("tunery/a.py", 6)]
+    assert sorted(positions(wording.check_openings(Tree(tmp_path)))) == expected
 
 
 def test_long_and_raising_functions_without_a_docstring_are_found(tmp_path: Path) -> None:

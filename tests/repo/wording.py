@@ -1,4 +1,4 @@
-"""Rules of the language: identifiers, class names and log events say what they mean.
+"""Rules of the language: identifiers, class names, log events and beginnings of docstrings.
 
 Functions are verb phrases and values are nouns of the field. A pronoun, a participle or a private
 metaphor makes the reader look elsewhere for what is meant.
@@ -30,6 +30,9 @@ METAPHORS: Final = frozenset(
 )
 BOUNDARY: Final = re.compile(r"([a-z0-9])([A-Z])")
 EVENT: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
+#: first word of a docstring that leaves open what is documented: `That of …`, `It …`
+OPENING: Final = re.compile(r"(It|They|He|That|Those|Of|Who)\b")
+DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 SENTENCE_WORDS_MIN: Final = 4  # the name of a test is a sentence when it is this long
 
 
@@ -104,6 +107,17 @@ def check_log_events(tree: Tree) -> Iterator[Violation]:
                 continue  # a named constant, or a parameter of a function that logs
             if not isinstance(event, ast.Constant) or not EVENT.fullmatch(str(event.value)):
                 yield file.violation(node, "a log event is a dotted name such as `lease.lost`")
+
+
+def check_openings(tree: Tree) -> Iterator[Violation]:
+    """A docstring begins with a verb or a noun, as a stranger does not know what `it` is."""
+    for file in tree.files():
+        for node in file.nodes:
+            if not isinstance(node, DOCUMENTED):
+                continue
+            opening = OPENING.match(ast.get_docstring(node) or "")
+            if opening:
+                yield file.violation(node, f"the docstring begins with `{opening[1]}`: name it")
 
 
 def is_call_of(call: ast.Call, name: str) -> bool:
