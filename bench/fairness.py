@@ -154,7 +154,7 @@ async def _machine_lost_percent() -> float:
 
 
 def _loops() -> int:
-    """How often it computes in MACHINE_S."""
+    """Number of rounds of pure computing in MACHINE_S."""
     until, times = time.monotonic() + MACHINE_S, 0
     while time.monotonic() < until:
         _compute()

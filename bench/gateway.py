@@ -107,7 +107,7 @@ async def _tenant(running: Stack) -> str:
 
 
 async def _training(client: httpx.AsyncClient) -> dict[str, str]:
-    """One job that trains, and one that has ended and is read."""
+    """Create a job that trains, and one that has ended and is read."""
     uploaded = ok(
         await client.post(
             "/v1/files",

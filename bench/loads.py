@@ -107,7 +107,7 @@ class PlainClient:
     def request(
         self, method: str, path: str, body: bytes = b"", kind: str = "application/json"
     ) -> bytes:
-        """All of a request."""
+        """Bytes of a whole request."""
         head = (
             f"{method} {self._at.path}{path} HTTP/1.1\r\nhost: {self._at.netloc}\r\n"
             f"authorization: {self._authorization}\r\ncontent-type: {kind}\r\n"

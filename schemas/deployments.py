@@ -1,4 +1,4 @@
-"""Which versions answer in a stage: shares of its traffic, and what came of them.
+"""Deployments: shares of a stage's traffic among versions, and counts of their answers.
 
 Commands and events of `model`. A stage is held by one version. Its deployment names another one
 that answers a share of the callers, and one that is asked a share of the questions unseen. It ends

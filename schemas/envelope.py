@@ -57,7 +57,7 @@ class Source(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Idempotency(Struct, frozen=True, kw_only=True, gc=False):
-    """How a client's command is recognised when it comes twice."""
+    """Identity by which a repeat of a client's command is recognised."""
 
     key: str  # HMAC of the `Idempotency-Key` header, or of the body where the client sent none
     body: str  # HMAC of the canonical body

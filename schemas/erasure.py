@@ -58,7 +58,7 @@ class ErasurePartDone(Message):
 
 
 class TenantErased(Message):
-    """All parts are gone, the data key last: sealed texts of the tenant open nowhere any more."""
+    """All parts are gone, the data key last: sealed texts of the tenant cannot be opened."""
 
     record: ErasureRecord  # what was done
     sha256: Sha256  # hash of the record as JSON
@@ -76,7 +76,7 @@ class JobsClosed(Message):
 
 
 class JobsErased(Message):
-    """Nothing of the tenant runs any more, and what was known of its jobs is forgotten."""
+    """No work of the tenant runs, and the state of its jobs is forgotten."""
 
 
 # --- of `dataset`

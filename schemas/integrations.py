@@ -1,4 +1,4 @@
-"""Where the figures of a job go besides the API: nouns and messages of `account` and `job`."""
+"""Experiment trackers that get the figures of jobs: nouns and messages of `account` and `job`."""
 
 from typing import Literal, TypeAlias
 
@@ -27,7 +27,7 @@ class TrackingServer(Part):
 
 
 class MirrorReport(Part):
-    """How the writing of a job's figures to a server goes."""
+    """State of writing a job's figures to a server."""
 
     kind: IntegrationKind  # for which tool
     # `failing`: the first try that failed; it is tried again. The others are ends.

@@ -1,4 +1,4 @@
-"""Which service may send which commands. The owner of a stream refuses all others.
+"""Commands that each service may send. The owner of a stream refuses all others.
 
 A node has the rights of `trainer`, and may only speak for itself.
 """

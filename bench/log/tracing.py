@@ -84,7 +84,7 @@ class Blocks:
         self._begin()
 
     def count(self) -> None:
-        """One more was settled."""
+        """Count a settled decision."""
         self._settled += 1
         if self._settled % self._size == 0:
             stop_traces()

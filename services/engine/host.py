@@ -50,7 +50,7 @@ RETRY_S_MAX: Final = 120
 
 
 class QuestionLimits(NamedTuple):
-    """How many questions are answered or wait, and for how long each may."""
+    """Limits on questions: how many are answered or wait, and for how long."""
 
     all_max: int = 1_024
     tenant_max: int = 512  # of one tenant

@@ -1,4 +1,4 @@
-"""Which models are in memory: those that were used last, up to a limit."""
+"""Models in memory: those that were used last, up to a limit."""
 
 import asyncio
 import contextlib

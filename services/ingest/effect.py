@@ -59,7 +59,7 @@ Bases = Callable[[], Awaitable[tuple[LocalBase, ...]]]
 
 @dataclass(frozen=True)
 class Workers:
-    """How many worker processes run at a time, and how many of them for one tenant."""
+    """Limits on worker processes: in all, and for one tenant."""
 
     count: int
     of_tenant_max: int

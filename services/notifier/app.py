@@ -29,7 +29,7 @@ DELIVERIES = Projection(
 
 
 def mail_route(settings: NotifierSettings) -> MailRoute | None:
-    """How e-mail is sent; None where no mail server is configured. Raises SettingsError."""
+    """Sender of e-mail; None: no mail server is configured. Raises SettingsError."""
     url, plain = _mail_server(settings), settings.allow_private
     if url is None:
         return None

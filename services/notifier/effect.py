@@ -52,7 +52,7 @@ class TryFailed:
 
 @dataclass(frozen=True)
 class MailRoute:
-    """How e-mail is sent."""
+    """Sender of e-mail."""
 
     mailer: Mailer  # hands it to a server
     domains: frozenset[str]  # where it may go; "*": anywhere

@@ -143,7 +143,7 @@ class SlotHealth(Protocol):
     """Says what is wrong with the slots of this machine."""
 
     def faults(self) -> tuple[DeviceFault, ...]:
-        """One for each slot that gets no new leases now, by its number. Returns at once."""
+        """Return a fault for each slot that gets no new leases now, by its number, at once."""
 
 
 class NoticesUnavailable(Exception):

@@ -140,7 +140,7 @@ class Processor:
 
 
 def credentials(settings: LogSettings) -> Any:
-    """How Faust logs in to Kafka; None: as anybody. Raises OSError for files that are gone."""
+    """Login of Faust at Kafka; None: anonymous. Raises OSError for files that are gone."""
     options = settings.client_options()
     context = options.get("ssl_context")
     if provider := options.get("sasl_oauth_token_provider"):

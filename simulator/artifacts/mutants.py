@@ -39,7 +39,7 @@ def _without_pins(datasets: TenantDatasets, *command: Any) -> Any:
 
 
 def _checked_again(datasets: TenantDatasets, command: RecordValidation, ctx: Any) -> Any:
-    """Each result of a check counts, not only the first."""
+    """Count each result of a check, not only the first."""
     file = datasets.files.get(command.file_id)
     if file is None:
         return ()

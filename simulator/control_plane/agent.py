@@ -138,7 +138,7 @@ class SimAttempt:
         )
 
     def free(self) -> ConfirmFreed:
-        """Nothing of it runs any more."""
+        """Build the report that no process of the attempt runs any more."""
         return ConfirmFreed(
             token=self.grant.token, node_id=self.grant.node_id, incarnation=self.incarnation
         )
@@ -179,7 +179,7 @@ class SimAgent:
         return RetireNode(node_id=self.node.node_id, incarnation=self.node.incarnation)
 
     def fold(self, event: Event) -> None:
-        """One more event of the pool's journal."""
+        """Take in an event of the pool's journal."""
         self.state = evolve(self.state, event)
 
     def reconcile(self, takes_new: bool = True) -> tuple[SimAttempt, ...]:

@@ -54,7 +54,7 @@ async def _from_the_start(export: Any, partition: int) -> Position:
 
 
 def _by_process(_: Any, __: int, first: Position) -> str:
-    """Each process has ranges of its own."""
+    """Give each process ranges of its own."""
     return f"exports/{uuid4()}/{first.offset}.json"
 
 

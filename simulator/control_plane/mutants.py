@@ -150,7 +150,7 @@ def _uncut(started_at: Ms, from_ms: Ms, to_ms: Ms, slots: int, most: GpuMs) -> t
 def _when_noticed(
     started_at: Ms, from_ms: Ms, to_ms: Ms, slots: int, most: GpuMs
 ) -> tuple[Slice, ...]:
-    """All that an outage delayed is of the hour, and so of the month, in which it is noticed."""
+    """Bill delayed time in the hour, and so the month, in which it is noticed."""
     at = hour_of(started_at + to_ms)
     parts = slices(started_at, from_ms, to_ms, slots, most)
     return tuple(Slice(at, part.used_gpu_ms, part.billable_gpu_ms) for part in parts)
@@ -308,13 +308,13 @@ def _in_the_newest(
 
 
 def _whole_millionths(tenant: TenantJobs, charged: AnswersCharged) -> Map[str, MonthUse]:
-    """Each count of answers is rounded for itself."""
+    """Round each count of answers by itself."""
     costs = tuple(replace(cost, millionths=0) for cost in charged.costs)
     return _with_answers(tenant, replace(charged, costs=costs))
 
 
 def _line_alone(_before: MicroGpuMs, time: MicroGpuMs) -> Micro:
-    """Each line of a job is rounded for itself."""
+    """Round each line of a job by itself."""
     return usage_micro(time)
 
 

@@ -37,7 +37,7 @@ from tunery.runtime.watchdog import wait_forever
 
 
 def any_level(_: Message) -> int:
-    """Nothing came later than the first level."""
+    """Ignore levels: treat all messages as of the first level."""
     return FIRST_LEVEL
 
 

@@ -1,4 +1,4 @@
-"""How a service starts confined processes, as its operator chose.
+"""Start of confined processes by a service, as its operator chose.
 
 `TUNERY_CONFINE` is `require`, which refuses to start them on a machine without Landlock or seccomp;
 `prefer`, which does with what there is; or `off`.

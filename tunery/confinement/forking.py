@@ -1,4 +1,4 @@
-"""How a service starts a fork server, and workers by it. See `fork_server`."""
+"""Start of a fork server by a service, and of workers by it. See `fork_server`."""
 
 import asyncio
 import json

@@ -66,7 +66,7 @@ OfReaders: TypeAlias = (
 
 
 def evolve(state: Accounts, event: Event, ctx: Context) -> Accounts:
-    """All tenants and price books after an event."""
+    """Apply an event to the tenants and price books."""
     if isinstance(event, OfReaders):
         return state
     if isinstance(event, TenantCreated):

@@ -116,7 +116,7 @@ def follow_closing(
 
 
 def use_up(balances: Balances, bills: Iterable[Bill]) -> Balances:
-    """All credits after the bills of a closed month were paid."""
+    """Take what the bills of a closed month used off the credits."""
     for bill in bills:
         for use in bill.prepaid:
             balance = balances.get(use.reference)

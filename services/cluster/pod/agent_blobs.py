@@ -27,7 +27,7 @@ MISSING: Final = 404
 
 
 class UrlSource(Protocol):
-    """Where the URLs come from: the agent of the lease."""
+    """Source of URLs: the agent of the lease."""
 
     async def url(self, request: UrlRequest) -> SignedUrl:
         """Return a URL of an object. Raises AgentAway, AgentRefuses."""

@@ -21,7 +21,7 @@ DONE: Final = "[DONE]"
 
 
 class ServerAway(Exception):
-    """The server does not answer, or not as expected; the message has the details."""
+    """The server does not answer, or answers with something unexpected, which the message has."""
 
 
 # not frozen: the standard library sets tracebacks on exceptions as they travel

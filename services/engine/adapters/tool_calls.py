@@ -117,7 +117,7 @@ def learn_form(write: Rendering, write_prompt: Rendering) -> CallForm | None:
 
 
 def _common(first: str, second: str) -> int:
-    """How many characters two texts begin with in common."""
+    """Return the length of the common beginning of two texts."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 

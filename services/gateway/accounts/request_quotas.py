@@ -1,4 +1,4 @@
-"""How many requests a tenant may send, and how many of them journals may keep, by its plan.
+"""Limits on a tenant's requests, and on the records that they leave in journals, by its plan.
 
 All keys of a tenant count together: one with many keys has no more than one with a single key.
 Each command of a request, also one that is refused, is at least one entry of a journal, and

@@ -1,4 +1,4 @@
-"""Which requests are noted, and what of them: identifiers, never what a tenant wrote."""
+"""Audit records of requests: identifiers, never text of a tenant."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How amounts, times and states read, numbers of forms, and the templates of all pages."""
+"""Amounts, times and states as text, numbers from forms, and the templates of all pages."""
 
 import math
 from collections.abc import Mapping

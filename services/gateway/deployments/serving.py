@@ -22,7 +22,7 @@ QUARANTINED: Final = "model_quarantined"
 
 
 async def deployment_of(deps: Deps, holder: ModelRow, stage: HeldStage) -> DeploymentRow:
-    """How the stage is answered that a version holds: by it alone, unless more was deployed."""
+    """Return the deployment of a stage; without one the version that holds it answers alone."""
     key = deployment_key(holder.series, stage)
     row = await deps.views.first(DEPLOYMENTS, {"tenant": holder.tenant, "id": key})
     if row is not None and row.deployment.model_id == holder.id:

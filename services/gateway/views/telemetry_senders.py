@@ -1,4 +1,4 @@
-"""Which telemetry counts: what a node has signed about an attempt that is on it."""
+"""Filter of telemetry: a node may only report, with its signature, on its own attempts."""
 
 import logging
 from collections import OrderedDict

@@ -185,9 +185,7 @@ def _delete(datasets: TenantDatasets, command: DeleteFile, tenant: str) -> tuple
 
 
 def _deleted(datasets: TenantDatasets, file_id: str, tenant: str) -> FileDeleted:
-    """Nothing else is in these folders, so nothing that is needed goes with them: not even bytes
-    that work under way has stored and not reported yet.
-    """
+    """Delete a file and its folders, with what running work has stored there."""
     file, orphans = datasets.files[file_id], orphaned_preparations(datasets, file_id)
     return FileDeleted(
         file_id=file_id,

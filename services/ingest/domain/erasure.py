@@ -54,7 +54,7 @@ def decide_erased(command: Command, ctx: Context) -> tuple[Event, ...]:
 
 
 def evolve_erasure(datasets: TenantDatasets, event: FilesErased) -> TenantDatasets:
-    """Nothing is known of the tenant but that it is erased, and files of further events."""
+    """Forget the tenant, but for its erasure and files of further events."""
     files = {name: file for name, file in datasets.files.items() if name not in event.files}
     if event.more:
         return replace(datasets, files=Map(files), erased=True)

@@ -1,4 +1,4 @@
-"""Where webhooks may go: public addresses, over TLS. A tenant must not reach our own network."""
+"""Destinations of webhooks: public addresses over TLS, so that none reaches our own network."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final

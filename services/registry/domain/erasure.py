@@ -53,7 +53,7 @@ def refuse_late(command: Command, ctx: Context) -> tuple[Event, ...]:
 
 
 def evolve_erasure(models: TenantModels, event: ModelsErased) -> TenantModels:
-    """Nothing is known of the tenant but that it is erased, and versions of further events."""
+    """Forget the tenant, but for its erasure and versions of further events."""
     if not event.more:
         return TenantModels(erased=True)
     gone = frozenset(event.models)

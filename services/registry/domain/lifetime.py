@@ -1,4 +1,4 @@
-"""How long a version stays: what keeps it, its deletion, the days in which it can come back."""
+"""Lifetime of a version: uses that keep it, its deletion, and the days in which it can return."""
 
 from typing import Final, TypeAlias, assert_never
 

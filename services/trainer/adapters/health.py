@@ -24,7 +24,7 @@ class MachineHealth:
     _is_full: bool = False
 
     def faults(self) -> tuple[DeviceFault, ...]:
-        """One for each slot that gets no new leases, by its number."""
+        """Return a fault for each slot that gets no new leases, by its number."""
         reasons = {} if self.devices is None else dict(self.devices.faults())
         if self._lacks_disk():
             full = device_fault("disk_full", limit_bytes=self.disk_bytes_min)

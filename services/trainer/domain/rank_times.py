@@ -1,4 +1,4 @@
-"""How much slower one rank of a training is than the others, which wait for it in each step."""
+"""Slowest rank of a training, for which the others wait in each step."""
 
 from collections import deque
 from statistics import fmean, median

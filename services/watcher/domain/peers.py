@@ -1,4 +1,4 @@
-"""How fast nodes of one type do the same work: which one has drifted from the others. Pure."""
+"""Comparison of nodes of one type at the same work: which one is slower than the others. Pure."""
 
 from statistics import median
 from typing import Final

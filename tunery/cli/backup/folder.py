@@ -111,7 +111,7 @@ class Backup:
 
     @property
     def files(self) -> set[str]:
-        """All files but keys."""
+        """Files of a backup without keys."""
         names = (*(manifest.previous for manifest in self.manifests[1:]), self.name)
         files = {file for manifest in self.manifests for file in manifest.files}
         return files | {f"manifests/{name}" for name in names}

@@ -350,7 +350,7 @@ def _topic(name: str) -> str:
 
 
 async def _set_positions(checked: Checked, log: OperatedLog) -> None:
-    """Where the positions are not known, reactions begin anew: receivers drop what they have."""
+    """Set the saved positions of reactions. The others begin anew: receivers drop repeats."""
     saved = checked.within.positions if checked.within else {}
     for stream in STREAMS.values():
         for service in stream.readers:

@@ -93,7 +93,7 @@ async def run_demo(options: DemoOptions, display: Display) -> DemoResult:
 
 
 def services() -> list[str | ServiceSpec]:
-    """All but the agent; the notifier may call our receiver on 127.0.0.1."""
+    """Services other than the agent; the notifier may call our receiver on 127.0.0.1."""
     return [
         ServiceSpec(name, env={"TUNERY_NOTIFIER_ALLOW_PRIVATE": "1"})
         if name == "notifier"

@@ -49,7 +49,7 @@ async def until_settled(log: KafkaLog, dsn: str, wait_s_max: float = SETTLE_S_MA
 
 
 async def positions(dsn: str) -> list[Any]:
-    """How far every projection has read: equal lists mean that nothing moved in between."""
+    """Positions of all projections: equal lists mean that nothing moved in between."""
     connection = await asyncpg.connect(dsn)
     try:
         saved: list[Any] = []

@@ -89,7 +89,7 @@ class _BadLine(Exception):
 
 
 def read_content(path: Path) -> bytes:
-    """All of a file, decompressed. Raises TraceUnreadable."""
+    """Read and decompress a whole file. Raises TraceUnreadable."""
     try:
         content = path.read_bytes()
         return gzip.decompress(content) if content.startswith(GZIP_MAGIC) else content
@@ -98,7 +98,7 @@ def read_content(path: Path) -> bytes:
 
 
 def _csv(text: str) -> Iterator[TraceJob | None]:
-    """None for a row that did not run."""
+    """Yield the job of each row; None: it did not run."""
     rows = csv.reader(io.StringIO(text))
     header = next(rows, [])
     columns = {
@@ -150,7 +150,7 @@ def _csv_job(row: Sequence[str], columns: Mapping[str, int | None], number: int)
 
 
 def _swf(text: str) -> Iterator[TraceJob | None]:
-    """None for a job that did not run."""
+    """Yield the job of each line; None: it did not run."""
     for number, line in enumerate(text.splitlines(), start=1):
         fields = line.split()
         if not fields or line.startswith(";"):

@@ -1,1 +1,1 @@
-"""Which rows are equal, nearly equal, or belong together."""
+"""Rows that are equal, nearly equal, or belong together."""

@@ -1,4 +1,4 @@
-"""Which nodes of the pool fit a request, and why if none do. Pure."""
+"""Choice of the pool's nodes that fit a request, and why there are none. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

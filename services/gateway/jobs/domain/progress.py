@@ -1,4 +1,4 @@
-"""How far a job is and when it ends: its training by its steps, its evaluation by its time.
+"""Progress and end of a job: its training by steps, its evaluation by time.
 
 Both count: a job has not ended before its adapter was compared with the base model. The percentage
 moves between two steps, too, and what takes longer than expected comes ever closer to its end.

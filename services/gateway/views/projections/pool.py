@@ -98,7 +98,7 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
 
 
 def _node(header: Header, event: NodeRegistered) -> Change:
-    """All but its cordon: an event that follows says whether it has one."""
+    """Row of a node without its cordon, which a following event sets."""
     return NODES.update(
         {"id": event.node.node_id},
         **NODES.shared(event.node),

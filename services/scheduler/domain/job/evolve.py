@@ -157,14 +157,14 @@ SETTINGS: Final = (ADAPTER_FILES[1], WHOLE_FILES[1])
 
 
 def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
-    """All tenants after an event of one of them."""
+    """Apply an event to the state of its tenant."""
     tenant = state.get(ctx.key) or TenantJobs()
     evolved = evolve_tenant(tenant, event, ctx)
     return state if evolved is tenant else state.set(ctx.key, evolved)
 
 
 def evolve_tenant(tenant: TenantJobs, event: Event, ctx: Context) -> TenantJobs:
-    """One tenant after an event. Events of jobs that are not open change nothing."""
+    """Apply an event to a tenant. Events of jobs that are not open change nothing."""
     if _is_job_event(event):
         job = tenant.jobs.get(event.job_id)
         if job is None:
@@ -387,7 +387,7 @@ def _count_term(
 
 
 def evolve_job(job: OpenJob, event: JobEvent) -> OpenJob:
-    """One open job after an event."""
+    """Apply an event to an open job."""
     if _is_attempt_event(event):
         return _evolve_attempt(job, event)
     match event:

@@ -25,7 +25,7 @@ EXCLUDED_MAX: Final = 16  # nodes that a serving pool keeps away from, the newes
 
 
 def evolve_serving(tenant: TenantJobs, event: ServingEvent, at: Ms) -> TenantJobs:
-    """One tenant after an event of its serving pools."""
+    """Apply an event of a serving pool to its tenant."""
     match event:
         case ServingPoolSet():
             return _set(tenant, event)

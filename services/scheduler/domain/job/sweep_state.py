@@ -19,7 +19,7 @@ from services.scheduler.domain.job.state import EndedRun, OpenJob, OpenSweep, Te
 
 
 def evolve_sweep(tenant: TenantJobs, event: SweepEvent) -> TenantJobs:
-    """One tenant after an event of a sweep. Events of sweeps that are not open change nothing."""
+    """Apply an event of a sweep to its tenant. Without an open sweep nothing changes."""
     if isinstance(event, SweepSubmitted):
         terms = event.terms
         opened = OpenSweep(terms=terms, trials=tuple(range(len(terms.trials))))

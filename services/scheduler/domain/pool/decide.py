@@ -304,7 +304,7 @@ def _first_grants(grants: tuple[PlannedGrant, ...]) -> tuple[PlannedGrant, ...]:
 
 
 def _grant(pool: Pool, grants: tuple[PlannedGrant, ...], ctx: Context) -> tuple[LeaseGranted, ...]:
-    """Each grant is a lease with its own fencing token: (pool, sequence)."""
+    """Grant a lease with its own fencing token: (pool, sequence)."""
     return tuple(
         LeaseGranted(
             lease=build_from(

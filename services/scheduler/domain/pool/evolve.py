@@ -114,7 +114,7 @@ LEASE_EVENTS: Final = frozenset(get_args(LeaseEvent))
 
 
 def evolve(state: Pools, event: Event, ctx: Context) -> Pools:
-    """All pools after an event of one of them."""
+    """Apply an event to the state of its pool."""
     if type(event) is NodeKeysWithdrawn:
         everywhere = state.get(GLOBAL) or Pool()
         withdrawn = everywhere.withdrawn.set(event.node_id, event.number)
@@ -125,7 +125,7 @@ def evolve(state: Pools, event: Event, ctx: Context) -> Pools:
 
 
 def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
-    """One pool after an event. Events about what the pool does not know change nothing."""
+    """Apply an event to a pool. Events about what the pool does not know change nothing."""
     return carry(pool, _evolve(pool, event, ctx), event)
 
 

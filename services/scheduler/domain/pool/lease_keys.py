@@ -1,4 +1,4 @@
-"""Which keys the agent of a lease may have: those that the work of this lease needs."""
+"""Keys that the agent of a lease may get: those that the work of the lease needs."""
 
 import re
 from collections.abc import Iterator
