@@ -17,6 +17,7 @@ from services.gateway.web.routing import new_router
 from tunery.runtime.journal import alarm
 
 CHECK_MS_MAX: Final[Ms] = 2_000
+NEVER_THERE: Final = "t/-/files/ready"  # a key of no tenant, below what the gateway may read
 CHECKED_MS: Final[Ms] = 1_000  # how long the result of a check is reused
 router = new_router("operations", needs_key=False)
 operators = new_router("operations")
@@ -47,7 +48,7 @@ class Readiness:
                 checks = (
                     _within(deps.views.first(TENANTS, {"id": ""})),
                     _within(deps.log.bounds(JOB.commands.name, 0)),
-                    _within(deps.blobs.exists("t/-/ready")),
+                    _within(deps.blobs.exists(NEVER_THERE)),
                 )
                 answering = dict(zip(names, await asyncio.gather(*checks), strict=True))
                 if answering["database"] and await _within(self._look()):
