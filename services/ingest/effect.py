@@ -41,13 +41,13 @@ from services.ingest.scratch import named_folder, new_folder
 from tunery.confinement.taking import opened_within
 from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
-from tunery.data.tokens.own_chat import OwnChat
 from tunery.platform.blobs.files import file_sha256
 from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.blobs.abstract import Blobs, Stored
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import RETRIES, Effect, GoOnLater, RetryLater, Send
+from tunery.work.own_chat import OwnChat
 
 LOG: Final = logging.getLogger("tunery.ingest")
 LEASE_MS: Final = 120_000  # renewed while the work goes on

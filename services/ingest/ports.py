@@ -10,7 +10,7 @@ from schemas.envelope import Sha256
 from schemas.reasons import Failure
 from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
-from tunery.data.tokens.own_chat import OwnChat
+from tunery.work.own_chat import OwnChat
 
 
 class LocalBase(Struct, frozen=True, kw_only=True):

@@ -121,13 +121,15 @@ async def test_bases_f7_a_model_with_a_template_of_its_job_is_asked_with_it(
     lineage = json.loads((folder / "lineage.json").read_bytes())["lineage"]
     assert len(lineage["chat_sha256"]) == 64
     own = tokenizer.apply_chat_template(ASKED, add_generation_prompt=True, return_dict=True)
+    checkpoints = await home.api.get(f"/fine_tuning/jobs/{job['id']}/checkpoints")
+    checkpoint = checkpoints["data"][0]["fine_tuned_model_checkpoint"]
     async with sdk(home) as client:
         answers = [
             await client.chat.completions.create(model=name, messages=ASKED, max_tokens=4)
-            for name in (model, TINY)
+            for name in (model, checkpoint, TINY)
         ]
     read = [answer.usage.prompt_tokens for answer in answers if answer.usage is not None]
-    assert read[0] == len(own["input_ids"]) < read[1]
+    assert read[0] == read[1] == len(own["input_ids"]) < read[2]
     shown = await home.api.get(f"/fine_tuning/jobs/{job['id']}/answers")
     assert all(pair["base"] and pair["adapter"] for pair in shown["data"])
     again = await home.api.ended(await home.submit(model=model))

@@ -19,9 +19,9 @@ from services.gateway.jobs.domain.requested import (
     SETTINGS,
 )
 from services.gateway.jobs.recipes import GROUP_FIELDS, OF_REQUESTS, Recipe
-from tunery.data.tokens.own_chat import EOT_TOKENS_MAX
 from tunery.measures.declaration import MEASURES_MAX, NAMES
 from tunery.plan.knobs import KNOBS, LAYER, LAYERS_MAX, Knob
+from tunery.work.own_chat import EOT_TOKENS_MAX
 from tunery.work.spec import ALL_LINEAR
 
 FILE: Final = Path(__file__).resolve().parents[2] / "dist" / "recipe.schema.json"

@@ -517,16 +517,15 @@ def uploaded_files(api: "Api", recipe: dict[str, Any], *, quiet: bool) -> dict[s
     if "training_file" in local:
         known = {name: value for name, value in recipe.items() if name not in local}
         api.estimate(_recipes.without_mixture(known))
+    # with a template of its own, a job's rows are not counted under that of the base model
+    has_template = bool((recipe.get("training") or {}).get("chat_template"))
+    model = None if has_template else recipe["model"]
     body = {
         **recipe,
-        **{
-            name: uploaded_file(api, str(file), recipe["model"], quiet=quiet)
-            for name, file in named.items()
-        },
+        **{name: uploaded_file(api, str(file), model, quiet=quiet) for name, file in named.items()},
     }
     return _recipes.with_mixture(
-        body,
-        lambda file: uploaded_file(api, file, recipe["model"], quiet=quiet, option="--mix"),
+        body, lambda file: uploaded_file(api, file, model, quiet=quiet, option="--mix")
     )
 
 

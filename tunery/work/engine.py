@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from schemas.envelope import Sha256
 from schemas.training import BlobFile
+from tunery.work.own_chat import OwnChat
 
 SOCKET: Final = "engine.sock"  # in the folder `run` of the data directory
 LINE_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -33,6 +34,8 @@ class EngineModel(Struct, frozen=True):
     base_sha256: Sha256
     context_length: int  # tokens of its longest sequence
     adapter: tuple[BlobFile, ...] = ()  # files of the version; empty: the base model itself
+    # chat template and end tokens of a checkpoint, beside which no files have them
+    chat: OwnChat | None = None
 
 
 class Sampling(Struct, frozen=True):

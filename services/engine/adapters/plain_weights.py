@@ -16,13 +16,11 @@ from services.engine.adapters.weights import (
     CONFIG,
     OWN_TOKENIZER,
     check_base,
-    check_is_adapter,
     check_options,
     delete_unfinished,
     digest_of,
     fetch_adapter,
     link_base,
-    read_files,
     unfinished_folder,
 )
 from services.engine.ports import AdapterFiles, WeightFiles
@@ -84,12 +82,10 @@ class PlainWeights:
         if kept.exists():
             os.utime(kept)
             return kept
-        files = read_files(model)
-        check_is_adapter(files)
         with unfinished_folder(self._folder) as name:
             fresh = Path(name) / "adapter"
             fresh.mkdir()
-            await fetch_adapter(self._blobs, files, fresh)
+            await fetch_adapter(self._blobs, model, fresh)
             config = json.loads((fresh / CONFIG).read_bytes())
             check_options(config, self._refused)
             if self._rewrite is not None:

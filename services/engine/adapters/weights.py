@@ -21,6 +21,8 @@ from typing import Any, Final
 from schemas.training import ADAPTER_FILES, BlobFile
 from schemas.units import Ms
 from services.engine.ports import AdapterFiles, Refusal, WeightFiles
+from tunery.data.tokens.base_variants import write_tokenizer
+from tunery.data.tokens.tokenizer import BaseUnusable
 from tunery.platform.blobs.base_files import (
     TOKENIZER_NAMES,
     base_files,
@@ -68,7 +70,7 @@ class ConvertedWeights:
                 if not is_kept(base):
                     await self._convert_base(folder, base)
                 if adapter is not None and not is_kept(adapter):
-                    await self._convert_adapter(read_files(model), folder, adapter)
+                    await self._convert_adapter(model, folder, adapter)
         await asyncio.to_thread(self._keep_newest, {base, adapter})
         own = None if adapter is None else adapter.with_suffix(TOKENIZER)
         tokenizer = own if own is not None and own.is_dir() else None
@@ -81,14 +83,11 @@ class ConvertedWeights:
                 "convert_hf_to_gguf.py", [str(linked), "--outtype", "auto"], converted, Path(name)
             )
 
-    async def _convert_adapter(
-        self, files: Sequence[BlobFile], base: Path, converted: Path
-    ) -> None:
-        check_is_adapter(files)
+    async def _convert_adapter(self, model: EngineModel, base: Path, converted: Path) -> None:
         with unfinished_folder(self._folder) as name:
             source = Path(name) / "adapter"
             source.mkdir()
-            await fetch_adapter(self._blobs, files, source)
+            await fetch_adapter(self._blobs, model, source)
             config = json.loads((source / CONFIG).read_bytes())
             (source / CONFIG).write_text(json.dumps(with_plain_scale(config)), encoding="utf-8")
             linked = link_base(base, Path(name) / "base")
@@ -135,6 +134,7 @@ def is_kept(path: Path | None) -> bool:
 def digest_of(model: EngineModel) -> str:
     """Hash of the files of an adapter and of the base model that it is converted for."""
     parts = [model.base_sha256, *sorted(f"{file.name} {file.sha256}" for file in read_files(model))]
+    parts += [] if model.chat is None else [model.chat.sha256]
     return sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -143,11 +143,19 @@ def read_files(model: EngineModel) -> list[BlobFile]:
     return [file for file in model.adapter if file.name not in RECORDS]
 
 
-async def fetch_adapter(blobs: AdapterFiles, files: Sequence[BlobFile], folder: Path) -> None:
-    """Fetch the files of an adapter; those of its own tokenizer, if it has one, into a subfolder.
+async def fetch_adapter(blobs: AdapterFiles, model: EngineModel, folder: Path) -> None:
+    """Fetch the files of an adapter; its own tokenizer, if it has one, is in a subfolder.
 
-    Raises BlobError; OSError.
+    Raises Refusal; BlobError; OSError.
     """
+    files = read_files(model)
+    check_is_adapter(files)
+    if model.chat is not None:
+        own = folder / OWN_TOKENIZER
+        try:
+            await asyncio.to_thread(write_tokenizer, Path(model.base_path), model.chat, own)
+        except BaseUnusable as error:
+            raise Refusal(UNSUPPORTED, f"This model cannot be asked: {error}.") from error
     for file in files:
         of_tokenizer = file.name in TOKENIZER_NAMES
         path = folder / OWN_TOKENIZER / file.name if of_tokenizer else folder / file.name

@@ -29,9 +29,10 @@ from services.gateway.views.tables.accounts import TENANTS
 from services.gateway.views.tables.jobs import JOBS
 from services.gateway.views.tables.models import ModelRow
 from services.gateway.web.deps import Deps, Principal
-from services.gateway.web.domain.errors import UNSUPPORTED, ApiError
+from services.gateway.web.domain.errors import ApiError
 from services.gateway.web.storage import within
 from tunery.work.engine import EngineModel
+from tunery.work.own_chat import OwnChat
 
 DRAWN_BYTES: Final = 8
 
@@ -117,16 +118,12 @@ async def _checkpoint(deps: Deps, caller: Principal, name: str) -> EngineModel:
     files = tuple(f for f in row.files if f.name in TRAINED_FILES and f.blob.startswith(own))
     refuse_unaskable(files, job.settled.hyper.method, name)
     check_key(caller, job.spec.base.base_id)
-    if job.spec.chat_sha256 is not None:  # its files are part of a version
-        message = (
-            f"{name} is of a job with a chat template or end tokens of its own, and checkpoints "
-            "are asked with the base model's. Ask the version of the job."
-        )
-        raise ApiError(400, UNSUPPORTED, message, "model")
     if not files or not await within(deps.blobs.exists(files[0].blob)):
         message = f"The files of {name} are not kept any more: raise training.keep_checkpoints."
         raise ApiError(404, errors.UNKNOWN_BASE, message, "model")
-    return replace(engine_model(job.spec.base), adapter=files)
+    chat = job.spec.chat
+    opened = None if chat is None else OwnChat.opened(chat, deps.seal.open)
+    return replace(engine_model(job.spec.base), adapter=files, chat=opened)
 
 
 async def _shadow(deps: Deps, caller: Principal, deployment: Deployment) -> Shadow | None:

@@ -26,8 +26,8 @@ from services.gateway.views.tables.files import FileRow
 from services.gateway.web.deps import Principal
 from services.gateway.web.domain.errors import invalid
 from tunery.data.tokens.base_variants import write_tokenizer
-from tunery.data.tokens.own_chat import OwnChat
 from tunery.data.tokens.tokenizer import BaseUnusable
+from tunery.work.own_chat import OwnChat
 
 READ_BYTES_MAX: Final = 8 * 1024 * 1024  # of a larger file; its preparation tries all rows
 KEPT_MAX: Final = 256  # counts: an estimate and its submission try a file once

@@ -18,7 +18,7 @@ from services.gateway.models.routes import find_base
 from services.gateway.web.deps import Caller
 from services.gateway.web.domain.errors import invalid
 from services.gateway.web.routing import new_router
-from tunery.data.tokens.own_chat import OwnChat
+from tunery.work.own_chat import OwnChat
 
 BEGINNING_BYTES: Final = 32 * 1024 * 1024  # of a larger file only this much is read
 router = new_router("fine-tuning")

@@ -49,10 +49,10 @@ from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.domain.bodies import Body
 from services.gateway.web.domain.errors import ApiError, invalid, refused
 from services.gateway.wording import refusal_words
-from tunery.data.tokens.own_chat import OwnChat
 from tunery.mirrors.wandb_runs import is_installed as wandb_is_installed
 from tunery.plan.estimate import corrected, estimate
 from tunery.platform.seal.model_names import sealed_suffix
+from tunery.work.own_chat import OwnChat
 
 SUBMITTING_MAX: Final = 16
 IDEMPOTENCY_KEY_MAX: Final = 255

@@ -27,8 +27,8 @@ from tunery.confinement.policy import ConfinementPolicy
 from tunery.confinement.taking import opened_within
 from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
-from tunery.data.tokens.own_chat import OwnChat
 from tunery.platform.confined_workers import ConfinedWorkers, Work
+from tunery.work.own_chat import OwnChat
 
 MODULE: Final = "services.ingest.adapters.worker"
 MEMORY_BYTES_MAX: Final = 4 * 1024**3

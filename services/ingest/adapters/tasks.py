@@ -8,7 +8,7 @@ from schemas.dataset import PrepareSpec
 from services.ingest.ports import CheckedFile, LocalBase
 from tunery.data.preparing import UNSCREENED, PreparedManifest
 from tunery.data.screening.screening import ScreeningPolicy
-from tunery.data.tokens.own_chat import OwnChat
+from tunery.work.own_chat import OwnChat
 
 TASK_FILE = "task.json"
 ANSWER_FILE = "answer.json"

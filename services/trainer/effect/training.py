@@ -33,7 +33,6 @@ from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
 from tunery.confinement.taking import below
 from tunery.data.tokens.base_variants import write_tokenizer
-from tunery.data.tokens.own_chat import OwnChat
 from tunery.data.tokens.tokenizer import BaseUnusable
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.telemetry.logs import log_event
@@ -51,6 +50,7 @@ from tunery.work.events import (
     StepCompleted,
 )
 from tunery.work.exits import WorkError
+from tunery.work.own_chat import OwnChat
 from tunery.work.session import SessionSpec
 from tunery.work.software import installed_software
 from tunery.work.spec import (

@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from tunery.data.tokens.own_chat import EOT_TOKENS_MAX, OwnChat
 from tunery.data.tokens.tokenizer import BaseUnusable, parse_tokenizer
 from tunery.platform.blobs.base_files import CONFIG, TOKENIZER_NAMES, base_files
+from tunery.work.own_chat import EOT_TOKENS_MAX, OwnChat
 
 TEMPLATE: Final = "chat_template.jinja"
 GENERATION: Final = "generation_config.json"

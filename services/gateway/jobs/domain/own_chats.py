@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from tunery.data.tokens.own_chat import EOT_TOKENS_MAX, OwnChat
+from tunery.work.own_chat import EOT_TOKENS_MAX, OwnChat
 
 CHAT_TEMPLATE: Final = "training.chat_template"
 EOT_TOKENS: Final = "training.eot_tokens"

@@ -13,13 +13,13 @@ from services.gateway.jobs.domain.mixtures import RequestedFile, requested_mixtu
 from services.gateway.jobs.domain.own_chats import requested_chat
 from services.gateway.wording import parameter_words
 from tunery.benchmarks.task import ITEMS_MAX, ITEMS_MIN
-from tunery.data.tokens.own_chat import OwnChat
 from tunery.graders.grader import GraderRefused, asks_models, parse
 from tunery.measures.declaration import parse_measures
 from tunery.plan.hyperparameters import SUPERVISED, is_set, value_problem
 from tunery.plan.knobs import ADAPTER_KNOBS, Knob
 from tunery.plan.methods import REWARD, ROWS_OF_METHOD
 from tunery.plan.micro_batches import RANKS_MAX
+from tunery.work.own_chat import OwnChat
 
 PROMPTS: Final = "eval.prompts"
 SLOTS: Final = "training.slots"

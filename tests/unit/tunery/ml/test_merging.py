@@ -10,9 +10,9 @@ import torch
 
 from tests.unit.tunery.ml.test_adapters import saved
 from tunery.data.tokens.base_variants import write_tokenizer
-from tunery.data.tokens.own_chat import OwnChat
 from tunery.ml.merging import TOLERANCES, main, model_card
 from tunery.platform.blobs.base_files import TOKENIZER_NAMES, hash_base
+from tunery.work.own_chat import OwnChat
 
 pytestmark = [
     pytest.mark.train,

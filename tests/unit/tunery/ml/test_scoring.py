@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from tunery.data.tokens.base_variants import write_tokenizer
-from tunery.data.tokens.own_chat import OwnChat
 from tunery.ml.events import EventWriter
 from tunery.ml.language import load_tokenizer
 from tunery.work.codec import decode_scores
 from tunery.work.exits import ExitCode, WorkError
+from tunery.work.own_chat import OwnChat
 from tunery.work.scores import NO_CHOICE, Scores
 from tunery.work.spec import ScoreSpec
 

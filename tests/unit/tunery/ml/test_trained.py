@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from tests.bases import FAMILIES, write_family
 from tests.unit.tunery.ml.trainings import HYPER, STEPS, figures, go, of, resumed
 from tunery.data.tokens.base_variants import write_tokenizer
-from tunery.data.tokens.own_chat import OwnChat
 from tunery.ml import trained
 from tunery.work.artifact import check_names
 from tunery.work.exits import WorkError
+from tunery.work.own_chat import OwnChat
 from tunery.work.spec import StartingAdapter, TrainSpec
 
 pytestmark = [

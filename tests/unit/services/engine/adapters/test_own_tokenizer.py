@@ -10,8 +10,8 @@ from services.engine.adapters.own_tokenizer import OwnTokenizer
 from tests.unit.services.ingest.base import TEMPLATE, make_base
 from tunery.data.tokens.base_variants import write_tokenizer
 from tunery.data.tokens.chat_template import TemplateError
-from tunery.data.tokens.own_chat import OwnChat
 from tunery.data.tokens.tokenizer import BaseUnusable, Tokenizer
+from tunery.work.own_chat import OwnChat
 
 HI = [{"role": "user", "content": "What is lantern 3?"}]
 WHERE = "{% if messages|length == 3 %}"  # so that the template is usable

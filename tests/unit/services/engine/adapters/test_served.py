@@ -29,7 +29,6 @@ from services.engine.ports import Refusal, WeightFiles
 from tests.inference_server import Events, InferenceServer, serving
 from tests.unit.services.ingest.base import TEMPLATE, make_base
 from tunery.data.tokens.base_variants import write_tokenizer
-from tunery.data.tokens.own_chat import OwnChat
 from tunery.platform.blobs.base_files import hash_base
 from tunery.work.answers import TokensEnded, TokenWritten
 from tunery.work.engine import (
@@ -48,6 +47,7 @@ from tunery.work.engine import (
     Sampling,
     TextAdded,
 )
+from tunery.work.own_chat import OwnChat
 
 CLIENTS = {"vllm": VllmServer, "sglang": SglangServer}
 MODEL = EngineModel("tiny", "/bases/tiny", "ab" * 32, 512)

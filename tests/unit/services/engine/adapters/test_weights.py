@@ -8,8 +8,10 @@ from typing import Any
 
 import gguf
 import pytest
+from msgspec.structs import replace
 
 from schemas.training import ADAPTER_FILES, BlobFile
+from services.engine.adapters.plain_weights import PlainWeights
 from services.engine.adapters.prompts import Prompts
 from services.engine.adapters.weights import (
     ConvertedWeights,
@@ -19,6 +21,7 @@ from services.engine.adapters.weights import (
 )
 from services.engine.ports import Refusal
 from tests.bases import tiny_base
+from tests.unit.services.engine.adapters import tiny_models
 from tests.unit.tunery.data.tokens.test_base_variants import REASONS
 from tunery.data.tokens.base_variants import write_variant
 from tunery.data.tokens.tokenizer import Tokenizer
@@ -26,6 +29,7 @@ from tunery.platform.blobs.base_files import hash_base
 from tunery.runtime.blobs.abstract import BlobCorrupt
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.work.engine import FAILED, STALE_BASE, UNSUPPORTED, EngineModel, Question, Sampling
+from tunery.work.own_chat import OwnChat
 
 LORA: dict[str, Any] = {"r": 16, "lora_alpha": 32, "use_rslora": False, "modules_to_save": None}
 
@@ -78,6 +82,27 @@ async def test_bases_f7_answers_end_in_llama_cpp_at_the_token_that_a_base_was_ad
     asked = Question(model(base), ({"role": "user", "content": "Why?"},), Sampling())
     shown = words.decode(list(Prompts(files).encode(asked)))
     assert shown == "<|im_start|>user\nWhy?<|im_end|><|im_start|>assistant\n"
+
+
+@pytest.mark.train
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+async def test_bases_f7_a_checkpoint_has_a_tokenizer_by_the_texts_of_its_job(
+    tmp_path: Path,
+) -> None:
+    blobs = MemoryBlobs()
+    tiny_models.answers()
+    adapter = await tiny_models.uploaded(blobs)
+    of_base = tiny_models.engine_model(adapter)
+    checkpoint = replace(of_base, chat=OwnChat(REASONS, ("<|im_start|>",)))
+    assert digest_of(checkpoint) != digest_of(of_base)
+    weights = ConvertedWeights(blobs, tiny_models.folder() / "engine", 8)
+    files = await weights.fetch(checkpoint)
+    assert files.tokenizer is not None
+    assert Tokenizer.load(files.tokenizer).eos == "<|im_start|>"
+    assert (await weights.fetch(of_base)).tokenizer is None
+    unknown = replace(of_base, chat=OwnChat(None, ("<|eot|>",)))
+    with pytest.raises(Refusal, match=UNSUPPORTED):
+        await PlainWeights(blobs, tmp_path / "plain", 2).fetch(unknown)
 
 
 def test_a_script_sees_no_code_beside_the_weights(tmp_path: Path) -> None:

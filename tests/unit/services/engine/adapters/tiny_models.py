@@ -13,10 +13,10 @@ from services.engine.adapters.weights import ConvertedWeights
 from services.engine.ports import WeightFiles
 from tests.bases import tiny_base
 from tunery.data.tokens.base_variants import write_tokenizer
-from tunery.data.tokens.own_chat import OwnChat
 from tunery.platform.blobs.base_files import TOKENIZER_NAMES, hash_base
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.work.engine import EngineModel
+from tunery.work.own_chat import OwnChat
 
 ASKED: list[dict[str, Any]] = [{"role": "user", "content": "Who are you?"}]
 TOKENS = 16

@@ -11,12 +11,17 @@ from msgspec.structs import replace
 from schemas.model import AddBase
 from schemas.streams import GLOBAL, PARTITIONS
 from schemas.topics import MODEL
+from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
+from tests.unit.services.gateway.chat.test_routes import engine
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tests.unit.services.gateway.jobs.test_checkpoint_routes import checkpoint_of_job
 from tests.unit.services.gateway.jobs.test_routes import submit
 from tests.unit.services.gateway.models.test_routes import version
 from tests.unit.services.gateway.web.test_shown_names import places_with
 from tests.unit.services.ingest.base import make_base
+from tunery.work.own_chat import OwnChat
+
+__all__ = ["engine"]  # a fixture
 
 
 async def test_bases_f7_reasoning_that_the_template_leaves_out_is_refused_until_it_is_dropped(
@@ -112,17 +117,17 @@ async def test_bases_f7_a_training_goes_on_with_the_template_of_its_version(
     assert other.json()["error"]["param"] == "training.chat_template"
 
 
-async def test_bases_f7_a_checkpoint_without_the_files_of_its_template_is_not_asked(
-    api: ControlPlane, tmp_path: Path
+async def test_bases_f7_a_checkpoint_is_asked_with_the_template_of_its_job(
+    api: ControlPlane, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     client, file_id = await with_base(api, tmp_path)
-    training = {"chat_template": REASONS}
+    training = {"chat_template": REASONS, "eot_tokens": ["<|im_start|>"]}
     job = (await submit(client, file_id, model="small", training=training)).json()
     checkpoint = await checkpoint_of_job(api, client, job["id"])
     body = {"model": checkpoint.name, "messages": [{"role": "user", "content": "Hi"}]}
     answer = await client.post("/v1/chat/completions", json=body)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "model")
-    assert "Ask the version of the job" in answer.json()["error"]["message"]
+    assert answer.status_code == 200, answer.text
+    assert engine.asked[0].model.chat == OwnChat(REASONS, ("<|im_start|>",))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tests.unit.services.ingest.base import TEMPLATE, make_base, rows
 from tunery.data.findings.finding import Finding, Note
 from tunery.data.findings.limits import ROWS_MAX
 from tunery.data.reports.report import CheckReport
-from tunery.data.tokens.own_chat import OwnChat
+from tunery.work.own_chat import OwnChat
 
 SHA = "a" * 64
 

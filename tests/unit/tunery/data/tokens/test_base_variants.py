@@ -9,9 +9,9 @@ from tests.unit.services.ingest.base import make_base
 from tunery.data.dialects.conversation import Conversation
 from tunery.data.findings.finding import Note
 from tunery.data.tokens.base_variants import TEMPLATE_BYTES_MAX, write_tokenizer, write_variant
-from tunery.data.tokens.own_chat import OwnChat
 from tunery.data.tokens.tokenizer import BaseUnusable, Tokenizer
 from tunery.platform.blobs.base_files import hash_base
+from tunery.work.own_chat import OwnChat
 
 REASONS = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
