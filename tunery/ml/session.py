@@ -65,6 +65,7 @@ from tunery.work.session import (
 
 LOOK_S: Final = 0.005  # between two looks for a command
 SAY_S: Final = 5.0  # how often the process says that it waits
+IDLE_SAVE_S: Final = 60.0  # what waits without commands has no older checkpoint
 ANSWERS: Final = "answers"
 SAVED: Final = "saved"
 
@@ -120,7 +121,7 @@ def take_commands(
             packing_difference_nats=None,
         )
     )
-    for command in _commands(Path(spec.commands_dir), events, must_stop):
+    for command in _commands(Path(spec.commands_dir), session, must_stop):
         session.do(command)
     if must_stop():
         session.save()
@@ -130,7 +131,9 @@ def take_commands(
     return ExitCode.FINISHED
 
 
-def _commands(folder: Path, events: EventWriter, must_stop: StopRequest) -> Iterator[HandedCommand]:
+def _commands(
+    folder: Path, session: "LoopProcess", must_stop: StopRequest
+) -> Iterator[HandedCommand]:
     """Yield commands as they come, until the last one or a request to stop."""
     number, said_s = 1, time.monotonic()
     while not must_stop():
@@ -140,7 +143,7 @@ def _commands(folder: Path, events: EventWriter, must_stop: StopRequest) -> Iter
         except FileNotFoundError:
             if time.monotonic() - said_s > SAY_S:
                 said_s = time.monotonic()
-                events.emit(SessionWaits())
+                session.wait()
             time.sleep(LOOK_S)
             continue
         path.unlink()
@@ -170,7 +173,7 @@ class LoopProcess:
         self._out = Path(self._spec.out_dir)
         self.seq = 0  # number of the last command that has changed something
         self.tokens: Tokens = 0  # that were trained on
-        self._saved_seq = 0
+        self._saved_seq: int | None = None  # of the newest checkpoint of this attempt
         self._saved_at_s = time.monotonic()
         self._steps = 0  # since the last checkpoint
         self._has_gradients = False
@@ -181,8 +184,7 @@ class LoopProcess:
     def go_on(self, folder: Path, seq: int, tokens: Tokens) -> None:
         """Continue from a checkpoint."""
         self._engine.load(folder)
-        self.seq = self._saved_seq = seq
-        self.tokens = tokens
+        self.seq, self.tokens = seq, tokens
 
     def do(self, command: HandedCommand) -> None:
         """Do a command, and say what came of it."""
@@ -214,8 +216,18 @@ class LoopProcess:
         if isinstance(answer, StepAnswer) or command.kind == "load_state":
             self._save_if_due()
 
+    def wait(self) -> None:
+        """Say that there is no command to do, and whether stopping the process would lose work."""
+        if time.monotonic() - self._saved_at_s > IDLE_SAVE_S:
+            self.save()
+        is_saved = not self._has_gradients and self.seq == self._saved_seq
+        self._events.emit(SessionWaits(saved=is_saved))
+
     def save(self) -> None:
-        """Write a checkpoint, unless gradients wait or nothing is new."""
+        """Write a checkpoint, unless gradients wait or nothing is new.
+
+        The first one of an attempt is written all the same: it says until when work is paid for.
+        """
         if self._has_gradients or self.seq == self._saved_seq:
             return
         began_s, elapsed_ms = time.monotonic(), self._events.elapsed_ms()

@@ -173,6 +173,8 @@ class CommandDone(WorkEvent, frozen=True, kw_only=True, tag="command_done"):
 class SessionWaits(WorkEvent, frozen=True, kw_only=True, tag="session_waits"):
     """There is no command to do; said every few seconds."""
 
+    saved: bool = False  # the newest checkpoint of this attempt has all that was done
+
 
 class ScoringStarted(WorkEvent, frozen=True, kw_only=True, tag="scoring_started"):
     """Base and adapter are loaded; how many items and prompts will be answered by both."""

@@ -10,6 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from schemas.session import (
     CHANGING,
     SESSIONS,
@@ -39,6 +41,7 @@ READ_WAIT_MS: Final[Ms] = 1_000
 RECONNECT_MS: Final[Ms] = 500
 COMMANDS: Final = "commands"
 WEIGHTS: Final = "weights"
+SAVED_AGAIN_MS: Final[Ms] = 60_000  # how often the log is told that an idle session is saved
 WEIGHTS_KEPT: Final = 8  # newest folders of fetched weights that no command waits for
 
 
@@ -92,11 +95,25 @@ class OwnLoop(Training):
             return None
         if isinstance(event, SessionWaits):
             self._meter.wait(self._lease, self._now_ms())
+            if event.saved:
+                await self._report_saved()
             return None
         if isinstance(event, Started):
             self._next_seq = event.resumed_from_step + 1
             self._following = KeptTask(self._follow, "commands of a session", is_watched=False)
         return await super().handle(event)
+
+    async def _report_saved(self) -> None:
+        """Report that the newest checkpoint has all that the session has done until now.
+
+        What waits for its client would otherwise seem to lose more with each minute, and could not
+        be stopped for others.
+        """
+        if self._newest is None:
+            return
+        now_ms = self.tools.runtime.clock.monotonic_ms() - self._started_monotonic_ms
+        if now_ms - self._newest.captured_ms >= SAVED_AGAIN_MS:
+            await self._report_checkpoint(replace(self._newest, captured_ms=now_ms))
 
     async def close(self) -> None:
         """Stop handing commands over."""

@@ -85,6 +85,7 @@ class Training(Program):
         self._last_step: Step | None = None
         self._started_monotonic_ms = 0
         self._named_ranks: set[int] = set()
+        self._newest: Checkpoint | None = None  # of this attempt
         self._meter, self._lease = tools.meter, grant.token.lease
         hardware = grant.lease.hardware
         self._node_type = hardware.accelerator if hardware is not None else ""
@@ -297,6 +298,7 @@ class Training(Program):
                 files = [await self.upload("checkpoints", folder, file) for file in event.files]
         except FileNotFoundError:  # training went on meanwhile, and keeps its newest ones only
             log_event(LOG, logging.WARNING, "checkpoint.deleted_before_upload", step=event.step)
+            self._newest = None
             return
         checkpoint = build_from(
             Checkpoint,
@@ -306,11 +308,15 @@ class Training(Program):
             files=tuple(files),
             captured_ms=max(0, event.captured_monotonic_ms - self._started_monotonic_ms),
         )
+        await self._report_checkpoint(checkpoint)
+        self._meter.store(self._lease, clock.monotonic_ms() - began_ms, self._now_ms())
+
+    async def _report_checkpoint(self, checkpoint: Checkpoint) -> None:
+        self._newest = checkpoint
         command = ReportCheckpoint(
             token=self.grant.token, incarnation=self.tools.incarnation, checkpoint=checkpoint
         )
         await self.tools.reports.fact(command, self.grant.tenant)
-        self._meter.store(self._lease, clock.monotonic_ms() - began_ms, self._now_ms())
 
     async def _name_slow_rank(self, event: StepCompleted) -> None:
         """Say once of each rank that the others wait for it."""

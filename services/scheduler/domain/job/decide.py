@@ -354,6 +354,10 @@ def _decide_attempt_fact(job: OpenJob, command: AttemptFact) -> tuple[Event, ...
             ended = attempts.end_attempt(job, command)
             return (ended, *steps.after_attempt(evolve_job(job, ended), ended))
         case RecordCheckpoint():
+            newest = next(iter(job.checkpoints), None)
+            known = None if newest is None else (newest.attempt, newest.manifest_sha256)
+            if known == (attempt, command.checkpoint.manifest_sha256):
+                return ()  # an idle session has said once more that it is saved
             recorded = CheckpointRecorded(
                 job_id=job.job_id,
                 checkpoint=command.checkpoint,

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Context, Rejected
+from schemas.ids import SESSION as SESSION_PREFIX
 from schemas.pool import (
     CheckpointAccepted,
     ConfirmFreed,
@@ -70,18 +71,24 @@ def decide_started(lease: Lease, command: ReportStarted, ctx: Context) -> tuple[
 
 
 def decide_checkpoint(lease: Lease, command: ReportCheckpoint, ctx: Context) -> tuple[Event, ...]:
-    """A checkpoint of the running training exists from here on; a repeat changes nothing."""
+    """A checkpoint of the running training exists from here on; a repeat changes nothing.
+
+    That of a session says that it has done nothing since: its work is saved until then.
+    """
     checkpoint, ref = command.checkpoint, lease.ref
     if lease.started_at is None or ref.role != "train" or checkpoint.attempt != ref.attempt:
         other = refusing("lease_not_training", lease=lease.number, attempt=checkpoint.attempt)
         return (Rejected(code=errors.ILLEGAL_STATE, reason=other),)
-    if checkpoint.manifest_sha256 == lease.last_manifest:
+    is_repeat = checkpoint.manifest_sha256 == lease.last_manifest
+    if is_repeat and not ref.job_id.startswith(SESSION_PREFIX):
         return ()
     if (foreign := _refuse_files_of_others(lease, checkpoint.files)) is not None:
         return (foreign,)
     # What ran above the cap was never billed, so no later credit may count it either.
     latest_ms = min(ctx.at - lease.started_at, cap_ms(lease.max_gpu_ms, lease.slots))
     captured_ms = clamp(checkpoint.captured_ms, lease.captured_ms, latest_ms)
+    if is_repeat and captured_ms == lease.captured_ms:
+        return ()
     accepted = replace(checkpoint, captured_ms=captured_ms)
     return (CheckpointAccepted(lease=ref, checkpoint=accepted),)
 

@@ -1,10 +1,12 @@
 """A session's process: what its commands do, and that they do the same to the byte once more."""
 
 import io
+import itertools
 import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,11 +15,19 @@ from msgspec.structs import replace
 
 from tests.bases import Base
 from tests.unit.tunery.ml.trainings import HYPER
+from tunery.ml import session as session_module
 from tunery.ml.events import EventWriter
 from tunery.ml.stop import StopRequest
 from tunery.ml.train import train
 from tunery.work.codec import decode_event, encode_spec
-from tunery.work.events import AnyWorkEvent, Checkpointed, CommandDone, Finished, Started
+from tunery.work.events import (
+    AnyWorkEvent,
+    Checkpointed,
+    CommandDone,
+    Finished,
+    SessionWaits,
+    Started,
+)
 from tunery.work.exits import ExitCode
 from tunery.work.session import (
     END,
@@ -88,10 +98,16 @@ class Loop:
     events: list[AnyWorkEvent] = field(default_factory=list)
 
     def run(
-        self, *commands: tuple[str, Body], begin: int = 1, weights: str = "", stored: int = 0
+        self,
+        *commands: tuple[str, Body],
+        begin: int = 1,
+        weights: str = "",
+        stored: int = 0,
+        ends: bool = True,
     ) -> list[Answer]:
-        """stored: answers whose files each command says are needed no more"""
-        incoming = self.folder / "commands"
+        """stored: answers whose files each command says are needed no more. ends: else somebody
+        else has to say so"""
+        incoming = self.incoming
         incoming.mkdir(parents=True)
         for number, (kind, body) in enumerate(commands, 1):
             handed = HandedCommand(
@@ -104,7 +120,8 @@ class Loop:
                 stored=stored,
             )
             hand_over(incoming, number, encode_body(handed))
-        hand_over(incoming, len(commands) + 1, END)
+        if ends:
+            hand_over(incoming, len(commands) + 1, END)
         spec = SessionSpec(training=self.training, commands_dir=str(incoming))
         path = self.folder / "spec.json"
         path.write_bytes(encode_spec(spec))
@@ -118,6 +135,10 @@ class Loop:
 
     def answer_file(self, done: CommandDone) -> Path:
         return Path(done.dir) / done.answer.name
+
+    @property
+    def incoming(self) -> Path:
+        return self.folder / "commands"
 
     @property
     def training(self) -> TrainSpec:
@@ -179,6 +200,28 @@ def test_a_session_that_goes_on_comes_to_the_same_bytes(
     assert started.resumed_from_step == checkpoint.step == 3 * every
     assert again.adapter == whole.adapter
     assert again.of(Finished)[0].tokens == whole.of(Finished)[0].tokens == 8 * 6
+
+
+@pytest.mark.parametrize("more", [0, 1])  # a pass whose gradients wait for their step
+def test_what_waits_for_its_client_has_a_checkpoint_and_says_so(
+    tiny: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    loop = Loop(tiny, tmp_path)
+    commands = [*LEARN, *LEARN[:more]]
+    naps = iter(range(1, 100))
+
+    def sleep(_: float) -> None:
+        if next(naps) == 3:
+            hand_over(loop.incoming, len(commands) + 1, END)
+
+    minutes = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: 61.0 * next(minutes), sleep=sleep)
+    monkeypatch.setattr(session_module, "time", clock)
+    loop.run(*commands, ends=False)
+    waits = loop.of(SessionWaits)
+    assert [each.saved for each in waits] == [not more] * len(waits)
+    assert len(waits) >= 2
+    assert [each.step for each in loop.of(Checkpointed)] == [3][more:]
 
 
 def test_files_that_are_stored_elsewhere_leave_the_disk(tiny: Base, tmp_path: Path) -> None:

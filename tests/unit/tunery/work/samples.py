@@ -100,7 +100,7 @@ EVENTS: Final[tuple[AnyWorkEvent, ...]] = (
     CommandDone(
         name="2-optim_step", dir="out/2", answer=FILE, saved_dir="out/state", saved=(FILE,)
     ),
-    SessionWaits(),
+    SessionWaits(saved=True),
     Preempted(step=2, checkpoint="out/step-00000002"),
     Failed(cause="oom", message="out of memory", advice="Lower batch_size."),
 )

@@ -16,16 +16,17 @@ from schemas.session import (
     SessionEnding,
     SessionLeased,
 )
-from schemas.topics import SESSION
+from schemas.topics import POOL, SESSION
 from schemas.training import BlobFile
 from services.trainer.effect import own_loop as own_loop_module
-from services.trainer.effect.own_loop import COMMANDS, WEIGHTS, OwnLoop
+from services.trainer.effect.own_loop import COMMANDS, SAVED_AGAIN_MS, WEIGHTS, OwnLoop
+from simulator.control_plane.samples import checkpoint
 from tests.unit.services.trainer.effect.test_training import under_lease
 from tunery.platform.memory_servers import MemoryServers
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.codec import codec_of, decode_envelope
-from tunery.work.events import CommandDone, FileDigest
+from tunery.work.events import CommandDone, FileDigest, SessionWaits
 from tunery.work.session import END, decode_handed
 
 CONTENT = b"body"
@@ -149,6 +150,30 @@ async def test_weights_that_were_sampled_from_long_ago_leave_the_disk(
     assert kept() == {f"weights-{seq}" for seq in (0, 2, 3, 4)}
 
 
+async def test_what_waits_says_now_and_then_that_its_checkpoint_has_all(tmp_path: Path) -> None:
+    program, servers = await own_loop(tmp_path)
+    clock = program.tools.runtime.clock
+    program._started_monotonic_ms = clock.monotonic_ms()
+    await program.handle(SessionWaits(saved=True))  # before there is one
+    await program._report_checkpoint(checkpoint(1, captured_ms=0))
+    for saved in (True, False, True, True):
+        await program.handle(SessionWaits(saved=saved))
+        await clock.sleep(SAVED_AGAIN_MS)
+    log = await reports_of(servers, POOL, program.grant.token.pool)
+    captured = [each.checkpoint.captured_ms // SAVED_AGAIN_MS for each in log]
+    assert captured == [0, 2, 3]
+    assert len({each.checkpoint.manifest_sha256 for each in log}) == 1
+
+
+async def reports_of(servers: MemoryServers, stream: Any, key: str) -> list[Any]:
+    """The commands of a stream in the partition of a key."""
+    partition = partition_of(key.encode())
+    reader = await servers.log.reader(stream.commands.name, {partition: 0})
+    records = await reader.poll(10, 100)
+    await reader.close()
+    return [codec_of(stream).command(decode_envelope(record.value)) for record in records]
+
+
 async def test_an_answer_is_stored_and_sent_once(tmp_path: Path) -> None:
     program, servers = await own_loop(tmp_path)
     (tmp_path / "answers").mkdir()
@@ -160,11 +185,7 @@ async def test_an_answer_is_stored_and_sent_once(tmp_path: Path) -> None:
     await program.handle(done)
     program._feed.fold((LEASED, CommandAnswered(name="1", answer=BODY)))
     await program.handle(done)
-    partition = partition_of(program.grant.job_id.encode())
-    reader = await servers.log.reader(SESSION.commands.name, {partition: 0})
-    records = await reader.poll(10, 100)
-    await reader.close()
-    (sent,) = (codec_of(SESSION).command(decode_envelope(record.value)) for record in records)
+    (sent,) = await reports_of(servers, SESSION, program.grant.job_id)
     assert isinstance(sent, AnswerCommand)
     assert (sent.name, sent.answer.sha256) == ("1", BODY.sha256)
     assert await servers.blobs.get(sent.answer.blob, sha256=BODY.sha256) == CONTENT

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Message, Rejected
+from schemas.ids import SESSION
 from schemas.pool import (
     CheckpointAccepted,
     LeaseStarted,
@@ -19,7 +20,16 @@ from schemas.pool import (
 from schemas.reasons import skipping
 from schemas.sealed import Sealed
 from schemas.training import SkippedCheckpoint
-from simulator.control_plane.samples import FILE, MINUTE, POOL, TRAINED, checkpoint, node, request
+from simulator.control_plane.samples import (
+    FILE,
+    MINUTE,
+    POOL,
+    TRAINED,
+    checkpoint,
+    describe,
+    node,
+    request,
+)
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     begun,
     end_of,
@@ -118,6 +128,38 @@ def test_a_checkpoint_counts_once_and_within_the_life_of_its_lease() -> None:
     # Time runs forward only, whatever the agent's clock says.
     older = of(decider.when(reported(3, 0)), CheckpointAccepted)
     assert older.checkpoint.captured_ms == 10 * MINUTE
+
+
+def test_a_session_that_has_done_nothing_since_its_checkpoint_has_lost_nothing() -> None:
+    job_id = f"{SESSION}1"
+    decider = pool().accept(describe(job_id), node(), request(job_id=job_id), begun())
+    decider.at += 10 * MINUTE
+    decider.accept(reported(1, MINUTE))
+    again = reported(1, 9 * MINUTE)
+    assert of(decider.when(again), CheckpointAccepted).checkpoint.captured_ms == 9 * MINUTE
+    assert decider.when(again) == ()
+    assert decider.when(reported(1, MINUTE)) == ()  # reports overtake each other
+    decider.at += MINUTE
+    closed = end_of(decider.when(exited(outcome="preempted", elapsed_ms=11 * MINUTE)))
+    assert closed.lost_gpu_ms == 2 * MINUTE
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_session_that_waits_for_its_client_makes_way_for_an_earlier_lane(says_so: bool) -> None:
+    lasts = {"lane": "free", "p50_ms": 120 * MINUTE, "p90_ms": 120 * MINUTE}
+    decider = pool().accept(
+        describe(f"{SESSION}1"),
+        node("a", "a-1", 1),
+        request(job_id=f"{SESSION}1", max_gpu_ms=120 * MINUTE, **lasts),
+        begun(),
+    )
+    decider.at += MINUTE
+    decider.accept(reported(1, MINUTE))
+    decider.at += 30 * MINUTE
+    if says_so:
+        decider.accept(reported(1, 31 * MINUTE))
+    events = decider.when(request("ftjob-2", lane="premium"))
+    assert ("LeaseDraining" in names(events)) == says_so
 
 
 def test_checkpoints_belong_to_the_running_attempt_of_a_training() -> None:
