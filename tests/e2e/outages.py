@@ -134,16 +134,16 @@ class SharedStack:
     """The stack that the tests of a file share; it is replaced when a test has left it unusable.
 
     `prepare` is called with each new stack. `variables`: extra environment of services.
-    `agent`: its only node.
+    `agents`: its only node, and stand-ins for services.
     """
 
     def __init__(
         self,
         prepare: Callable[[RunningStack], Awaitable[None]] | None = None,
-        agent: ServiceSpec = AGENT_A,
+        agents: tuple[ServiceSpec, ...] = (AGENT_A,),
         **variables: Mapping[str, str],
     ) -> None:
-        self._prepare, self._agent, self._variables = prepare, agent, variables
+        self._prepare, self._agents, self._variables = prepare, agents, variables
         self._stack: AsyncExitStack | None = None
         self._home: RunningStack | None = None
 
@@ -155,7 +155,7 @@ class SharedStack:
             await self.close()
         self._stack = AsyncExitStack()
         running = await self._stack.enter_async_context(
-            running_stack((self._agent,), **self._variables)
+            running_stack(self._agents, **self._variables)
         )
         if self._prepare is not None:
             await self._prepare(running)

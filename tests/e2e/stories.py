@@ -265,13 +265,16 @@ def training(job: Json) -> bool:
 async def running_stack(
     agents: tuple[ServiceSpec, ...] = (AGENT_A,), **variables: Mapping[str, str]
 ) -> AsyncIterator[RunningStack]:
-    """All services and these agents. `variables`: extra environment of services, by name."""
+    """All services and these agents. `variables`: extra environment of services, by name.
+
+    An agent with the name of a service stands in for it.
+    """
     sweep()
     local = {"notifier": {"TUNERY_NOTIFIER_ALLOW_PRIVATE": "1"}}
     services = [
         ServiceSpec(name, env={**local.get(name, {}), **variables.get(name, {})})
         for name in SERVICES
-        if name != AGENT
+        if name not in (AGENT, *(agent.name for agent in agents))
     ]
     tiny = await asyncio.to_thread(tiny_base)
     with temporary_data_dir() as data_dir, receiving() as receiver:

@@ -39,10 +39,10 @@ class Guest(RunningStack):
 
 
 @asynccontextmanager
-async def new_guest(running: RunningStack) -> AsyncIterator[Guest]:
+async def new_guest(running: RunningStack, plan: str = "premium") -> AsyncIterator[Guest]:
     """Create a tenant with a key and a validated file."""
     tenant = f"guest-{uuid4().hex[:12]}"
-    await running.api.post("/tenants", {"id": tenant, "plan": "premium"})
+    await running.api.post("/tenants", {"id": tenant, "plan": plan})
     key = (await running.api.post(f"/tenants/{tenant}/keys", {"name": "test"}))["key"]
     async with client(running.stack.api_url, key) as http:
         api = Api(http)

@@ -1,7 +1,7 @@
 """The unmodified Tinker SDK, with a training loop of the tenant's own, on a live stack.
 
-Its process, and its node with the gateway, are killed in the middle of it; what is saved at the end
-has the bytes of a loop that nothing disturbed.
+Its process, and its node with the gateway, are killed in the middle of it, and its slot is taken
+for an earlier lane; what is saved at the end has the bytes of a loop that nothing disturbed.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ import pytest
 from schemas.access import schema_of
 from schemas.session import TOKEN_KINDS
 from tests.e2e.shared.guests import Guest
+from tests.e2e.stories import training
 from tests.e2e.test_confinement import AGENT
 from tests.environments import environment
 from tunery.local import processes
@@ -160,32 +161,53 @@ async def end(home: Guest, session_id: str) -> None:
     assert cost["net_gpu_ms"] > 0
 
 
-async def test_a_tinker_loop_that_is_killed_ends_with_the_same_bytes(home: Guest) -> None:
-    story = await run_loop(home, "supervised", kill_processes)
+async def make_way(later: Guest, session_id: str, home: Guest) -> None:
+    """Have a job of an earlier lane take the slot of a session, and give it back."""
+    urgent = await home.submit(n_epochs=20)
+    waits = await later.api.job(session_id, lambda job: job["phase"] == "queued", 120)
+    why = await later.command("session", "why", session_id)
+    print(waits, why)
+    await home.api.job(urgent, training)
+    await home.api.post(f"/fine_tuning/jobs/{urgent}/cancel")
+
+
+async def test_a_tinker_loop_that_is_killed_and_makes_way_ends_with_the_same_bytes(
+    home: Guest, later: Guest
+) -> None:
+    async with a_loop(later, "supervised") as loop:
+        await loop.half()
+        kill_processes(later)
+        session_id = await session_of(later)
+        await later.api.job(
+            session_id, lambda job: job["attempt"] == 2 and job["phase"] == "running"
+        )
+        await make_way(later, session_id, home)
+        loop.go_on()
+        story = await loop.result()
     losses = story["losses"]
     assert losses[-1] < 0.7 * losses[0]
     assert story["scored"] == pytest.approx(story["trained"], abs=1e-5)
     assert story["scored"][3:] == pytest.approx(story["sampled"], abs=1e-5)
-    job = await home.api.get(f"/fine_tuning/jobs/{story['model']}")
-    assert job["attempt"] == 2
-    killed = await saved(home, story["model"])
-    await end(home, story["model"])
-    calm = await run_loop(home, "supervised")
+    job = await later.api.get(f"/fine_tuning/jobs/{story['model']}")
+    assert job["attempt"] == 3
+    killed = await saved(later, story["model"])
+    await end(later, story["model"])
+    calm = await run_loop(later, "supervised")
     assert calm["losses"] == losses
-    assert await saved(home, calm["model"]) == killed
-    await end(home, calm["model"])
-    folder = str(home.stack.folders.root)
-    replay = await home.command("replay", story["model"], "--data-dir", folder)
+    assert await saved(later, calm["model"]) == killed
+    await end(later, calm["model"])
+    folder = str(later.stack.folders.root)
+    replay = await later.command("replay", story["model"], "--data-dir", folder)
     assert replay["equal"], replay
     assert {part["name"] for part in replay["parts"] if part["count"]} >= {"bill", "saved weights"}
     name = calm["sampler"].rpartition("/")[2]
-    job = await home.command("session", "publish", calm["model"], name, "--suffix", "loop")
-    version = (await home.api.ended(job["id"]))["fine_tuned_model"]
-    listed = await home.api.get(f"/models/{quote(version, safe='')}")
+    job = await later.command("session", "publish", calm["model"], name, "--suffix", "loop")
+    version = (await later.api.ended(job["id"]))["fine_tuned_model"]
+    listed = await later.api.get(f"/models/{quote(version, safe='')}")
     assert listed["lineage"]["saved_in"]["session_id"] == calm["model"]
-    published = await home.published(job["id"])
+    published = await later.published(job["id"])
     weights = f"SELECT files FROM {ROWS}.saved_weights WHERE session_id = $1"  # noqa: S608  # our names
-    kept = await rows_of(home, weights, calm["model"])
+    kept = await rows_of(later, weights, calm["model"])
     assert any(published.items() <= dict(files).items() for files in kept)
 
 
