@@ -138,4 +138,6 @@ def _scored(model: Any, prompt: Tensor, line: list[int], tokens_max: int) -> Seq
 
 def _logprobs(model: Any, tokens: Tensor) -> Tensor:
     """Return the log-probabilities of all tokens but the first."""
+    if len(tokens) < 2:
+        return torch.empty(0)  # models take no sequence without a token
     return target_logprobs(model, [(tokens[:-1], tokens[1:])])[0]

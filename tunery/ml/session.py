@@ -204,7 +204,7 @@ class LoopProcess:
                     saved_dir, saved = str(folder), _digests(folder)
                     answer = PathAnswer(path=body.path)
                 case SampleBody():
-                    with self._weights_of(command.weights_dir):
+                    with self._weights_of(command.weights_dir, of_base=body.of_base):
                         answer = sample(self._model, self._tokenizer, body)
                 case _:
                     assert_never(body)
@@ -368,8 +368,12 @@ class LoopProcess:
         )
 
     @contextmanager
-    def _weights_of(self, folder: str) -> Iterator[None]:
-        """Have the model compute with saved weights, and then with its own again."""
+    def _weights_of(self, folder: str, *, of_base: bool) -> Iterator[None]:
+        """Have the model compute with saved weights or with none, and then with its own again."""
+        if of_base:
+            with self._model.disable_adapter():
+                yield
+            return
         if not folder:
             yield
             return

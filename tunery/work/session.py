@@ -86,6 +86,7 @@ class SampleBody(Struct, frozen=True, kw_only=True, tag="sample"):
     stop_tokens: tuple[int, ...] | None = None
     stop_texts: tuple[str, ...] = ()
     prompt_logprobs: bool = False
+    of_base: bool = False  # the base model goes on, without what is trained
 
 
 Body: TypeAlias = PassBody | StepBody | SaveBody | LoadBody | SampleBody

@@ -62,8 +62,12 @@ async def create_session(
     caller: Principal,
     asked: CreateModelRequest,
     lane: Lane,
+    name: str,
 ) -> JobRow:
-    """Submit the job of a session, or return the one that this request repeats. Raises ApiError."""
+    """Submit the job of a session, or return the one that this request repeats. Raises ApiError.
+
+    name: what the client calls the request, by which a repeated one is known
+    """
     if asked.lora_config is None:
         text = "all weights are not trained in a session: give a lora_config"
         raise invalid(text, "lora_config", UNSUPPORTED)
@@ -111,7 +115,7 @@ async def create_session(
         seed=lora.seed,
         layers=layers,
     )
-    intent = Intent(f"{asked.session_id}/{asked.model_seq_id}", retried=False)
+    intent = Intent(name, retried=False)
     submitted = await submissions.decide(
         caller, session_id, Resolved(spec, without_rows(spec.base)), known, intent
     )

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import Request, Response
+from msgspec.structs import replace
 
 from schemas import errors
+from schemas.account import Lane
 from schemas.session import (
     SESSIONS,
     EndSession,
@@ -47,17 +49,26 @@ from services.gateway.sessions.conversions import (
     sample_body,
     step_body,
 )
-from services.gateway.sessions.creation import ATTENTION, MLP, create_session
+from services.gateway.sessions.creation import create_session
 from services.gateway.sessions.credit import paused_without_credit
 from services.gateway.sessions.futures import BEGUN, answer_of, ended_words, future_id
 from services.gateway.sessions.paths import WITHOUT_NAME, SavedPath, parse_path
+from services.gateway.sessions.samplers import (
+    SESSIONS_MAX,
+    Sampler,
+    first_difference,
+    lora_like,
+    read_sampler,
+    session_for,
+    takes_commands,
+)
 from services.gateway.views.tables.accounts import TENANTS
 from services.gateway.views.tables.jobs import JOBS, JobRow
 from services.gateway.views.tables.models import BASES
 from services.gateway.views.tables.sessions import SAVED_WEIGHTS, SavedWeightsRow
 from services.gateway.views.tables.sessions import SESSIONS as SESSION_ROWS
 from services.gateway.web.deps import Caller, Principal
-from services.gateway.web.domain.errors import UNSUPPORTED, ApiError, invalid
+from services.gateway.web.domain.errors import ApiError, invalid
 from services.gateway.web.domain.scopes import SDK_PREFIX
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
@@ -75,7 +86,6 @@ BODY_BYTES: Final = 900_000  # of a pass; with what is around it less than the e
 IN_FLIGHT_BYTES: Final = 20_000_000
 TOUCH_MS: Final[Ms] = 60_000  # the log is told so often that a client is there
 BASES_MAX: Final = 1_000
-SESSIONS_MAX: Final = 100  # of one client
 CLIENT: Final = "client-"
 WARNING: Final = "The unembedding layer is not adapted here, whatever train_unembed says."
 # the protobuf that FastAPI does not read for us
@@ -208,7 +218,7 @@ async def server_capabilities(deps: WithJobDeps, caller: Caller) -> dict[str, An
                 "model_name": row.base.base_id,
                 "max_context_length": row.base.context_length,
                 "trainable": True,
-                "sampleable": False,
+                "sampleable": True,
             }
             for row in bases
             if allowed is None or row.base.base_id in allowed
@@ -244,16 +254,21 @@ async def telemetry() -> dict[str, str]:
     return {"status": "accepted"}
 
 
+async def _lane(deps: JobDeps, caller: Principal) -> Lane:
+    tenant = await deps.views.first(TENANTS, {"id": caller.tenant})
+    return "free" if tenant is None else tenant.plan
+
+
 # --- the model
 @router.post("/create_model")
 async def create_model(
     body: CreateModelRequest, request: Request, deps: WithJobDeps, caller: Caller
 ) -> dict[str, Any]:
     """Submit a session. Its future says why it waits for its slots, and ends once it has begun."""
-    tenant = await deps.views.first(TENANTS, {"id": caller.tenant})
-    lane = "free" if tenant is None else tenant.plan
+    lane, submissions = await _lane(deps, caller), request.app.state.submissions
+    name = f"{body.session_id}/{body.model_seq_id}"
     with paused_without_credit():
-        job = await create_session(deps, request.app.state.submissions, caller, body, lane)
+        job = await create_session(deps, submissions, caller, body, lane, name)
     return {"request_id": future_id(job.id, BEGUN), "model_id": job.id}
 
 
@@ -342,14 +357,10 @@ async def load_weights(body: LoadRequest, deps: WithJobDeps, caller: Caller) -> 
 
 def _check_alike(own: JobRow, other: JobRow) -> None:
     """Raises ApiError 400 where the weights of a session do not fit another."""
-    for name, mine, theirs in (
-        ("base model", own.spec.base.sha256, other.spec.base.sha256),
-        ("rank", own.spec.hyper.rank, other.spec.hyper.rank),
-        ("layers", own.spec.hyper.target_modules, other.spec.hyper.target_modules),
-    ):
-        if mine != theirs:
-            text = f"its {name} is {theirs}, and that of {own.id} is {mine}"
-            raise invalid(text, "path", "invalid_weights")
+    if (difference := first_difference(own.spec, other.spec)) is not None:
+        name, mine, theirs = difference
+        text = f"its {name} is {theirs}, and that of {own.id} is {mine}"
+        raise invalid(text, "path", "invalid_weights")
 
 
 @router.post("/weights_info")
@@ -357,59 +368,85 @@ async def weights_info(body: WeightsRequest, deps: WithJobDeps, caller: Caller) 
     """Describe saved weights."""
     path, _ = await _saved(deps, caller, body.tinker_path, "tinker_path", WHOLE_STATE)
     spec = (await _find(deps, caller, path.session_id)).spec
-    layers = set(spec.hyper.target_modules or (*ATTENTION, *MLP))
+    lora = lora_like(spec)
     return {
         "base_model": spec.base.base_id,
         "is_lora": True,
-        "lora_rank": spec.hyper.rank,
-        "train_unembed": False,
-        "train_mlp": layers.issuperset(MLP),
-        "train_attn": layers.issuperset(ATTENTION),
+        "lora_rank": lora.rank,
+        "train_unembed": lora.train_unembed,
+        "train_mlp": lora.train_mlp,
+        "train_attn": lora.train_attn,
     }
 
 
 # --- samples
 @router.post("/create_sampling_session")
-async def create_sampler(body: SamplerRequest, deps: WithJobDeps, caller: Caller) -> dict[str, Any]:
-    """Begin to sample from saved weights; the session that has saved them computes it."""
-    if body.model_path is None:
-        text = "base models are sampled by /v1/chat/completions; a sampler needs model_path"
-        raise invalid(text, "model_path", UNSUPPORTED)
-    path, _ = await _saved(deps, caller, body.model_path, "model_path", ADAPTER_ONLY)
-    await _open(deps, caller, path.session_id)
-    sampler = f"{path}#{body.session_id}-{body.sampling_session_seq_id}"
-    return {"type": "create_sampling_session", "sampling_session_id": sampler}
+async def create_sampler(
+    body: SamplerRequest, request: Request, deps: WithJobDeps, caller: Caller
+) -> dict[str, Any]:
+    """Begin to sample from saved weights or a base model, which may open a session for it."""
+    own, like = f"{body.session_id}-{body.sampling_session_seq_id}", None
+    if body.model_path is not None:
+        path, _ = await _saved(deps, caller, body.model_path, "model_path", ADAPTER_ONLY)
+        saved_by = await _find(deps, caller, path.session_id)
+        if await takes_commands(deps, saved_by):
+            return _sampling(Sampler(str(path), own))
+        like = saved_by.spec
+    elif body.base_model is None:
+        raise invalid("give model_path or base_model", "model_path")
+    lane, submissions = await _lane(deps, caller), request.app.state.submissions
+    with paused_without_credit():
+        session_id = await session_for(deps, submissions, caller, body, lane, like)
+    return _sampling(Sampler(body.model_path or "", own, session_id))
+
+
+def _sampling(sampler: Sampler) -> dict[str, Any]:
+    return {"type": "create_sampling_session", "sampling_session_id": str(sampler)}
 
 
 @router.get("/samplers/{sampler:path}")
 async def sampler_info(sampler: str, deps: WithJobDeps, caller: Caller) -> dict[str, Any]:
     """Describe a sampler."""
-    path, _ = await _saved(deps, caller, sampler.partition("#")[0], "sampler", ADAPTER_ONLY)
-    job = await _find(deps, caller, path.session_id)
+    session_id, _ = await _sampled(deps, caller, read_sampler(sampler), "sampler")
+    job = await _find(deps, caller, session_id)
     return {
         "sampler_id": sampler,
         "base_model": job.spec.base.base_id,
-        "model_path": str(path),
+        "model_path": read_sampler(sampler).path or None,
     }
+
+
+async def _sampled(
+    deps: JobDeps, caller: Principal, sampler: Sampler, field: str
+) -> tuple[str, tuple[BlobFile, ...]]:
+    """The session that computes a sampler, and the files of its weights; none: the base model.
+
+    Raises ApiError as `_saved` does.
+    """
+    if not sampler.path and sampler.session_id:
+        return sampler.session_id, ()
+    path, row = await _saved(deps, caller, sampler.path, field, ADAPTER_ONLY)
+    return sampler.session_id or path.session_id, row.files
 
 
 @router.post("/asample")
 async def sample(body: SampleRequest, deps: WithJobDeps, caller: Caller) -> dict[str, Any]:
     """Sample sequences, or score a prompt."""
-    name, _, own = body.sampling_session_id.partition("#")
-    path, row = await _saved(deps, caller, name, "sampling_session_id", ADAPTER_ONLY)
-    session = await _open(deps, caller, path.session_id)
+    asked = read_sampler(body.sampling_session_id)
+    session_id, weights = await _sampled(deps, caller, asked, "sampling_session_id")
+    session = await _open(deps, caller, session_id)
     sampler = hashlib.sha256(body.sampling_session_id.encode()).hexdigest()[:16]
-    seed = int.from_bytes(hashlib.sha256(f"{sampler}:{own}:{body.seq_id}".encode()).digest()[:4])
+    drawn = f"{sampler}:{asked.own}:{body.seq_id}"
+    seed = int.from_bytes(hashlib.sha256(drawn.encode()).digest()[:4])
     command, prompt, most = sample_body(body, seed, session.limits)
     future = await session.take(
         "sample",
         body.seq_id,
-        command,
+        replace(command, of_base=not weights),
         tokens=prompt + most,
         prompt_tokens=prompt,
         sampler=sampler,
-        weights=row.files,
+        weights=weights,
     )
     sequences = [f"{future['request_id']}/{number}" for number in range(body.num_samples)]
     return {**future, "sample_sequence_ids": sequences}

@@ -196,6 +196,13 @@ async def test_a_tinker_loop_that_is_killed_and_makes_way_ends_with_the_same_byt
     assert calm["losses"] == losses
     assert await saved(later, calm["model"]) == killed
     await end(later, calm["model"])
+    async with a_loop(later, "afterwards", path=calm["sampler"]) as loop:
+        again = await loop.result()
+    assert again["tokens"] == calm["tokens"]
+    assert again["sampled"] == pytest.approx(calm["sampled"], abs=1e-5)
+    assert again["scored"] == pytest.approx(calm["scored"], abs=1e-5)
+    assert sum(again["of_base"]) < sum(again["scored"]) - 1
+    await end(later, await session_of(later))  # one for both samplers
     folder = str(later.stack.folders.root)
     replay = await later.command("replay", story["model"], "--data-dir", folder)
     assert replay["equal"], replay

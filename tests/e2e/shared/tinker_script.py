@@ -1,6 +1,6 @@
 """Training loops of a tenant's own, with the unmodified Tinker SDK. Prints JSON lines.
 
-    python tinker_script.py supervised | rewarded | capped
+    python tinker_script.py supervised | rewarded | capped | afterwards
 
 TUNERY_URL, TUNERY_KEY and TUNERY_MODEL say where, as whom, and on what. In the middle it says so,
 and waits for a line: whoever runs it may break something meanwhile.
@@ -95,6 +95,24 @@ def capped(_: tinker.ServiceClient, model: tinker.TrainingClient) -> None:
     say(model=model.model_id, losses=losses, state=model.save_state("end").result().path)
 
 
+def afterwards(service: tinker.ServiceClient) -> None:
+    """Sample as `supervised` does from what it has saved, and score that with the base model."""
+    path, base = json.loads(os.environ["TUNERY_METADATA"])["path"], os.environ["TUNERY_MODEL"]
+    prompt = row(0)[:4]
+    params = types.SamplingParams(max_tokens=5, temperature=0.0)
+    sampler = service.create_sampling_client(model_path=path)
+    (answer,) = sampler.sample(types.ModelInput.from_ints(prompt), 1, params).result().sequences
+    whole = types.ModelInput.from_ints(prompt + list(answer.tokens))
+    say(
+        tokens=list(answer.tokens),
+        sampled=list(answer.logprobs),
+        scored=sampler.compute_logprobs(whole).result()[1:],
+        of_base=service.create_sampling_client(base_model=base)
+        .compute_logprobs(whole)
+        .result()[1:],
+    )
+
+
 def rewarded(_: tinker.ServiceClient, model: tinker.TrainingClient) -> None:
     """Learn by rewards alone to answer with tokens whose number can be divided by four."""
     prompt = row(0)[:4]
@@ -129,6 +147,9 @@ def main() -> None:
     service = tinker.ServiceClient(
         base_url=os.environ["TUNERY_URL"], api_key=f"tml-{os.environ['TUNERY_KEY']}"
     )
+    if sys.argv[1] == afterwards.__name__:
+        afterwards(service)
+        return
     listed = service.get_server_capabilities().supported_models
     name = os.environ["TUNERY_MODEL"]
     assert name in [each.model_name for each in listed], listed

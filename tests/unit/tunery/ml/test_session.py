@@ -319,6 +319,29 @@ def test_a_sampler_has_the_weights_that_were_saved(tiny: Base, tmp_path: Path) -
     assert second.adapter == third.adapter  # it trains on its own weights
 
 
+def test_the_base_model_is_sampled_beside_what_is_trained(tiny: Base, tmp_path: Path) -> None:
+    greedy = SampleBody(
+        prompt=ints(101),
+        samples=1,
+        tokens_max=4,
+        temperature=0,
+        top_p=1,
+        top_k=0,
+        seed=0,
+        prompt_logprobs=True,
+    )
+    of_base: tuple[str, Body] = ("sample", replace(greedy, of_base=True))
+    (untrained,) = Loop(tiny, tmp_path / "untrained").run(("sample", greedy))
+    assert isinstance(untrained, SampleAnswer)
+    first = Loop(tiny, tmp_path / "first")
+    answers = first.run(*LEARN * 3, LEARN[0], of_base, ("sample", greedy), *LEARN[1:])
+    sampled, trained = [each for each in answers if isinstance(each, SampleAnswer)]
+    assert sampled.sequences == untrained.sequences != trained.sequences
+    second = Loop(tiny, tmp_path / "second")
+    second.run(*LEARN * 4)
+    assert first.adapter == second.adapter  # gradients that wait are not disturbed
+
+
 def test_a_loss_that_is_no_number_is_refused_and_drops_its_gradients(
     tiny: Base, tmp_path: Path
 ) -> None:

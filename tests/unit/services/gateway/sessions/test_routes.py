@@ -1,16 +1,23 @@
 """Routes of the Tinker SDK: futures, numbers, paths of weights, and other tenants."""
 
 from typing import Any
+from urllib.parse import quote
 
 import cramjam
 
-from schemas.session import AHEAD_MAX, CloseSession, SessionTerms, SetSessionTerms
+from schemas.session import (
+    AHEAD_MAX,
+    CloseSession,
+    SessionTerms,
+    SetSessionTerms,
+    session_folder,
+)
 from schemas.topics import SESSION
 from schemas.training import BlobFile
 from services.gateway.sessions.messages import PassRequest
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
-from tests.unit.services.gateway.sessions.sdk import new_sdk
-from tunery.work.session import PathAnswer
+from tests.unit.services.gateway.sessions.sdk import Sdk, new_sdk
+from tunery.work.session import PathAnswer, SampleBody, decode_body
 
 FILE = BlobFile(name="adapter.safetensors", blob="t/x/a", sha256="cd" * 32, bytes=10)
 PROTOBUF = {"content-type": "application/x-protobuf"}
@@ -138,6 +145,78 @@ async def test_tinker_a_sampler_of_erased_weights_is_refused(api: ControlPlane) 
     refused = await sdk.call("create_sampling_session", sampler)
     assert (refused.status_code, refused.json()["error"]["param"]) == (404, "model_path")
     assert "are erased" in refused.json()["error"]["message"]
+
+
+def drawn_from(sampler: str) -> dict[str, Any]:
+    return {
+        "sampling_session_id": sampler,
+        "seq_id": 0,
+        "prompt": {"chunks": [{"type": "encoded_text", "tokens": [1, 2]}]},
+        "sampling_params": {"max_tokens": 3},
+    }
+
+
+async def of_base(sdk: Sdk, session_id: str) -> list[bool]:
+    """Of each sample that a session was asked for, whether it is of the base model."""
+    blobs = sdk.api.world.blobs
+    folder = session_folder(sdk.tenant, session_id)
+    contents = [await blobs.get(key) async for key, _ in blobs.sizes_below(folder)]
+    bodies = [decode_body(each) for each in contents if b"sample" in each]
+    return [body.of_base for body in bodies if isinstance(body, SampleBody)]
+
+
+async def test_tinker_saved_weights_are_sampled_after_their_session_by_another(
+    api: ControlPlane,
+) -> None:
+    sdk = await new_sdk(api)
+    session_id = await sdk.model(lora_config={"rank": 4, "train_mlp": False})
+    path = f"tinker://{session_id}/sampler_weights/best"
+    save = {"model_id": session_id, "seq_id": 2, "path": "best"}
+    assert (await sdk.call("save_weights_for_sampler", save)).is_success
+    await sdk.answer(session_id, "2", PathAnswer(path=path), saved=(FILE,))
+    assert (await sdk.future(f"{session_id}/2")).is_success
+    assert (await sdk.call("unload_model", {"model_id": session_id})).is_success
+    await api.until(
+        sdk.client, f"/v1/sessions/{session_id}", lambda shown: shown["ends"] is not None
+    )
+    asked = {"session_id": "client-2", "sampling_session_seq_id": 0, "model_path": path}
+    sampler = (await sdk.call("create_sampling_session", asked)).json()["sampling_session_id"]
+    assert (await sdk.call("create_sampling_session", asked)).json()[
+        "sampling_session_id"
+    ] == sampler
+    drawn = (await sdk.call("asample", drawn_from(sampler))).json()
+    assert drawn["model_id"] != session_id
+    info = (await sdk.call("get_info", {"model_id": drawn["model_id"]})).json()
+    assert (info["model_name"], info["lora_rank"]) == (BASE.base_id, 4)
+    assert await of_base(sdk, drawn["model_id"]) == [False]
+    named = (await sdk.client.get(f"/api/v1/samplers/{quote(sampler, safe='')}")).json()
+    assert (named["base_model"], named["model_path"]) == (BASE.base_id, path)
+    other = await new_sdk(api)
+    assert (await other.call("asample", drawn_from(sampler))).status_code == 404
+    assert (await other.call("create_sampling_session", asked)).status_code == 404
+
+
+async def test_tinker_a_base_model_is_sampled_by_an_open_session_of_the_client(
+    api: ControlPlane,
+) -> None:
+    sdk = await new_sdk(api)
+    session_id = await sdk.model(session_id="client-1")
+    asked = {"session_id": "client-1", "sampling_session_seq_id": 0, "base_model": BASE.base_id}
+    sampler = (await sdk.call("create_sampling_session", asked)).json()["sampling_session_id"]
+    drawn = (await sdk.call("asample", drawn_from(sampler))).json()
+    assert drawn["model_id"] == session_id
+    assert await of_base(sdk, session_id) == [True]
+    alone = {**asked, "session_id": "client-2"}
+    sampler = (await sdk.call("create_sampling_session", alone)).json()["sampling_session_id"]
+    drawn = (await sdk.call("asample", drawn_from(sampler))).json()
+    assert drawn["model_id"] != session_id
+    named = (await sdk.client.get(f"/api/v1/samplers/{quote(sampler, safe='')}")).json()
+    assert (named["base_model"], named["model_path"]) == (BASE.base_id, None)
+    other = await new_sdk(api)
+    assert (await other.call("asample", drawn_from(sampler))).status_code == 404
+    for wrong in ({"base_model": "unknown"}, {"base_model": None}):
+        refused = await sdk.call("create_sampling_session", {**alone, **wrong, "session_id": "c"})
+        assert refused.status_code in (400, 404), refused.text
 
 
 async def test_a_session_that_ends_takes_nothing_more(api: ControlPlane) -> None:
