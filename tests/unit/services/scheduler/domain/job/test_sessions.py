@@ -1,4 +1,4 @@
-"""Sessions that reach their cap: they go on if it is raised, and end if it is not."""
+"""Sessions at their cap go on if it is raised, and end if it is not. Idle ones are saved."""
 
 from msgspec.structs import replace
 
@@ -12,13 +12,14 @@ from schemas.job import (
     PlacementUnwanted,
     PlacementWanted,
     RaiseSession,
+    RecordCheckpoint,
     RecordSessionEnding,
     RecordUsage,
 )
 from schemas.session import SessionTerms, SetSessionTerms
 from schemas.submission import Price
 from services.scheduler.react import react_job
-from simulator.control_plane.samples import MINUTE, limits, submit
+from simulator.control_plane.samples import MINUTE, checkpoint, limits, submit
 from tests.unit.services.scheduler.fold import Decider, header_of, names, of
 from tests.unit.services.scheduler.lives import (
     JOB_ID,
@@ -71,6 +72,15 @@ def test_a_session_whose_client_has_gone_ends_at_its_cap_with_what_was_saved() -
     paused = running().accept(PauseJob(job_id=JOB_ID), closed(outcome="preempted"))
     assert of(paused.when(ending), JobEnded).outcome == "cancelled"
     assert paused.when(ending) == ()
+
+
+def test_a_checkpoint_that_is_said_once_more_is_one_checkpoint() -> None:
+    decider, saved = running(), checkpoint(10)
+    assert names(decider.when(RecordCheckpoint(job_id=JOB_ID, checkpoint=saved))) == [
+        "CheckpointRecorded"
+    ]
+    later = replace(saved, captured_ms=saved.captured_ms + MINUTE)
+    assert decider.when(RecordCheckpoint(job_id=JOB_ID, checkpoint=later)) == ()
 
 
 def test_a_running_session_is_raised_and_its_lease_goes_on() -> None:
