@@ -41,7 +41,7 @@ from tunery.work.events import (
     SessionWaits,
     Started,
 )
-from tunery.work.exits import ExitCode
+from tunery.work.exits import ExitCode, WorkError
 from tunery.work.session import (
     END,
     Answer,
@@ -352,7 +352,10 @@ class LoopProcess:
         """Write what a training can go on from, or what is sampled from."""
         folder = self._out / SAVED / command.name
         if command.kind == "save_sampler":
-            self._write_adapter(folder)
+            try:
+                self._write_adapter(folder)
+            except WorkError as error:  # weights that are no numbers
+                raise Unusable(str(error)) from error
             return folder
         with new_directory(folder) as partial:
             self._snapshot().write(partial)

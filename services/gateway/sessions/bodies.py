@@ -19,8 +19,9 @@ RANK_MAX: Final = 128
 SavedName = Annotated[str, StringConstraints(strict=True, pattern=NAME)]
 Path = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=512)]
 Seq = Annotated[StrictInt, Field(ge=0, le=SEQ_MAX)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+Token = Annotated[StrictInt, Field(ge=0, le=SEQ_MAX)]
 Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=0, le=1_000)]  # much larger ones overflow in float32
 Decay = Annotated[float, Field(ge=0, lt=1)]
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_MAX)]
 
@@ -65,11 +66,11 @@ class ModelRequest(SdkBody):
 
 
 class AdamBody(SdkBody):
-    learning_rate: Positive = 1e-4
+    learning_rate: Rate = 1e-4
     beta1: Decay = 0.9
     beta2: Decay = 0.95
-    eps: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-12
-    weight_decay: Positive = 0.0
+    eps: Annotated[float, Field(ge=1e-30, allow_inf_nan=False)] = 1e-12  # less is 0 in float32
+    weight_decay: Rate = 0.0
     grad_clip_norm: Positive = 0.0
 
 
@@ -103,7 +104,7 @@ class SamplerRequest(SdkBody):
 
 class ChunkBody(SdkBody):
     type: str = "encoded_text"
-    tokens: list[StrictInt] = []
+    tokens: list[Token] = []
 
 
 class PromptBody(SdkBody):
@@ -115,7 +116,7 @@ class SamplingParams(SdkBody):
     seed: Annotated[StrictInt, Field(ge=0, le=2**53)] | None = None
     stop: (
         StopText
-        | Annotated[list[StrictInt], Field(max_length=STOPS_MAX)]
+        | Annotated[list[Token], Field(max_length=STOPS_MAX)]
         | Annotated[list[StopText], Field(max_length=STOPS_MAX)]
         | None
     ) = None

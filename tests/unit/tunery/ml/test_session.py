@@ -28,7 +28,7 @@ from tunery.work.events import (
     SessionWaits,
     Started,
 )
-from tunery.work.exits import ExitCode
+from tunery.work.exits import ExitCode, WorkError
 from tunery.work.session import (
     END,
     Answer,
@@ -317,6 +317,20 @@ def test_a_sampler_has_the_weights_that_were_saved(tiny: Base, tmp_path: Path) -
     third = Loop(tiny, tmp_path / "third")
     third.run(*LEARN)
     assert second.adapter == third.adapter  # it trains on its own weights
+
+
+def test_weights_that_are_no_numbers_are_not_saved_for_a_sampler(
+    tiny: Base, tmp_path: Path
+) -> None:
+    loop = Loop(tiny, tmp_path)
+    wild: tuple[str, Body] = ("optim_step", replace(STEP, learning_rate=1e30, weight_decay=1e30))
+    save: tuple[str, Body] = ("save_sampler", SaveBody(path="p"))
+    with pytest.raises(WorkError, match="NaN or infinity"):  # its end, where they are kept
+        loop.run(LEARN[0], wild, LEARN[0], wild, save)
+    answer = decode_answer((tmp_path / "out" / "answers" / "5").read_bytes())
+    assert isinstance(answer, FailedAnswer)
+    assert "NaN or infinity" in answer.message
+    assert not (tmp_path / "out" / "saved" / "5").exists()
 
 
 def test_the_base_model_is_sampled_beside_what_is_trained(tiny: Base, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import quote
 
 import cramjam
+import pytest
 
 from schemas.session import (
     AHEAD_MAX,
@@ -57,6 +58,32 @@ async def test_a_request_comes_once(api: ControlPlane) -> None:
     assert again.json()["request_id"] == f"{session_id}/1"
     other = await sdk.call("optim_step", step(session_id, 1, learning_rate=0.5))
     assert (other.status_code, other.json()["error"]["code"]) == (409, "already_exists")
+
+
+@pytest.mark.parametrize(
+    ("route", "change", "field"),
+    [
+        ("optim_step", {"learning_rate": 1e300}, "adam_params.learning_rate"),
+        ("optim_step", {"weight_decay": 1e300}, "adam_params.weight_decay"),
+        ("optim_step", {"eps": 1e-320}, "adam_params.eps"),
+        ("asample", {"tokens": [2**70]}, "prompt.chunks.0.tokens.0"),
+        ("asample", {"stop": [2**70]}, "sampling_params.stop"),
+    ],
+)
+async def test_tinker_numbers_that_no_process_bears_are_refused_by_name(
+    api: ControlPlane, route: str, change: dict[str, Any], field: str
+) -> None:
+    sdk = await new_sdk(api)
+    body = step("session-ab", 2, **change)
+    if route == "asample":
+        body = drawn_from("tinker://session-ab/sampler_weights/best#2")
+        if "stop" in change:
+            body["sampling_params"] |= change
+        else:
+            body["prompt"]["chunks"][0] |= change
+    refused = await sdk.call(route, body)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"].startswith(field)
 
 
 async def test_a_body_that_is_no_request_is_refused(api: ControlPlane) -> None:
