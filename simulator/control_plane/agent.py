@@ -4,6 +4,7 @@ Two seeded worlds drive it: `nodes.py` as tasks on virtual time, and the world o
 unit tests step by step. Agents fold the pool's journal with the production fold.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -39,7 +40,8 @@ class Diary:
 
     began_ms: Ms | None = None
     exited_ms: Ms | None = None
-    captured: dict[str, Ms] = field(default_factory=dict)  # manifest → elapsed at its capture
+    # manifest → elapsed at its capture, and later times at which nothing had changed
+    captured: dict[str, set[Ms]] = field(default_factory=lambda: defaultdict(set))
 
 
 LeaseDiaries = dict[tuple[str, int], Diary]  # by incarnation and lease; agents come and go
@@ -108,7 +110,7 @@ class SimAttempt:
         mark = f"{int(self.grant.job_id.rpartition('-')[2]):x}f"
         grant = self.grant
         captured = checkpoint(self.step, grant.attempt, captured_ms, mark, grant.tenant)
-        self.diary.captured[captured.manifest_sha256] = captured_ms
+        self.diary.captured[captured.manifest_sha256].add(captured_ms)
         return ReportCheckpoint(
             token=self.grant.token, incarnation=self.incarnation, checkpoint=captured
         )

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 TOKENS: Final = 10  # of a pass
 SAMPLED: Final = 3  # of a sample, and of its prompt
+SAVED_AGAIN_MS: Final = 3_000  # worlds last for minutes
 TRIES_MAX: Final = 40  # until the session has been opened
 KINDS: Final[tuple[SessionCommandKind, ...]] = ("forward_backward", "optim_step", "forward")
 
@@ -168,7 +169,8 @@ class CommandLoop:
         self._id, self._attempt = task.attempt.grant.job_id, task.attempt
         self._partition = partition_of(self._id.encode())
         self._weights = "" if loaded is None else task.context.session_weights[loaded]
-        self._saved = self._attempt.step  # of the newest checkpoint
+        self._saved: int | None = None  # step of the newest checkpoint of this attempt
+        self._said_ms = 0  # when that was said last
         self._feed = CommandFeed(self._attempt.grant.attempt)
         self._has_gradients = False
 
@@ -194,6 +196,8 @@ class CommandLoop:
                 await self._do(command)
             elif self._feed.is_ending:
                 return "succeeded", None
+            else:
+                await self._wait()
         return end
 
     async def _stopped(self) -> tuple[AttemptOutcome, FailureCause | None] | None:
@@ -239,8 +243,21 @@ class CommandLoop:
         if self._has_gradients or self._attempt.step == self._saved:
             return
         self._saved = self._attempt.step
+        await self._report()
+
+    async def _wait(self) -> None:
+        """Save what waits for its client, and say now and then that nothing has changed."""
+        if self._task.agent.port.monotonic_ms() - self._said_ms < SAVED_AGAIN_MS:
+            return
+        if self._attempt.step == self._saved and not self._has_gradients:
+            self._task.context.broker.tally.add("idle session said that it is saved")
+            await self._report()
+        await self._save()
+
+    async def _report(self) -> None:
         weights, task = self._weights, self._task
-        report = self._attempt.capture(task.agent.port.monotonic_ms())
+        self._said_ms = task.agent.port.monotonic_ms()
+        report = self._attempt.capture(self._said_ms)
         if report is not None:
             task.context.session_weights[report.checkpoint.manifest_sha256] = weights
             await task.agent.port.sleep(task.rng.randint(0, 2_000))

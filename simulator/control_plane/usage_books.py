@@ -319,18 +319,24 @@ class Meter:
                 lease.author = lease.author or event.ended_by
 
     def _checkpoint(self, lease: LeaseBook, checkpoint: Checkpoint, at: Ms) -> None:
-        """Captured when its agent says, within the lease and below the cap."""
+        """Captured when its agent says, within the lease and below the cap.
+
+        A session says of its newest one again, as long as it does nothing.
+        """
         if lease.started_at is None:
             self._say("token", f"checkpoint of {lease.grant.token} before its start")
             return
         diary = self.diaries[lease.grant.first, lease.grant.token.lease]
         said_ms = diary.captured.get(checkpoint.manifest_sha256)
-        if said_ms is None:
+        if not said_ms:
             self._say("token", f"{lease.grant.token} has a checkpoint of another lease")
             return
         cap_ms = lease.grant.max_gpu_ms // lease.grant.slots
         latest_ms = min(at - lease.started_at, cap_ms)
-        lease.captured_ms = min(max(said_ms, lease.captured_ms), latest_ms)
+        times_ms = {min(max(each, lease.captured_ms), latest_ms) for each in said_ms}
+        if checkpoint.captured_ms not in times_ms:
+            self._say("token", f"{lease.grant.token} has {checkpoint} of a time that nobody said")
+        lease.captured_ms = checkpoint.captured_ms
         lease.alive_at = max(lease.alive_at, lease.started_at + lease.captured_ms)
 
     # --- money ------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def test_an_attempt_reports_what_its_diary_says() -> None:
     assert (ended.elapsed_ms, ended.outcome) == (8_000, "succeeded")
     diary = diaries["a-1", 7]
     assert (diary.began_ms, diary.exited_ms) == (1_000, 9_000)
-    assert list(diary.captured.values()) == [3_000]
+    assert list(diary.captured.values()) == [{3_000}]
 
 
 def test_it_begins_at_the_newest_checkpoint_that_can_be_read() -> None:
