@@ -224,6 +224,20 @@ def test_what_waits_for_its_client_has_a_checkpoint_and_says_so(
     assert [each.step for each in loop.of(Checkpointed)] == [3][more:]
 
 
+def test_a_session_that_was_asked_for_nothing_yet_goes_on_from_its_checkpoint(
+    tiny: Base, tmp_path: Path
+) -> None:
+    first = Loop(tiny, tmp_path / "first")
+    first.run()
+    (checkpoint,) = first.of(Checkpointed)
+    candidate = ResumeCandidate(dir=checkpoint.dir, manifest_sha256=checkpoint.manifest_sha256)
+    again = Loop(tiny, tmp_path / "again", resume=(candidate,))
+    again.run(*LEARN)
+    whole = Loop(tiny, tmp_path / "whole")
+    whole.run(*LEARN)
+    assert again.adapter == whole.adapter
+
+
 def test_files_that_are_stored_elsewhere_leave_the_disk(tiny: Base, tmp_path: Path) -> None:
     loop = Loop(tiny, tmp_path)
     save = SaveBody(path="tinker://session-1/weights/state")
