@@ -164,10 +164,12 @@ async def end(home: Guest, session_id: str) -> None:
 async def make_way(later: Guest, session_id: str, home: Guest) -> None:
     """Have a job of an earlier lane take the slot of a session, and give it back."""
     urgent = await home.submit(n_epochs=20)
-    waits = await later.api.job(session_id, lambda job: job["phase"] == "queued", 120)
-    why = await later.command("session", "why", session_id)
-    print(waits, why)
+    await later.api.job(session_id, lambda job: job["phase"] == "queued", 120)
     await home.api.job(urgent, training)
+    why = await later.command("session", "why", session_id)
+    assert why["queue"]["code"] == "no_capacity", why
+    (last,) = (await later.api.get(f"/fine_tuning/jobs/{session_id}/events", limit=1))["data"]
+    assert (last["details"]["ended_by"], last["details"]["reason"]) == ("scheduler", "preempted")
     await home.api.post(f"/fine_tuning/jobs/{urgent}/cancel")
 
 
