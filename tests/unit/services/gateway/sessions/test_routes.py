@@ -184,7 +184,7 @@ def drawn_from(sampler: str) -> dict[str, Any]:
 
 
 async def of_base(sdk: Sdk, session_id: str) -> list[bool]:
-    """Of each sample that a session was asked for, whether it is of the base model."""
+    """Return whether each sample that a session was asked for is one of the base model."""
     blobs = sdk.api.world.blobs
     folder = session_folder(sdk.tenant, session_id)
     contents = [await blobs.get(key) async for key, _ in blobs.sizes_below(folder)]

@@ -146,7 +146,7 @@ def test_a_session_that_has_done_nothing_since_its_checkpoint_has_lost_nothing()
 
 @pytest.mark.parametrize("says_so", [True, False])
 def test_a_session_that_waits_for_its_client_makes_way_for_an_earlier_lane(says_so: bool) -> None:
-    lasts = {"lane": "free", "p50_ms": 120 * MINUTE, "p90_ms": 120 * MINUTE}
+    lasts: dict[str, Any] = {"lane": "free", "p50_ms": 120 * MINUTE, "p90_ms": 120 * MINUTE}
     decider = pool().accept(
         describe(f"{SESSION}1"),
         node("a", "a-1", 1),
