@@ -287,6 +287,7 @@ class EvalWork(Part, tag="eval"):
     # scores of the look before, which hold all but the items that are new; None: there was none
     scored: BlobFile | None = None
     prompts_max: int | None = None  # how many of the bundled prompts are answered; None: all
+    questions_max: int | None = None  # how many of the bundled questions are asked; None: all
 
 
 class ServeWork(Part, tag="serve"):

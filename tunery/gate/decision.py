@@ -29,6 +29,7 @@ from tunery.gate.resampling import quantile, resampled_means
 
 Decision: TypeAlias = Literal["pass", "block", "inconclusive"]
 SINGLE_LOOK: Final = (1.0,)
+ITEMS_MIN: Final = 200
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Rule:
 
     drop_max: float  # loss of accuracy, as a share
     alpha: float = 0.05  # probability of blocking an adapter that lost nothing
-    items_min: int = 200  # fewer items neither pass nor block
+    items_min: int = ITEMS_MIN  # fewer items neither pass nor block
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from peft import PeftModel
 
 from tunery.ml import choices, device, generation
 from tunery.ml.base_scores import BaseScoreCache
-from tunery.ml.benchmarks import benchmark_scores, written
+from tunery.ml.benchmarks import benchmark_scores
 from tunery.ml.engines.fsdp2 import offload_layers
 from tunery.ml.events import EventWriter
 from tunery.ml.language import load_tokenizer
@@ -166,7 +166,7 @@ def _first_scores(
 ) -> Scores:
     """Everything but the benchmarks."""
     item_scores = _items(pair, tokenizer, items, kept, progress)
-    holdout, losses = _holdout(pair, tokenizer, spec, kept, progress)
+    holdout, losses, answers = _on_texts(pair, tokenizer, spec, kept, progress)
     measures, rows = measured_rows(spec, tokenizer, pair.side, progress.callback)
     return Scores(
         base_sha256=spec.base_sha256,
@@ -174,7 +174,7 @@ def _first_scores(
         precision=kept.precision,
         items=item_scores,
         holdout=holdout,
-        answers=_answers(pair, tokenizer, spec, kept, progress),
+        answers=answers,
         not_finite=_not_finite(item_scores, losses),
         measures=measures,
         rows=rows,
@@ -266,55 +266,40 @@ def _not_finite(
     )
 
 
-def _holdout(
+def _on_texts(
     pair: Pair, tokenizer: Any, spec: ScoreSpec, kept: BaseScoreCache, progress: StageProgress
-) -> tuple[HoldoutScores, Mapping[str, float | None]]:
-    """Scores on the validation split, and both losses as they were computed."""
-    rows = _valid_shards(spec, pair.trained)
-    references = _valid_rows(spec)
-    torch_device = pair.device
-    packing = rows is not None and _can_pack(pair, rows, torch_device)
-    if rows is not None:
-        objective = objective_of(
-            spec,
-            rows,
-            packing=packing,
-            grader=spec.grader,
-            tokenizer=tokenizer,
-            scores=model_scores_of(spec),
-        )
-        if objective.needs_reference:
-            rows = _with_base_as_reference(pair, rows, torch_device, packing)
-    losses: dict[str, float | None] = {}
-    exact: dict[str, int] = {}
+) -> tuple[HoldoutScores, Mapping[str, float | None], tuple[PromptAnswers, ...]]:
+    """Scores on the validation split, both losses as they were computed, and answers to prompts."""
+    rows, references = _valid_shards(spec, pair.trained), _valid_rows(spec)
+    prompts = spec.prompts or ()
+    packing = rows is not None and _can_pack(pair, rows, pair.device)
     task = _holdout_task(spec, references, packing=packing)
     known = None if spec.grader is not None else kept.load_holdout(task)  # graders ask others
+    known_answers = None
+    if not spec.own_prompts:
+        known_answers = kept.load_answers(prompts, spec.answer_tokens_max)
+    losses = _losses(pair, tokenizer, spec, rows, packing=packing, base_known=known is not None)
+    exact: dict[str, int] = {}
+    answers: dict[str, Sequence[str]] = {}
     for name in SIDES:
-        if name == "base" and known is not None:
-            losses[name], exact[name] = known
-            continue
-        with pair.side(name) as switched:
-            losses[name] = None
-            if rows:
-                losses[name] = mean_scores(
-                    objective,
-                    switched,
-                    rows,
-                    rows_max=spec.valid_rows_max,
-                    device=torch_device,
-                ).loss
-            texts = generation.answers(
-                switched,
-                tokenizer,
-                [row.prompt_ids for row in references],
-                new_tokens_max=spec.new_tokens_max,
-                between=progress.callback(f"holdout_{name}", len(references)),
+        is_base = name == "base"
+        asked_rows = [] if is_base and known is not None else references
+        asked_prompts = () if is_base and known_answers is not None else prompts
+        with pair.side(name) as model:
+            of_rows, answers[name] = _texts(
+                model, tokenizer, spec, asked_rows, asked_prompts, name, progress
             )
         exact[name] = sum(
-            text == row.reference.strip() for text, row in zip(texts, references, strict=True)
+            text == row.reference.strip() for text, row in zip(of_rows, asked_rows, strict=True)
         )
-    if known is None and spec.grader is None:
+    if known is not None:
+        losses["base"], exact["base"] = known
+    elif spec.grader is None:
         kept.save_holdout(task, losses["base"], exact["base"])
+    if known_answers is not None:
+        answers["base"] = known_answers
+    elif not spec.own_prompts:
+        kept.save_answers(prompts, spec.answer_tokens_max, answers["base"])
     base_loss, adapter_loss = _finite(losses["base"]), _finite(losses["adapter"])
     is_likelihood = rows is not None and rows.kind == "answers"
     scores = HoldoutScores(
@@ -328,7 +313,76 @@ def _holdout(
         base_exact=exact["base"],
         adapter_exact=exact["adapter"],
     )
-    return scores, losses
+    both = zip(prompts, answers["base"], answers["adapter"], strict=True)
+    return (
+        scores,
+        losses,
+        tuple(
+            PromptAnswers(prompt=prompt, base=base, adapter=adapter)
+            for prompt, base, adapter in both
+        ),
+    )
+
+
+def _losses(
+    pair: Pair,
+    tokenizer: Any,
+    spec: ScoreSpec,
+    rows: PackedRows | None,
+    *,
+    packing: bool,
+    base_known: bool,
+) -> dict[str, float | None]:
+    """The losses of both sides on validation rows; None without rows, and where it is known."""
+    losses: dict[str, float | None] = dict.fromkeys(SIDES)
+    if rows is None:
+        return losses
+    objective = objective_of(
+        spec,
+        rows,
+        packing=packing,
+        grader=spec.grader,
+        tokenizer=tokenizer,
+        scores=model_scores_of(spec),
+    )
+    if objective.needs_reference:
+        rows = _with_base_as_reference(pair, rows, pair.device, packing)
+    for name in SIDES:
+        if name == "base" and base_known:
+            continue
+        with pair.side(name) as switched:
+            losses[name] = mean_scores(
+                objective, switched, rows, rows_max=spec.valid_rows_max, device=pair.device
+            ).loss
+    return losses
+
+
+def _texts(
+    model: Any,
+    tokenizer: Any,
+    spec: ScoreSpec,
+    rows: Sequence[ValidRow],
+    prompts: Sequence[str],
+    side: str,
+    progress: StageProgress,
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Answers to rows and to prompts, all at once where they may have as many tokens."""
+
+    def write(stage: str, asked: Sequence[Sequence[int]], tokens_max: int) -> list[str]:
+        between = progress.callback(f"{stage}_{side}", len(asked))
+        return generation.answers(
+            model, tokenizer, asked, new_tokens_max=tokens_max, between=between
+        )
+
+    of_rows = [row.prompt_ids for row in rows]
+    of_prompts = [generation.render(tokenizer, prompt) for prompt in prompts]
+    if spec.new_tokens_max == spec.answer_tokens_max:
+        texts = write("answers", [*of_rows, *of_prompts], spec.answer_tokens_max)
+        return texts[: len(rows)], texts[len(rows) :]
+    return (
+        write("holdout", of_rows, spec.new_tokens_max),
+        write("answers", of_prompts, spec.answer_tokens_max),
+    )
 
 
 def _holdout_task(spec: ScoreSpec, references: Sequence[ValidRow], *, packing: bool) -> bytes:
@@ -368,21 +422,6 @@ def _finite(loss: float | None) -> float | None:
 
 def _perplexity(loss: float | None) -> float | None:
     return None if loss is None else exp(min(loss, PERPLEXITY_LOSS_MAX))
-
-
-def _answers(
-    pair: Pair, tokenizer: Any, spec: ScoreSpec, kept: BaseScoreCache, progress: StageProgress
-) -> tuple[PromptAnswers, ...]:
-    prompts = spec.prompts or ()
-    rendered = [generation.render(tokenizer, prompt) for prompt in prompts]
-    keys = None if spec.own_prompts else prompts
-    texts = written(
-        "answers", keys, rendered, spec.answer_tokens_max, pair, tokenizer, kept, progress.callback
-    )
-    return tuple(
-        PromptAnswers(prompt=prompt, base=base, adapter=adapter)
-        for prompt, base, adapter in zip(prompts, texts["base"], texts["adapter"], strict=True)
-    )
 
 
 def _valid_shards(spec: ScoreSpec, model: Any) -> PackedRows | None:

@@ -77,15 +77,14 @@ class Evaluation(Program):
         grader, measures = self.open_json(work.grader), self.open_json(work.measures)
         if self._is_first_look and measures is not None:
             self._asks_judge = JUDGE in msgspec.json.decode(measures)
-        bounds = [n for n in (self.settings.gate_prompts, work.prompts_max) if n is not None]
         spec = ScoreSpec(
             base_dir=work.base_path,
             tokenizer_dir=_own_tokenizer(adapter, Path(work.base_path)),
             base_sha256=work.base_sha256,
             adapter_dir=str(adapter),
             out=str(folder / "scores.json"),
-            items_max=self.settings.gate_questions,
-            prompts_max=min(bounds, default=None),
+            items_max=_least(self.settings.gate_questions, work.questions_max),
+            prompts_max=_least(self.settings.gate_prompts, work.prompts_max),
             valid_shards=(str(valid),) if prepared.validation_rows else (),
             valid_rows=str(prompts) if prepared.validation_rows else None,
             precision=work.precision,
@@ -191,3 +190,8 @@ def _own_tokenizer(adapter: Path, base: Path) -> str | None:
     if not (adapter / CONFIG).is_file():
         copyfile(base / CONFIG, adapter / CONFIG)
     return str(adapter)
+
+
+def _least(*bounds: int | None) -> int | None:
+    """Return the lowest bound; None: there is none."""
+    return min((bound for bound in bounds if bound is not None), default=None)

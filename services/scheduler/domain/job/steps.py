@@ -53,6 +53,7 @@ from services.scheduler.domain.job.quota import (
     slots_of,
 )
 from services.scheduler.domain.job.state import OpenJob
+from tunery.gate.decision import ITEMS_MIN
 from tunery.plan.estimate import EVAL_SLOTS, corrected
 from tunery.plan.memory import memory_of_variants
 from tunery.plan.micro_batches import rows_at_once, with_at_most
@@ -387,6 +388,7 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         )
     if job.result is None:
         return None
+    is_short = _was_short(job)
     return build_from(
         EvalWork,
         job.hyper,
@@ -398,7 +400,8 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         adapter=job.result.adapter,
         share_ppm=job.spec.looks_ppm[job.look - 1] if job.spec.looks_ppm else PPM,
         scored=job.scored,
-        prompts_max=SHORT_PROMPTS if _was_short(job) else None,
+        prompts_max=SHORT_PROMPTS if is_short else None,
+        questions_max=ITEMS_MIN if is_short else None,
     )
 
 

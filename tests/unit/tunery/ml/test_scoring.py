@@ -162,8 +162,24 @@ def test_first_hour2_u7_a_base_that_was_scored_here_is_not_asked_again(
     first, again = go(kept)[1], go(kept)[1]
     assert {first[-1]["sha256"], again[-1]["sha256"]} == {plain}
     stages = [{event["stage"] for event in events if "stage" in event} for events in (first, again)]
-    assert stages[0] - stages[1] == {"items", "answers_base", "holdout_base"}
+    assert stages[0] - stages[1] == {"items", "answers_base"}
     assert stages[1] - stages[0] == {"items_adapter"}
+
+
+def test_first_hour2_u7_rows_and_prompts_are_answered_at_once_with_the_same_texts(
+    spec: ScoreSpec,
+) -> None:
+    totals = []
+    for rows in (spec.valid_rows, None):
+        events = go(msgspec.structs.replace(spec, valid_rows=rows))[1]
+        (answers,) = decode_scores(Path(spec.out).read_bytes()).answers
+        of_base = [event for event in events if event.get("stage") == "answers_base"]
+        totals.append((of_base[-1]["total"], answers))
+    assert [total for total, _ in totals] == [4, 1]
+    assert totals[0][1] == totals[1][1]
+    longer = go(msgspec.structs.replace(spec, answer_tokens_max=5))[1]
+    stages = {event["stage"]: event["total"] for event in longer if "stage" in event}
+    assert (stages["holdout_base"], stages["answers_base"]) == (3, 1)
 
 
 def test_first_hour2_u7_a_smaller_gate_asks_always_the_same_items_and_fewer_prompts(

@@ -153,10 +153,10 @@ async def test_benchmarks_are_fetched_and_named_with_their_hash(tmp_path: Path) 
 async def test_first_hour2_u7_the_size_of_the_gate_is_a_setting_of_its_node(tmp_path: Path) -> None:
     program, _ = await evaluation(tmp_path, 0)
     sized = program.settings.model_copy(update={"gate_questions": 200, "gate_prompts": 0})
-    short = replace(program._work, prompts_max=2)
+    short = replace(program._work, questions_max=200, prompts_max=2)
     for settings, work, size in (
         (program.settings, program._work, (None, None)),
-        (program.settings, short, (None, 2)),
+        (program.settings, short, (200, 2)),
         (sized, short, (200, 0)),
     ):
         folder = tmp_path / str(size)

@@ -39,6 +39,7 @@ from tests.unit.services.scheduler.lives import (
     prepared,
     started,
 )
+from tunery.gate.decision import ITEMS_MIN
 
 
 @pytest.mark.parametrize("outcome", ["lost", "preempted", "not_started"])
@@ -256,13 +257,13 @@ def test_first_hour2_u7_an_evaluation_that_uses_its_cap_is_not_begun_anew() -> N
     assert ended.failure.code == errors.BUDGET_EXHAUSTED
 
 
-def test_first_hour2_u7_after_a_short_training_two_of_the_prompts_are_answered() -> None:
+def test_first_hour2_u7_after_a_short_training_less_is_asked() -> None:
     job = job_of(lived("running"))
     assert job is not None
     assert job.hold is not None
     expected_ms = job.hold.eval_gpu_ms
-    for trained_ms, count in ((expected_ms - 1, 2), (expected_ms, None)):
+    for trained_ms, asked in ((expected_ms - 1, (ITEMS_MIN, 2)), (expected_ms, (None, None))):
         events = lived("running").when(closed(billable=trained_ms * job.spec.slots))
         work = of(events, WorkDescribed).description.work
         assert isinstance(work, EvalWork)
-        assert work.prompts_max == count
+        assert (work.questions_max, work.prompts_max) == asked
