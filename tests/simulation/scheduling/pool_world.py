@@ -469,8 +469,6 @@ class PoolWorld:
         """Key that is equal for requests that are served in order of their rank."""
         is_old = asked.lane == "free" and asked.first_submitted_at + AGED_MS <= self.at
         lane = "standard" if is_old else asked.lane
-        barred = barred_nodes(self.pool, asked.job_id)
-        kept_away = {*asked.excluded_nodes, *barred}
         return (
             lane,
             asked.tenant,
@@ -479,7 +477,9 @@ class PoolWorld:
             asked.memory_bytes,
             None if asked.constraints is None else asked.constraints.accelerator,
             () if asked.constraints is None else asked.constraints.tolerations,
-            *sorted(kept_away),
+            # of the first it gets a node where there is no other, of the second none
+            tuple(sorted({*asked.excluded_nodes})),
+            tuple(sorted(barred_nodes(self.pool, asked.job_id))),
         )
 
     def _check_held_back(self, wait: BookedWait, planned: Plan) -> None:
