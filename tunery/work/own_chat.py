@@ -38,5 +38,10 @@ class OwnChat(Struct, frozen=True):
             tokens = unseal(chat.eot_tokens, "eot_tokens")
         return cls(
             None if template == REDACTED else template,
-            () if tokens == REDACTED else msgspec.json.decode(tokens, type=tuple[str, ...]),
+            () if tokens == REDACTED else _unique(msgspec.json.decode(tokens, type=list[str])),
         )
+
+
+def _unique(tokens: list[str]) -> tuple[str, ...]:
+    """Tokens without those that are there already, as `OwnChat` of a request has them."""
+    return tuple(dict.fromkeys(tokens))

@@ -64,7 +64,8 @@ class OwnCounts:
 
     def __init__(self, deps: FileDeps) -> None:
         self._deps = deps
-        self._kept: OrderedDict[tuple[str, ...], BaseTokens] = OrderedDict()
+        # None: no row of the file can be read
+        self._kept: OrderedDict[tuple[str, ...], BaseTokens | None] = OrderedDict()
 
     async def count(
         self,
@@ -86,7 +87,8 @@ class OwnCounts:
         if fresh:
             counted = await self._read(caller, base, chat, reasoning, fresh)
             self._kept |= {keys[file_id]: tokens for file_id, tokens in counted.items()}
-        counts = {file_id: self._kept[key] for file_id, key in keys.items() if key in self._kept}
+        found = ((file_id, self._kept.get(key)) for file_id, key in keys.items())
+        counts = {file_id: tokens for file_id, tokens in found if tokens is not None}
         while len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)
         return counts
@@ -98,8 +100,8 @@ class OwnCounts:
         chat: OwnChat,
         reasoning: ReasoningPolicy,
         files: Mapping[str, FileRow],
-    ) -> dict[str, BaseTokens]:
-        deps, counts = self._deps, dict[str, BaseTokens]()
+    ) -> dict[str, BaseTokens | None]:
+        deps, counts = self._deps, dict[str, BaseTokens | None]()
         limits = await limits_of(deps, caller.tenant)
         with deps.previews.admit(caller.tenant, limits.previews_max) as folder:
             tokenizer = await tokenizer_of(base, chat, folder)
@@ -116,15 +118,14 @@ class OwnCounts:
                     source=f"{param}: {file.id}",
                 )
                 answer = await deps.previews.ask(task, caller.tenant, limits.niceness)
-                if answer["tokens"] is not None:
-                    read = msgspec.convert(answer["tokens"], BaseTokens)
-                    counts[file.id] = _of_whole(read, file.bytes, path.stat().st_size)
+                read = msgspec.convert(answer["tokens"], BaseTokens | None)
+                counts[file.id] = _of_whole(read, file.bytes, path.stat().st_size)
         return counts
 
 
-def _of_whole(read: BaseTokens, of_bytes: int, read_bytes: int) -> BaseTokens:
-    """Counts of a file of which a part was read."""
-    if of_bytes <= read_bytes or not read_bytes:
+def _of_whole(read: BaseTokens | None, of_bytes: int, read_bytes: int) -> BaseTokens | None:
+    """Counts of a file of which a part was read; None: no row of it."""
+    if read is None or of_bytes <= read_bytes or not read_bytes:
         return read
     return replace(
         read,

@@ -110,6 +110,9 @@ class Submissions:
 
     async def submit(self, caller: Principal, body: JobRequest, intent: Intent) -> Submitted:
         """Submit a job, or return the one that this request repeats. Raises ApiError."""
+        if _may_have_own_chat(body):
+            # Reading rows with a tenant's template takes seconds, in which others need the turns.
+            await self.gather(caller, body, "")
         async with self._turns:
             return await self._submit(caller, body, intent)
 
@@ -356,6 +359,11 @@ class Submissions:
             )
             raise ApiError(409, errors.IDEMPOTENCY_CONFLICT, message, "Idempotency-Key")
         return row
+
+
+def _may_have_own_chat(body: JobRequest) -> bool:
+    own_model = body.model.startswith((MODEL_PREFIX, CHECKPOINT))
+    return own_model or any(value_of(body, name) is not None for name in CHAT_TEXTS)
 
 
 async def find_start(deps: Deps, tenant: str, name: str) -> KnownStart | None:

@@ -1,8 +1,9 @@
 """Bodies of requests about fine-tuning jobs: OpenAI's, and the plain ones."""
 
+import json
 from typing import Annotated, Any, Final
 
-from pydantic import Field, StrictBool, StrictInt, StrictStr, StringConstraints
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, StringConstraints
 
 from schemas.dataset import LengthPolicy, ReasoningPolicy
 from schemas.enrolment import INVITATION_MS_MAX, PUBLIC_KEY, SEALED_SETTINGS_MAX, USES_MAX
@@ -25,7 +26,21 @@ NODE_POOL: Final = "default"
 DOMAIN_WAIT_MAX: Final = 7 * 24 * 60  # minutes
 Label = Annotated[str, StringConstraints(strict=True, pattern=rf"^{LABEL}$")]
 Suffix = Annotated[str | None, StringConstraints(strict=True, min_length=1, max_length=SUFFIX_MAX)]
-Hyperparameters = dict[StrictStr, Any]  # ranges: `tunery.plan.hyperparameters`
+
+
+def _check_characters(value: Any) -> Any:
+    """Raise ValueError for a text that cannot be encoded: JSON can write half of a character."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        text = "a text in it has half of a surrogate pair, which is not a character"
+        raise ValueError(text) from error
+    return value
+
+
+CHARACTERS: Final = AfterValidator(_check_characters)
+# ranges: `tunery.plan.hyperparameters`
+Hyperparameters = Annotated[dict[StrictStr, Any], CHARACTERS]
 
 
 class MethodDetails(Body):
@@ -38,7 +53,7 @@ class ReinforcementDetails(MethodDetails):
     `grader`: a grader, as `POST /v1/fine_tuning/alpha/graders/validate` takes it.
     """
 
-    grader: dict[str, Any] | None = None
+    grader: Annotated[dict[str, Any] | None, CHARACTERS] = None
     response_format: Any = None
 
 
@@ -194,8 +209,8 @@ class PreviewRequest(Body):
     length_policy: LengthPolicy = "truncate"
     reasoning: ReasoningPolicy = "keep"
     # chat_template, eot_tokens: as in `training` of a job
-    chat_template: StrictStr | None = None
-    eot_tokens: list[StrictStr] | None = None
+    chat_template: Annotated[StrictStr | None, CHARACTERS] = None
+    eot_tokens: Annotated[list[StrictStr] | None, CHARACTERS] = None
 
 
 SealedSettings = Annotated[

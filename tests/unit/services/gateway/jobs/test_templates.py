@@ -1,5 +1,6 @@
 """Chat templates of jobs over HTTP."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from msgspec.structs import replace
 from schemas.model import AddBase
 from schemas.streams import GLOBAL, PARTITIONS
 from schemas.topics import MODEL
+from services.gateway.jobs.own_counts import OwnCounts
+from services.gateway.jobs.submission import SUBMITTING_MAX
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
 from tests.unit.services.gateway.chat.test_routes import engine
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
@@ -150,3 +153,53 @@ async def test_bases_f7_a_template_that_does_not_fit_is_refused_with_its_place(
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, f"training.{param}"), error
     assert words in error["message"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"training": {"chat_template": "\ud800"}},
+        {"training": {"eot_tokens": ["\ud800"]}},
+        {"eval": {"prompts": ["\ud800"]}},
+        {"method": {"type": "reinforcement", "reinforcement": {"grader": {"a": "\ud800"}}}},
+    ],
+)
+async def test_bases_f7_half_of_a_surrogate_pair_is_refused(
+    api: ControlPlane, fields: dict[str, Any]
+) -> None:
+    client = await api.tenant()
+    body = json.dumps({"model": "small", "training_file": "file-1", **fields})
+    headers = {"content-type": "application/json"}
+    for path in ("jobs", "jobs/estimate", "jobs/plan"):
+        answer = await client.post(f"/v1/fine_tuning/{path}", content=body, headers=headers)
+        error = answer.json()["error"]
+        assert (answer.status_code, "surrogate" in error["message"]) == (400, True), error
+        assert error["param"].startswith(next(iter(fields)))
+
+
+async def test_bases_f7_templates_that_are_tried_for_long_keep_no_other_submission_waiting(
+    api: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, file_id = await with_base(api, tmp_path)
+    tried, go_on = 0, asyncio.Event()
+
+    async def count(*_: Any) -> dict[str, Any]:
+        nonlocal tried
+        tried += 1
+        await go_on.wait()
+        return {}
+
+    monkeypatch.setattr(OwnCounts, "count", count)
+    slow = [
+        asyncio.create_task(
+            submit(client, file_id, model="small", training={"chat_template": REASONS})
+        )
+        for _ in range(SUBMITTING_MAX)
+    ]
+    async with asyncio.timeout(10):
+        while tried < SUBMITTING_MAX:
+            await asyncio.sleep(0.01)
+        other = await submit(client, file_id, training={"reasoning": "drop"})
+    go_on.set()
+    await asyncio.gather(*slow)
+    assert other.status_code == 200, other.text
