@@ -181,11 +181,13 @@ async def test_bases_f7_templates_that_are_tried_for_long_keep_no_other_submissi
     api: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, file_id = await with_base(api, tmp_path)
-    tried, go_on = 0, asyncio.Event()
+    tried, all_tried, go_on = 0, asyncio.Event(), asyncio.Event()
 
     async def count(*_: Any) -> dict[str, Any]:
         nonlocal tried
         tried += 1
+        if tried == SUBMITTING_MAX:
+            all_tried.set()
         await go_on.wait()
         return {}
 
@@ -197,8 +199,7 @@ async def test_bases_f7_templates_that_are_tried_for_long_keep_no_other_submissi
         for _ in range(SUBMITTING_MAX)
     ]
     async with asyncio.timeout(10):
-        while tried < SUBMITTING_MAX:
-            await asyncio.sleep(0.01)
+        await all_tried.wait()
         other = await submit(client, file_id, training={"reasoning": "drop"})
     go_on.set()
     await asyncio.gather(*slow)
