@@ -83,15 +83,14 @@ class OwnCounts:
         """
         common = (caller.tenant, base.base_id, base.sha256, chat.sha256, reasoning)
         keys = {file.id: (*common, file.sha256) for file in files.values()}
-        fresh = {at: file for at, file in files.items() if keys[file.id] not in self._kept}
+        counts = {file_id: self._kept[key] for file_id, key in keys.items() if key in self._kept}
+        fresh = {at: file for at, file in files.items() if file.id not in counts}
         if fresh:
-            counted = await self._read(caller, base, chat, reasoning, fresh)
-            self._kept |= {keys[file_id]: tokens for file_id, tokens in counted.items()}
-        found = ((file_id, self._kept.get(key)) for file_id, key in keys.items())
-        counts = {file_id: tokens for file_id, tokens in found if tokens is not None}
+            counts |= await self._read(caller, base, chat, reasoning, fresh)
+            self._kept |= {keys[file_id]: tokens for file_id, tokens in counts.items()}
         while len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)
-        return counts
+        return {file_id: tokens for file_id, tokens in counts.items() if tokens is not None}
 
     async def _read(
         self,
