@@ -23,7 +23,7 @@ def mixed_file(named: str) -> dict[str, Any]:
 def read_template(path: Path) -> str:
     """The chat template in a file. Raises BadParameter."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # editors of Windows begin with a mark
     except UnicodeDecodeError as error:
         message = f"{path} is not text in UTF-8: byte {error.start}"
         raise click.BadParameter(message, param_hint="--chat-template") from None

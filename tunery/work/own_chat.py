@@ -20,6 +20,11 @@ class OwnChat(Struct, frozen=True):
     template: str | None = None  # a Jinja template; None: the base model's
     eot_tokens: tuple[str, ...] = ()  # end a turn besides the base model's own
 
+    def continuing(self, before: "OwnChat") -> "OwnChat":
+        """What a training has that asks for this and begins with a version which has `before`."""
+        template = before.template if self.template is None else self.template
+        return OwnChat(template, self.eot_tokens or before.eot_tokens)
+
     @property
     def sha256(self) -> Sha256:
         """Hash of both: jobs with equal texts have an equal configuration."""

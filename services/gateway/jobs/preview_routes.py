@@ -37,8 +37,9 @@ async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller)
         if base is None:
             raise unknown_model(body.model)
         chat = _chat(body)
-        if chat is None and start is not None and start.chat is not None:
-            chat = OwnChat.opened(start.chat, deps.seal.open)
+        if start is not None and start.chat is not None:
+            before = OwnChat.opened(start.chat, deps.seal.open)
+            chat = (chat or OwnChat()).continuing(before)
         file = await known_file(deps, caller, body.training_file)
         check_purpose(file.id, file.purpose, "training_file")
         path = folder / "rows"

@@ -232,10 +232,11 @@ class Submissions:
         texts = sealed_texts(body, partial(deps.seal.seal, tenant_id))
         settings, problems = requested_settings(body)
         chat = settings.chat
-        if start is not None and start.chat is not None and not texts.keys() & CHAT_TEXTS:
-            chat = OwnChat.opened(start.chat, deps.seal.open)  # a training goes on with it
+        if start is not None and start.chat is not None:  # what is not named goes on
+            before = OwnChat.opened(start.chat, deps.seal.open)
+            chat = (chat or OwnChat()).continuing(before)
             named = (start.chat.template, start.chat.eot_tokens)
-            texts |= {n: text for n, text in zip(CHAT_TEXTS, named, strict=True) if text}
+            texts = {n: text for n, text in zip(CHAT_TEXTS, named, strict=True) if text} | texts
         counts: dict[str, BaseTokens] = {}
         if chat is not None and base is not None and not problems:
             files = {"training_file": training, "validation_file": held_out, **mixture}

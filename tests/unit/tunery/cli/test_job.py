@@ -30,7 +30,7 @@ def test_bases_f7_a_template_and_end_tokens_are_in_the_body(
 ) -> None:
     api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": ESTIMATE})
     path = tmp_path / "own.jinja"
-    path.write_text("{{ messages }}\n", encoding="utf-8")
+    path.write_text("{{ messages }}\n", encoding="utf-8-sig")
     words = ("job", "estimate", *JOB, "--chat-template", str(path))
     assert api.run(*words, "--eot-token", "<|a|>", "--eot-token", "<|b|>").exit_code == 0
     training = {"chat_template": "{{ messages }}\n", "eot_tokens": ["<|a|>", "<|b|>"]}

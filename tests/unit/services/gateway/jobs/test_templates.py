@@ -116,6 +116,12 @@ async def test_bases_f7_a_training_goes_on_with_the_template_of_its_version(
     assert second.status_code == 200, second.text
     path = f"/v1/fine_tuning/jobs/{second.json()['id']}/recipe"
     assert (await client.get(path)).json()["recipe"]["training"]["chat_template"] == REASONS
+    tokens = {"eot_tokens": ["<|im_start|>"]}
+    third = await submit(client, file_id, model=model_id, training=tokens)
+    assert third.status_code == 200, third.text
+    path = f"/v1/fine_tuning/jobs/{third.json()['id']}/recipe"
+    recipe = (await client.get(path)).json()["recipe"]["training"]
+    assert {name: recipe[name] for name in (*training, *tokens)} == training | tokens
     other = await submit(client, file_id, model=model_id, training={"chat_template": LOSES})
     assert other.json()["error"]["param"] == "training.chat_template"
 
