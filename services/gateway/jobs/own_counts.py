@@ -90,7 +90,11 @@ class OwnCounts:
             self._kept |= {keys[file_id]: tokens for file_id, tokens in counts.items()}
         while len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)
-        return {file_id: tokens for file_id, tokens in counts.items() if tokens is not None}
+        return {
+            file.id: _at_least_validated(tokens, file)
+            for file in files.values()
+            if (tokens := counts.get(file.id)) is not None
+        }
 
     async def _read(
         self,
@@ -131,3 +135,21 @@ def _of_whole(read: BaseTokens | None, of_bytes: int, read_bytes: int) -> BaseTo
         tokens=divide_up(read.tokens * of_bytes, read_bytes),
         trainable_tokens=divide_up(read.trainable_tokens * of_bytes, read_bytes),
     )
+
+
+def _at_least_validated(counted: BaseTokens, file: FileRow) -> BaseTokens:
+    """The counts of a file of which a part was read, and at least those of its validation.
+
+    Rows after that part may be longer, or denser: a hold must not follow from its beginning alone.
+    """
+    if file.bytes <= READ_BYTES_MAX or file.validation is None:
+        return counted
+    for whole in file.validation.tokens:
+        if (whole.base_id, whole.base_sha256) == (counted.base_id, counted.base_sha256):
+            return replace(
+                counted,
+                tokens=max(counted.tokens, whole.tokens),
+                trainable_tokens=max(counted.trainable_tokens, whole.trainable_tokens),
+                longest_row_tokens=max(counted.longest_row_tokens, whole.longest_row_tokens),
+            )
+    return counted

@@ -9,9 +9,11 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
+from schemas.dataset import BaseTokens, RecordValidation, Validation
 from schemas.model import AddBase
 from schemas.streams import GLOBAL, PARTITIONS
-from schemas.topics import MODEL
+from schemas.topics import DATASET, MODEL
+from services.gateway.jobs import own_counts
 from services.gateway.jobs.own_counts import OwnCounts
 from services.gateway.jobs.submission import SUBMITTING_MAX
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
@@ -210,3 +212,35 @@ async def test_bases_f7_templates_that_are_tried_for_long_keep_no_other_submissi
     go_on.set()
     await asyncio.gather(*slow)
     assert other.status_code == 200, other.text
+
+
+async def test_bases_f7_a_file_with_a_short_beginning_has_at_least_the_tokens_of_its_validation(
+    api: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _ = await with_base(api, tmp_path)
+    monkeypatch.setattr(own_counts, "READ_BYTES_MAX", len(ROWS) // 2)
+    file_id = (await api.upload(client, ROWS.replace(b"12", b"13")))["id"]
+    whole = BaseTokens(
+        base_id="small",
+        base_sha256="c" * 64,
+        tokens=90_000,
+        trainable_tokens=80_000,
+        longest_row_tokens=500,
+    )
+    validation = Validation(
+        accepted=True,
+        dialect="chat",
+        rows=12,
+        errors=0,
+        warnings=0,
+        tokens=(whole,),
+        report_blob="r",
+    )
+    body = {"model": "small", "training_file": file_id, "training": {"chat_template": REASONS}}
+    path = "/v1/fine_tuning/jobs/estimate"
+    before = (await client.post(path, json=body)).json()
+    record = RecordValidation(file_id=file_id, validation=validation)
+    await api.send(DATASET, client.headers["x-tenant"], record)
+    await api.until(client, f"/v1/files/{file_id}", lambda file: file["status"] != "uploaded")
+    after = (await client.post(path, json=body)).json()
+    assert before["trained_tokens"] < 10_000 < 80_000 < after["trained_tokens"]
