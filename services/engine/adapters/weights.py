@@ -91,12 +91,16 @@ class ConvertedWeights:
             config = json.loads((source / CONFIG).read_bytes())
             (source / CONFIG).write_text(json.dumps(with_plain_scale(config)), encoding="utf-8")
             linked = link_base(base, Path(name) / "base")
+            kept = converted.with_suffix(TOKENIZER)
             if (own := source / OWN_TOKENIZER).is_dir():
-                kept = converted.with_suffix(TOKENIZER)
                 shutil.rmtree(kept, ignore_errors=True)
                 own.rename(kept)
             options = [str(source), "--base", str(linked), "--outtype", "f32"]
-            await run_script("convert_lora_to_gguf.py", options, converted, Path(name))
+            try:
+                await run_script("convert_lora_to_gguf.py", options, converted, Path(name))
+            except BaseException:  # nothing else would delete it
+                shutil.rmtree(kept, ignore_errors=True)
+                raise
 
     def _keep_newest(self, used: set[Path | None]) -> None:
         """Delete the files that were not used for the longest time."""

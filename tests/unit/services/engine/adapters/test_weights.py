@@ -1,5 +1,6 @@
 """Files of models: verified before they are converted, and refused by name."""
 
+import json
 import os
 import shutil
 from hashlib import sha256
@@ -11,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.training import ADAPTER_FILES, BlobFile
+from services.engine.adapters import weights as converting
 from services.engine.adapters.plain_weights import PlainWeights
 from services.engine.adapters.prompts import Prompts
 from services.engine.adapters.weights import (
@@ -103,6 +105,30 @@ async def test_bases_f7_a_checkpoint_has_a_tokenizer_by_the_texts_of_its_job(
     unknown = replace(of_base, chat=OwnChat(None, ("<|eot|>",)))
     with pytest.raises(Refusal, match=UNSUPPORTED):
         await PlainWeights(blobs, tmp_path / "plain", 2).fetch(unknown)
+
+
+async def test_bases_f7_nothing_is_left_of_a_version_that_cannot_be_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run_script(script: str, _: Any, converted: Path, __: Path) -> None:
+        if "lora" in script:
+            raise Refusal(UNSUPPORTED, "")
+        converted.touch()
+
+    monkeypatch.setattr(converting, "run_script", run_script)
+    weights, settings = ADAPTER_FILES
+    contents = {weights: b"w", settings: json.dumps(LORA).encode(), "tokenizer.json": b"{}"}
+    blobs = MemoryBlobs()
+    for name, content in contents.items():
+        await blobs.put(name, content)
+    files = tuple(
+        BlobFile(name=name, blob=name, sha256=sha256(content).hexdigest(), bytes=len(content))
+        for name, content in contents.items()
+    )
+    base, folder = base_folder(tmp_path / "base"), tmp_path / "engine"
+    with pytest.raises(Refusal):
+        await ConvertedWeights(blobs, folder, 4).fetch(model(base, files))
+    assert [path.suffix for path in folder.iterdir()] == [".gguf"]
 
 
 def test_a_script_sees_no_code_beside_the_weights(tmp_path: Path) -> None:
