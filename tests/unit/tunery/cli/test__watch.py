@@ -123,7 +123,7 @@ def test_every_phase_of_a_job_is_read_once() -> None:
 
 
 def test_first_hour_09_a_waiting_job_shows_its_reason_and_its_start() -> None:
-    queue = {"reason": "Waiting for 1 slot.", "eta": 1_800_000_000, "eta_latest": 1_800_003_600}
+    queue = {"reason": "Waiting for 1 slot.", "eta": 4_000_000_000, "eta_latest": 4_000_003_600}
     shown = _status({**JOB, "queue": queue}, [])
     assert shown.startswith("queued: Waiting for 1 slot. Starts ")
     assert " to " in shown
