@@ -1,16 +1,17 @@
 """Chat templates of jobs over HTTP."""
 
 import asyncio
+import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 from msgspec.structs import replace
 
 from schemas.dataset import BaseTokens, RecordValidation, Validation
-from schemas.model import AddBase
+from schemas.model import AddBase, Base
 from schemas.streams import GLOBAL, PARTITIONS
 from schemas.topics import DATASET, MODEL
 from services.gateway.jobs import own_counts
@@ -72,43 +73,60 @@ ROWS = b"".join(
 )
 
 
-async def with_base(api: ControlPlane, folder: Path) -> tuple[httpx.AsyncClient, str]:
-    """A tenant with a file of reasoning, where a base model's tokenizer is on this machine."""
-    base = replace(BASE, base_id="small", sha256="c" * 64, path=str(make_base(folder / "small")))
+class OwnBase(NamedTuple):
+    """A base model of one test, whose tokenizer is on this machine, and a tenant's file."""
+
+    client: httpx.AsyncClient
+    file_id: str
+    base: Base
+
+    async def submit(self, **training: Any) -> httpx.Response:
+        return await submit(self.client, self.file_id, model=self.base.base_id, training=training)
+
+
+@pytest.fixture
+async def own(api: ControlPlane, tmp_path: Path) -> OwnBase:
+    base_id = f"small-{tmp_path.name}"  # other tests have their own in the same control plane
+    base = replace(
+        BASE,
+        base_id=base_id,
+        sha256=hashlib.sha256(base_id.encode()).hexdigest(),
+        path=str(make_base(tmp_path / "small")),
+    )
     for partition in range(PARTITIONS):
         await api.send(MODEL, GLOBAL, AddBase(base=base), partition=partition)
-    await api.until(api.api, "/v1/bases", lambda answer: len(answer["data"]) > 1)
+    await api.until(
+        api.api, "/v1/bases", lambda answer: base_id in {each["id"] for each in answer["data"]}
+    )
     client = await api.tenant()
     file_id = (await api.upload(client, ROWS))["id"]
     await api.validated(client, file_id, reasoning="drop")
-    return client, file_id
+    return OwnBase(client, file_id, base)
 
 
 async def test_bases_f7_a_template_of_a_job_is_tried_on_its_rows_and_kept_with_it(
-    api: ControlPlane, tmp_path: Path
+    api: ControlPlane, own: OwnBase
 ) -> None:
-    client, file_id = await with_base(api, tmp_path)
+    client = own.client
     training: dict[str, Any] = {"chat_template": REASONS, "eot_tokens": ["<|im_end|>"]}
-    answer = await submit(client, file_id, model="small", training=training)
+    answer = await own.submit(**training)
     assert answer.status_code == 200, answer.text
     job = answer.json()
     recipe = (await client.get(f"/v1/fine_tuning/jobs/{job['id']}/recipe")).json()["recipe"]
     assert {name: recipe["training"][name] for name in training} == training
-    again = (await submit(client, file_id, model="small", training=training)).json()
+    again = (await own.submit(**training)).json()
     assert again["duplicate_of"]["id"] == job["id"]
     other = {**training, "chat_template": f"{REASONS}{{# 2 #}}"}
-    assert (await submit(client, file_id, model="small", training=other)).json()[
-        "duplicate_of"
-    ] is None
+    assert (await own.submit(**other)).json()["duplicate_of"] is None
     assert await places_with(api, "reasoning_content %}") == []  # it is sealed
 
 
 async def test_bases_f7_a_training_goes_on_with_the_template_of_its_version(
-    api: ControlPlane, tmp_path: Path
+    api: ControlPlane, own: OwnBase
 ) -> None:
-    client, file_id = await with_base(api, tmp_path)
+    client, file_id, _ = own
     training = {"chat_template": REASONS}
-    job = (await submit(client, file_id, model="small", training=training)).json()
+    job = (await own.submit(**training)).json()
     model_id = await version(api, client, "first", job_id=job["id"])
     shown = await client.post(
         "/v1/fine_tuning/preview", json={"model": model_id, "training_file": file_id}
@@ -129,11 +147,10 @@ async def test_bases_f7_a_training_goes_on_with_the_template_of_its_version(
 
 
 async def test_bases_f7_a_checkpoint_is_asked_with_the_template_of_its_job(
-    api: ControlPlane, engine: ScriptedEngine, tmp_path: Path
+    api: ControlPlane, engine: ScriptedEngine, own: OwnBase
 ) -> None:
-    client, file_id = await with_base(api, tmp_path)
-    training = {"chat_template": REASONS, "eot_tokens": ["<|im_start|>"]}
-    job = (await submit(client, file_id, model="small", training=training)).json()
+    client = own.client
+    job = (await own.submit(chat_template=REASONS, eot_tokens=["<|im_start|>"])).json()
     checkpoint = await checkpoint_of_job(api, client, job["id"])
     body = {"model": checkpoint.name, "messages": [{"role": "user", "content": "Hi"}]}
     answer = await client.post("/v1/chat/completions", json=body)
@@ -154,10 +171,9 @@ async def test_bases_f7_a_checkpoint_is_asked_with_the_template_of_its_job(
     ],
 )
 async def test_bases_f7_a_template_that_does_not_fit_is_refused_with_its_place(
-    api: ControlPlane, tmp_path: Path, training: dict[str, Any], param: str, words: str
+    own: OwnBase, training: dict[str, Any], param: str, words: str
 ) -> None:
-    client, file_id = await with_base(api, tmp_path)
-    answer = await submit(client, file_id, model="small", training=training)
+    answer = await own.submit(**training)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, f"training.{param}"), error
     assert words in error["message"]
@@ -186,9 +202,8 @@ async def test_bases_f7_half_of_a_surrogate_pair_is_refused(
 
 
 async def test_bases_f7_templates_that_are_tried_for_long_keep_no_other_submission_waiting(
-    api: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: OwnBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, file_id = await with_base(api, tmp_path)
     tried, all_tried, go_on = 0, asyncio.Event(), asyncio.Event()
 
     async def count(*_: Any) -> dict[str, Any]:
@@ -200,29 +215,24 @@ async def test_bases_f7_templates_that_are_tried_for_long_keep_no_other_submissi
         return {}
 
     monkeypatch.setattr(OwnCounts, "count", count)
-    slow = [
-        asyncio.create_task(
-            submit(client, file_id, model="small", training={"chat_template": REASONS})
-        )
-        for _ in range(SUBMITTING_MAX)
-    ]
+    slow = [asyncio.create_task(own.submit(chat_template=REASONS)) for _ in range(SUBMITTING_MAX)]
     async with asyncio.timeout(10):
         await all_tried.wait()
-        other = await submit(client, file_id, training={"reasoning": "drop"})
+        other = await submit(own.client, own.file_id, training={"reasoning": "drop"})
     go_on.set()
     await asyncio.gather(*slow)
     assert other.status_code == 200, other.text
 
 
 async def test_bases_f7_a_file_with_a_short_beginning_has_at_least_the_tokens_of_its_validation(
-    api: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: ControlPlane, own: OwnBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, _ = await with_base(api, tmp_path)
+    client, _, base = own
     monkeypatch.setattr(own_counts, "READ_BYTES_MAX", len(ROWS) // 2)
     file_id = (await api.upload(client, ROWS.replace(b"12", b"13")))["id"]
     whole = BaseTokens(
-        base_id="small",
-        base_sha256="c" * 64,
+        base_id=base.base_id,
+        base_sha256=base.sha256,
         tokens=90_000,
         trainable_tokens=80_000,
         longest_row_tokens=500,
@@ -236,7 +246,8 @@ async def test_bases_f7_a_file_with_a_short_beginning_has_at_least_the_tokens_of
         tokens=(whole,),
         report_blob="r",
     )
-    body = {"model": "small", "training_file": file_id, "training": {"chat_template": REASONS}}
+    training = {"chat_template": REASONS}
+    body = {"model": base.base_id, "training_file": file_id, "training": training}
     path = "/v1/fine_tuning/jobs/estimate"
     before = (await client.post(path, json=body)).json()
     record = RecordValidation(file_id=file_id, validation=validation)
