@@ -40,6 +40,12 @@ FREEZE: Final = """
   }
   for (const took of document.querySelectorAll("[aria-label=Commands] td:last-child"))
     took.textContent = "1 s";
+  // plans of a job that is submitted now, among others that were submitted seconds ago
+  const plans = document.querySelectorAll("[aria-label='What would start it sooner'] tbody tr");
+  for (const row of plans) {
+    row.cells[1].textContent = samples.short;
+    row.cells[3].textContent = "Waiting for 1 slot.";
+  }
   const answers = [...document.querySelectorAll("#answers > section")];  // in an order by chance
   answers.sort((one, other) => (one.innerText < other.innerText ? 1 : -1));
   for (const each of answers) each.parentElement.prepend(each);
