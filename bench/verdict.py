@@ -1,10 +1,10 @@
 """Measures short jobs from their submission to their verdict.
 
-    python -m bench.verdict [--json] [--jobs 3] [--steps 4]
+    python -m bench.verdict [--json] [--jobs 3] [--steps 4] [--max-length 128]
 
 A local stack as `tunery up` has it, SmolLM2-135M, one slot, and jobs of so many steps that are
 submitted one by one. The first job is not counted: it scores the base model for all that follow.
-All figures are medians. `first_step_s`: from the lease of a job to its first step;
+Their rows are as long as the plan makes them, or as `--max-length` says. All figures are medians. `first_step_s`: from the lease of a job to its first step;
 `training_s` and `gate_s`: of the slot that the ledger bills for training and for the evaluation.
 """
 
@@ -13,7 +13,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -51,8 +51,8 @@ class Times(NamedTuple):
     gate_s: float
 
 
-async def measure(jobs: int, steps: int) -> dict[str, float]:
-    """Run the jobs, and return figures by key."""
+async def measure(jobs: int, training: Mapping[str, int]) -> dict[str, float]:
+    """Run the jobs, and return figures by key. training: settings of each job"""
     services: list[str | ServiceSpec] = [name for name in SERVICES if name != AGENT]
     with data_folder() as folder:
         async with stack(folder, [*services, ServiceSpec(AGENT, env=NODE)]) as running:
@@ -67,7 +67,7 @@ async def measure(jobs: int, steps: int) -> dict[str, float]:
                 rows = await asyncpg.connect(running.postgres_dsn)
                 times = []
                 for number in range(jobs + 1):
-                    times.append(await _job(api, rows, file_id, steps, number))
+                    times.append(await _job(api, rows, file_id, training, number))
                     print(times[-1], file=sys.stderr)
                 await rows.close()
     return figures(times[1:])
@@ -80,7 +80,9 @@ def figures(times: Sequence[Times]) -> dict[str, float]:
     return {name: round(s, 2) for name, s in medians.items()} | {"gate_share": round(gate_share, 2)}
 
 
-async def _job(api: AsyncApi, rows: Any, file_id: str, steps: int, seed: int) -> Times:
+async def _job(
+    api: AsyncApi, rows: Any, file_id: str, training: Mapping[str, int], seed: int
+) -> Times:
     """Times of one job. Raises ValueError where it has no verdict."""
     await asyncio.sleep(IDLE_S)  # the stack does nothing else
     begun = time.monotonic()
@@ -88,7 +90,7 @@ async def _job(api: AsyncApi, rows: Any, file_id: str, steps: int, seed: int) ->
         "model": BASE_MODEL_ID,
         "training_file": file_id,
         "seed": seed,
-        "training": {"max_steps": steps, "max_length": 128},
+        "training": training,
     }
     job_id = (await api.submit(body, f"bench-verdict-{seed}"))["id"]
     async with asyncio.timeout(JOB_S_MAX):
@@ -114,8 +116,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print figures as JSON")
     parser.add_argument("--jobs", type=int, default=JOBS, help="jobs that are counted")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of each job")
+    parser.add_argument("--max-length", type=int, help="tokens of a row; else by the plan")
     options = parser.parse_args()
-    measured = asyncio.run(measure(options.jobs, options.steps))
+    training = {"max_steps": options.steps}
+    if options.max_length is not None:
+        training["max_length"] = options.max_length
+    measured = asyncio.run(measure(options.jobs, training))
     if options.json:
         print(json.dumps(measured))
         return
