@@ -3,9 +3,10 @@
     python -m bench.verdict [--json] [--jobs 3] [--steps 4] [--max-length 128]
 
 A local stack as `tunery up` has it, SmolLM2-135M, one slot, and jobs of so many steps that are
-submitted one by one. The first job is not counted: it scores the base model for all that follow.
-Their rows are as long as the plan makes them, or as `--max-length` says. All figures are medians. `first_step_s`: from the lease of a job to its first step;
-`training_s` and `gate_s`: of the slot that the ledger bills for training and for the evaluation.
+submitted one by one; their rows are as long as the plan makes them, or as `--max-length` says. The
+first job is not counted: it scores the base model for all that follow. All figures are medians.
+`first_step_s`: from the lease of a job to its first step; `training_s` and `gate_s`: of the slot
+that the ledger bills for training and for the evaluation.
 """
 
 import argparse
