@@ -77,7 +77,7 @@ async def live_through(home: RunningStack, server: str, way: Way, seconds: float
     From the outage to the first command after it the machine is busy, and everything is late.
     Returns which kinds of requests were refused meanwhile.
     """
-    job_id = await home.submit(n_epochs=max(6, round(seconds / 2)))  # it outlasts the outage
+    job_id = await home.submit(n_epochs=max(15, round(1.5 * seconds)))  # it outlasts the outage
     await home.api.job(job_id, training)
     story = f"{server} {way} for {seconds:.0f} s"
     body = home.request(metadata={"story": story})
