@@ -115,8 +115,10 @@ async def _is_time_to_kill(context: DemoContext, job: JobObject) -> bool:
     checkpoints = [item async for item in context.api.checkpoints(context.job_id)]
     if not checkpoints:
         return False
-    context.last_checkpoint_step = checkpoints[0]["step_number"]
-    return bool(progress["step"] > context.last_checkpoint_step)
+    context.last_checkpoint_step = last = checkpoints[0]["step_number"]
+    # the next checkpoint must not come between this look and the kill
+    steps_between = last // len(checkpoints)
+    return bool(0 < progress["step"] - last <= max(1, steps_between // 2))
 
 
 async def _kill(context: DemoContext, job: JobObject) -> None:
