@@ -48,7 +48,7 @@ class OwnTokenizer:
         self._process = self._start()
 
     def encode_question(self, messages: list[Object], tools: list[Any] | None) -> list[int]:
-        """As `Tokenizer.encode_question`. Raises TemplateError."""
+        """Return the tokens of a question, as `Tokenizer` does. Raises TemplateError."""
         ids: list[int] = self._call("encode_question", [messages, tools], {})
         return ids
 
@@ -59,7 +59,7 @@ class OwnTokenizer:
         *,
         add_generation_prompt: bool = False,
     ) -> str:
-        """As `Tokenizer.write_chat`. Raises TemplateError."""
+        """Return the text of a conversation, as `Tokenizer` does. Raises TemplateError."""
         options = {"add_generation_prompt": add_generation_prompt}
         text: str = self._call("write_chat", [messages, tools], options)
         return text
@@ -77,6 +77,7 @@ class OwnTokenizer:
         with self._lock:
             try:
                 if self._process.poll() is not None:
+                    self._finalizer()
                     self._process = self._start()
                 _write(self._process, line)
                 reply = _read_reply(self._process, REPLY_S_MAX)
@@ -95,7 +96,7 @@ class OwnTokenizer:
             stderr=subprocess.DEVNULL,  # it might quote a question
             env={name: os.environ[name] for name in PASSED_ON if name in os.environ},
         )
-        weakref.finalize(self, _end, process)
+        self._finalizer = weakref.finalize(self, _end, process)
         reply = _read_reply(process, START_S_MAX)
         if "error" in reply:
             raise BaseUnusable(reply["error"])

@@ -9,7 +9,7 @@ from services.gateway.files.domain.bodies import check_purpose
 from services.gateway.files.domain.preview_tasks import Preview
 from services.gateway.files.routes import known_file
 from services.gateway.jobs.domain.bodies import PreviewRequest
-from services.gateway.jobs.domain.own_chats import requested_chat
+from services.gateway.jobs.domain.own_chats import continued_chat, requested_chat
 from services.gateway.jobs.domain.responses import PreviewResponse
 from services.gateway.jobs.own_counts import tokenizer_of
 from services.gateway.jobs.submission import find_start
@@ -37,9 +37,8 @@ async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller)
         if base is None:
             raise unknown_model(body.model)
         chat = _chat(body)
-        if start is not None and start.chat is not None:
-            before = OwnChat.opened(start.chat, deps.seal.open)
-            chat = (chat or OwnChat()).continuing(before)
+        if start is not None:
+            chat = continued_chat(chat, start.chat, deps.seal.open)
         file = await known_file(deps, caller, body.training_file)
         check_purpose(file.id, file.purpose, "training_file")
         path = folder / "rows"

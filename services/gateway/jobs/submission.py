@@ -31,6 +31,7 @@ from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.domain.bodies import SEED_MAX, JobRequest
 from services.gateway.jobs.domain.mixtures import references_of
 from services.gateway.jobs.domain.node_choice import NodeKind
+from services.gateway.jobs.domain.own_chats import continued_chat
 from services.gateway.jobs.domain.requested import requested_settings
 from services.gateway.jobs.domain.resolve import POOL, Facts, Resolved, canonical, resolve
 from services.gateway.jobs.domain.starts import WEIGHTS, KnownStart, adapter_start
@@ -52,7 +53,6 @@ from services.gateway.wording import refusal_words
 from tunery.mirrors.wandb_runs import is_installed as wandb_is_installed
 from tunery.plan.estimate import corrected, estimate
 from tunery.platform.seal.model_names import sealed_suffix
-from tunery.work.own_chat import OwnChat
 
 SUBMITTING_MAX: Final = 16
 IDEMPOTENCY_KEY_MAX: Final = 255
@@ -233,8 +233,7 @@ class Submissions:
         settings, problems = requested_settings(body)
         chat = settings.chat
         if start is not None and start.chat is not None:  # what is not named goes on
-            before = OwnChat.opened(start.chat, deps.seal.open)
-            chat = (chat or OwnChat()).continuing(before)
+            chat = continued_chat(chat, start.chat, deps.seal.open)
             named = (start.chat.template, start.chat.eot_tokens)
             texts = {n: text for n, text in zip(CHAT_TEXTS, named, strict=True) if text} | texts
         counts: dict[str, BaseTokens] = {}

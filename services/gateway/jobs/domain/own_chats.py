@@ -1,12 +1,27 @@
 """A job's own chat template and end tokens in a request: what is asked for, and what is wrong."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
+from schemas.dataset import ChatFormat
+from schemas.sealed import Sealed, SealedField
 from tunery.work.own_chat import EOT_TOKENS_MAX, OwnChat
 
 CHAT_TEMPLATE: Final = "training.chat_template"
 EOT_TOKENS: Final = "training.eot_tokens"
 TEMPLATE_BYTES_MAX: Final = 32_768  # those of the largest families have half of it
+
+
+def continued_chat(
+    chat: OwnChat | None, before: ChatFormat | None, unseal: Callable[[Sealed, SealedField], str]
+) -> OwnChat | None:
+    """Return the chat format of a training that begins with a version; what it names comes first.
+
+    before: that of the version; None: it has none of its own
+    """
+    if before is None:
+        return chat
+    return (chat or OwnChat()).continuing(OwnChat.opened(before, unseal))
 
 
 def requested_chat(template: Any, eot_tokens: Any) -> tuple[OwnChat | None, list[tuple[str, str]]]:
