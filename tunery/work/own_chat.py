@@ -21,7 +21,7 @@ class OwnChat(Struct, frozen=True):
     eot_tokens: tuple[str, ...] = ()  # end a turn besides the base model's own
 
     def continuing(self, before: "OwnChat") -> "OwnChat":
-        """What a training has that asks for this and begins with a version which has `before`."""
+        """Return the texts of a training that asks for these, and begins with a version's."""
         template = before.template if self.template is None else self.template
         return OwnChat(template, self.eot_tokens or before.eot_tokens)
 

@@ -41,7 +41,7 @@ READ_WAIT_MS: Final[Ms] = 1_000
 RECONNECT_MS: Final[Ms] = 500
 COMMANDS: Final = "commands"
 WEIGHTS: Final = "weights"
-SAVED_AGAIN_MS: Final[Ms] = 60_000  # how often the log is told that an idle session is saved
+SAVED_AGAIN_MS: Final[Ms] = 60_000  # between reports of an idle session that it is saved
 WEIGHTS_KEPT: Final = 8  # newest folders of fetched weights that no command waits for
 
 

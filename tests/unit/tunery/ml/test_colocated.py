@@ -63,7 +63,7 @@ def unlike(spec: TrainSpec) -> dict[str, TrainSpec]:
 
 
 def alone(spec: TrainSpec) -> TrainSpec:
-    """The same training, with a folder of its own for its results."""
+    """Return the training with another folder for its results."""
     return replace(spec, out_dir=spec.out_dir.replace("together", "alone"))
 
 

@@ -126,7 +126,7 @@ def test_the_last_checkpoint_of_a_failing_training_is_kept(
 def test_without_memory_for_a_copy_the_training_waits(
     spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in full fine-tuning of a large model. The checkpoints have the same bytes."""
+    """Full fine-tuning of a large model leaves no memory; checkpoints have the same bytes."""
     from tunery.ml import saving
 
     _, copied = go(spec)

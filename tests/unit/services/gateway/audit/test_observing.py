@@ -20,7 +20,7 @@ SETTLE_S_MAX = 180
 
 
 async def entries(api: ControlPlane, minimum: int = 1, **query: str) -> list[dict[str, Any]]:
-    """What operators see with these parameters, oldest first, once there is enough."""
+    """Return audit entries by these parameters, the oldest first, once there are `minimum`."""
     async with asyncio.timeout(SETTLE_S_MAX):
         while True:
             answer = await api.api.get("/v1/audit", params={**query, "limit": "1000"})
