@@ -84,24 +84,22 @@ async def test_the_agent_is_killed_half_way_with_steps_to_lose() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "processes", "claim"),
+    ("jobs", "processes", "claim"),
     [
-        ((job(11),), 2, "waiting_was_explained"),
-        ((WAITING, job(11)), 1, "agent_killed_about_half_way"),
-        ((WAITING, job(16)), 2, "agent_killed_about_half_way"),
+        (Jobs(job(11)), 2, "waiting_was_explained"),
+        (Jobs(WAITING, job(11)), 1, "agent_killed_about_half_way"),
+        (Jobs(WAITING, job(16), checkpoint=14), 2, "agent_killed_about_half_way"),
     ],
     ids=["a wait without a reason", "no training to kill", "too late"],
 )
-async def test_a_claim_about_the_kill_fails(
-    answers: tuple[dict[str, Any], ...], processes: int, claim: str
-) -> None:
-    context_of_job = demo(Jobs(*answers), processes)
+async def test_a_claim_about_the_kill_fails(jobs: Jobs, processes: int, claim: str) -> None:
+    context_of_job = demo(jobs, processes)
     await training.train_and_kill(context_of_job)
     assert not context_of_job.result.held[claim]
 
 
-@pytest.mark.parametrize(("step", "checkpoint"), [(9, 8), (11, None), (11, 11)])
-async def test_the_kill_waits_for_half_of_the_steps_and_an_earlier_checkpoint(
+@pytest.mark.parametrize(("step", "checkpoint"), [(9, 8), (11, None), (11, 11), (13, 8)])
+async def test_the_kill_waits_for_half_of_the_steps_and_shortly_after_a_checkpoint(
     step: int, checkpoint: int | None
 ) -> None:
     ends = job(20, status="failed", error={"message": "x"})
