@@ -130,7 +130,13 @@ def begun(board: Board | SqlBoard) -> dashboard.Dashboard:
 
 
 def as_text(built: dashboard.Dashboard) -> str:
-    return f"{json.dumps(built.build(), cls=JSONEncoder, indent=2, sort_keys=True)}\n"
+    """JSON with a line for each field and each panel, so that reviews see which one has changed."""
+    board = json.loads(json.dumps(built.build(), cls=JSONEncoder, sort_keys=True))
+    panels = ",\n".join(json.dumps(panel) for panel in board["panels"])
+    texts = {name: json.dumps(value) for name, value in board.items()}
+    texts["panels"] = f"[\n{panels}\n]"
+    fields = ",\n".join(f"{json.dumps(name)}: {text}" for name, text in texts.items())
+    return f"{{\n{fields}\n}}\n"
 
 
 def panel_of(panel: Panel) -> Builder:
