@@ -3,42 +3,44 @@
 from dataclasses import dataclass
 from typing import Final
 
-LOST: Final = "{:.1f} %"
+PERCENT: Final = "{:.1f} %"
+MS: Final = "{:,.0f} ms"
+SECONDS: Final = "{:,.0f} s"
+TIMES: Final = "{:.2f}"  # a ratio
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One row: the key in the bench's JSON (`a/b`: key b of object a), what it says, its format."""
+    """One row: the key in the bench's JSON (`a/b`: key b of object a), what it says, its format.
+
+    Its goal is a bound, two, or an exact value; None: it has no such goal.
+    """
 
     key: str
     text: str
     form: str = "{:,.0f}"
-    goal: "FigureGoal | None" = None
-
-
-@dataclass(frozen=True)
-class FigureGoal:
-    """Bounds of a figure, or its exact value."""
-
     least: float | None = None
     most: float | None = None
     exactly: float | str | None = None
 
     def is_met(self, value: float | str) -> bool:
+        """Return whether a value reaches the goal; without one all do."""
         if self.exactly is not None:
             return value == self.exactly
         if isinstance(value, str):
-            return False
+            return self.least is None and self.most is None
         return (self.least is None or value >= self.least) and (
             self.most is None or value <= self.most
         )
 
-    def text(self, form: str) -> str:
+    @property
+    def goal(self) -> str:
+        """The goal as text; empty: there is none."""
         if self.exactly is not None:
-            return form.format(self.exactly)
+            return self.form.format(self.exactly)
         signed = ("≥", self.least), ("≤", self.most)
         return ", ".join(
-            f"{sign} {form.format(bound)}" for sign, bound in signed if bound is not None
+            f"{sign} {self.form.format(bound)}" for sign, bound in signed if bound is not None
         )
 
 
@@ -58,15 +60,10 @@ BENCHES: Final = (
         "Submission: HTTP, decision, read model, answer",
         "python -m bench.submit --json",
         (
-            Figure("sequential_p50_ms", "500 submissions one after the other, p50", "{:,.0f} ms"),
-            Figure("sequential_p99_ms", "500 submissions one after the other, p99", "{:,.0f} ms"),
-            Figure("concurrent_p50_ms", "200 submissions at once, p50", "{:,.0f} ms"),
-            Figure(
-                "concurrent_p99_ms",
-                "200 submissions at once, p99",
-                "{:,.0f} ms",
-                goal=FigureGoal(most=1_000),
-            ),
+            Figure("sequential_p50_ms", "500 submissions one after the other, p50", MS),
+            Figure("sequential_p99_ms", "500 submissions one after the other, p99", MS),
+            Figure("concurrent_p50_ms", "200 submissions at once, p50", MS),
+            Figure("concurrent_p99_ms", "200 submissions at once, p99", MS, most=1_000),
             Figure("bare_append_p50_ms", "one bare append to Kafka with fsync, p50", "{:,.1f} ms"),
         ),
     ),
@@ -75,12 +72,12 @@ BENCHES: Final = (
         "The API while a job trains: 50 requests a second",
         "python -m bench.gateway --json",
         (
-            Figure("paced_p99_ms", "one submission a second, all requests, p99", "{:,.0f} ms"),
-            Figure("bare_paced_p99_ms", "the same, bare FastAPI handler, p99", "{:,.0f} ms"),
-            Figure("rush_p99_ms", "ten submissions a second, all requests, p99", "{:,.0f} ms"),
-            Figure("bare_rush_p99_ms", "the same, bare FastAPI handler, p99", "{:,.0f} ms"),
+            Figure("paced_p99_ms", "one submission a second, all requests, p99", MS),
+            Figure("bare_paced_p99_ms", "the same, bare FastAPI handler, p99", MS),
+            Figure("rush_p99_ms", "ten submissions a second, all requests, p99", MS),
+            Figure("bare_rush_p99_ms", "the same, bare FastAPI handler, p99", MS),
             Figure("read_per_s", "reads by 8 callers, a second"),
-            Figure("read_ratio_to_bare", "reads, as a multiple of the bare handler's", "{:.2f}"),
+            Figure("read_ratio_to_bare", "reads, as a multiple of the bare handler's", TIMES),
         ),
     ),
     Bench(
@@ -88,14 +85,14 @@ BENCHES: Final = (
         "What a free tenant at its limits costs a premium one of its tasks a second",
         "python -m bench.fairness --json",
         (
-            Figure("reads_lost_percent", "lists of files, lost", LOST),
-            Figure("uploads_lost_percent", "uploads, lost", LOST),
-            Figure("previews_lost_percent", "previews, lost", LOST),
-            Figure("streams_lost_percent", "first frames of a job's events, lost", LOST),
-            Figure("checks_lost_percent", "checked files, lost", LOST),
+            Figure("reads_lost_percent", "lists of files, lost", PERCENT),
+            Figure("uploads_lost_percent", "uploads, lost", PERCENT),
+            Figure("previews_lost_percent", "previews, lost", PERCENT),
+            Figure("streams_lost_percent", "first frames of a job's events, lost", PERCENT),
+            Figure("checks_lost_percent", "checked files, lost", PERCENT),
             Figure("strangers_p99_ratio", "p99 of reads beside strangers' connections", "{:.2f} x"),
-            Figure("flood_lost_percent", "reads, lost beside five times its limit", LOST),
-            Figure("machine_lost_percent", "what a loop loses beside one of low priority", LOST),
+            Figure("flood_lost_percent", "reads, lost beside five times its limit", PERCENT),
+            Figure("machine_lost_percent", "what a loop loses beside one of low priority", PERCENT),
         ),
     ),
     Bench(
@@ -103,10 +100,10 @@ BENCHES: Final = (
         "200 followers of one job over HTTP, 3,600 steps at 40 a second",
         "python -m bench.follow --json",
         (
-            Figure("lost", "steps lost, over all followers", goal=FigureGoal(exactly=0)),
-            Figure("twice", "steps received twice, over all followers", goal=FigureGoal(exactly=0)),
-            Figure("delay_p50_ms", "from the report of a step to its arrival, p50", "{:,.0f} ms"),
-            Figure("delay_p99_ms", "from the report of a step to its arrival, p99", "{:,.0f} ms"),
+            Figure("lost", "steps lost, over all followers", exactly=0),
+            Figure("twice", "steps received twice, over all followers", exactly=0),
+            Figure("delay_p50_ms", "from the report of a step to its arrival, p50", MS),
+            Figure("delay_p99_ms", "from the report of a step to its arrival, p99", MS),
         ),
     ),
     Bench(
@@ -114,34 +111,17 @@ BENCHES: Final = (
         "The console in a browser",
         "python -m bench.console --json",
         (
-            Figure(
-                "stack_first_view_ms",
-                "first view of a local stack, median",
-                "{:,.0f} ms",
-                goal=FigureGoal(most=1_000),
-            ),
-            Figure(
-                "stack_first_view_bytes",
-                "its bytes, with scripts and styles",
-                goal=FigureGoal(most=150_000),
-            ),
+            Figure("stack_first_view_ms", "first view of a local stack, median", MS, most=1_000),
+            Figure("stack_first_view_bytes", "its bytes, with scripts and styles", most=150_000),
             Figure("jobs", "jobs of a tenant"),
-            Figure("list_ms", "the list of these, median", "{:,.0f} ms"),
+            Figure("list_ms", "the list of these, median", MS),
             Figure("steps", "steps of a job"),
             Figure("points", "points of its curve"),
             Figure(
-                "frames_per_s",
-                "frames a second while a point comes with each",
-                "{:.1f}",
-                goal=FigureGoal(least=55),
+                "frames_per_s", "frames a second while a point comes with each", "{:.1f}", least=55
             ),
             Figure("frames_idle_per_s", "frames a second while nothing comes", "{:.1f}"),
-            Figure(
-                "shift",
-                "largest shift of a page's layout while it loads",
-                "{:.4f}",
-                goal=FigureGoal(most=0.01),
-            ),
+            Figure("shift", "largest shift of a page's layout while it loads", "{:.4f}", most=0.01),
         ),
     ),
     Bench(
@@ -149,22 +129,12 @@ BENCHES: Final = (
         "Steps of a loop of one's own beside those of a job: SmolLM2-135M, rank 16",
         "python -m bench.sessions --json",
         (
-            Figure("job_ms", "1,000 tokens of a job's step", "{:,.0f} ms"),
-            Figure("session_ms", "of a step through the Tinker SDK", "{:,.0f} ms"),
-            Figure(
-                "overhead_percent",
-                "what the loop costs more",
-                "{:.1f} %",
-                goal=FigureGoal(most=15),
-            ),
-            Figure(
-                "first_s",
-                "from the lease to the first answer, warm",
-                "{:.1f} s",
-                goal=FigureGoal(most=4),
-            ),
+            Figure("job_ms", "1,000 tokens of a job's step", MS),
+            Figure("session_ms", "of a step through the Tinker SDK", MS),
+            Figure("overhead_percent", "what the loop costs more", PERCENT, most=15),
+            Figure("first_s", "from the lease to the first answer, warm", "{:.1f} s", most=4),
             Figure("models", "models on one base at once, each in a process of its own"),
-            Figure("models_ratio", "their tokens a second as a multiple of one's", "{:.2f}"),
+            Figure("models_ratio", "their tokens a second as a multiple of one's", TIMES),
         ),
     ),
     Bench(
@@ -175,13 +145,8 @@ BENCHES: Final = (
             Figure("items", "questions, each after five examples, both sides"),
             Figure("beside_the_harness", "the harness itself (1), or its loop (0)"),
             Figure("times_faster", "how many times faster", "{:.1f}"),
-            Figure(
-                "largest_difference",
-                "largest difference of a likelihood",
-                "{:.6f}",
-                goal=FigureGoal(most=5e-5),
-            ),
-            Figure("answers_changed", "answers that changed", goal=FigureGoal(exactly=0)),
+            Figure("largest_difference", "largest difference of a likelihood", "{:.6f}", most=5e-5),
+            Figure("answers_changed", "answers that changed", exactly=0),
         ),
     ),
     Bench(
@@ -190,30 +155,18 @@ BENCHES: Final = (
         "python -m bench.trainer --json",
         (
             Figure("tokens_s", "tokens a second"),
-            Figure(
-                "tokens_ratio_to_trl_padded",
-                "as a multiple of TRL's, padded",
-                "{:.2f}",
-                goal=FigureGoal(least=1),
-            ),
-            Figure(
-                "tokens_ratio_to_trl_packed",
-                "as a multiple of TRL's, packed",
-                "{:.2f}",
-                goal=FigureGoal(least=1),
-            ),
-            Figure("stall_ms", "longest wait of the training for a checkpoint", "{:,.0f} ms"),
+            Figure("tokens_ratio_to_trl_padded", "as a multiple of TRL's, padded", TIMES, least=1),
+            Figure("tokens_ratio_to_trl_packed", "as a multiple of TRL's, packed", TIMES, least=1),
+            Figure("stall_ms", "longest wait of the training for a checkpoint", MS),
             Figure("start_s", "from the fork of a training to its first step", "{:.1f} s"),
-            Figure("memory_error_pct", "estimate of memory, off the measured peak by", "{:.1f} %"),
+            Figure("memory_error_pct", "estimate of memory, off the measured peak by", PERCENT),
             Figure("evaluation_s", "evaluation of the bundled questions", "{:.1f} s"),
             Figure(
                 "colocated_4_ratio",
                 "four adapters in one process, how many times as fast as one after another",
-                "{:.2f}",
+                TIMES,
             ),
-            Figure(
-                "colocated_4_steps_ratio", "the same of what comes after the first step", "{:.2f}"
-            ),
+            Figure("colocated_4_steps_ratio", "the same of what comes after the first step", TIMES),
             Figure("colocated_4_peak_gb", "peak memory of that process", "{:.2f} GB"),
             Figure("colocated_4_alone_peak_gb", "of four processes together", "{:.2f} GB"),
             Figure(
@@ -228,10 +181,10 @@ BENCHES: Final = (
         (
             Figure("cpu_1_tokens_s", "tokens a second of one"),
             Figure("cpu_2_tokens_s", "of two"),
-            Figure("cpu_times_as_fast", "how many times as fast", "{:.2f}"),
+            Figure("cpu_times_as_fast", "how many times as fast", TIMES),
             Figure("gpu_1_tokens_s", "tokens a second of one on a GPU"),
             Figure("gpu_2_tokens_s", "of two"),
-            Figure("gpu_times_as_fast", "how many times as fast", "{:.2f}"),
+            Figure("gpu_times_as_fast", "how many times as fast", TIMES),
             Figure("gpu", "on GPUs", "{}"),
         ),
     ),
@@ -240,13 +193,8 @@ BENCHES: Final = (
         "The gate with all that a tenant can ask, of a 135M model; it may take 30 minutes",
         "python -m bench.evaluation --json",
         (
-            Figure("evaluation_s", "questions, prompts, losses and rows, both sides", "{:,.0f} s"),
-            Figure(
-                "share_of_promise",
-                "as a share of the 30 minutes",
-                "{:.2f}",
-                goal=FigureGoal(most=1),
-            ),
+            Figure("evaluation_s", "questions, prompts, losses and rows, both sides", SECONDS),
+            Figure("share_of_promise", "as a share of the 30 minutes", TIMES, most=1),
             Figure("measured_rows", "rows of the tenant that both sides answer"),
             Figure("cut_answers", "answers to them that were as long as may be"),
         ),
@@ -279,24 +227,19 @@ BENCHES: Final = (
         "python -m bench.serve --json",
         (
             Figure("one_tokens_s", "one stream, tokens a second"),
-            Figure("one_first_ms", "one stream, time to the first token", "{:,.0f} ms"),
+            Figure("one_first_ms", "one stream, time to the first token", MS),
             Figure("eight_tokens_s", "eight streams, tokens a second"),
-            Figure("eight_first_ms", "eight streams, median time to the first token", "{:,.0f} ms"),
-            Figure(
-                "ratio_one",
-                "one stream, as a multiple of `generate`'s speed",
-                "{:.2f}",
-                goal=FigureGoal(least=1),
-            ),
+            Figure("eight_first_ms", "eight streams, median time to the first token", MS),
+            Figure("ratio_one", "one stream, as a multiple of `generate`'s speed", TIMES, least=1),
             Figure(
                 "ratio_eight_in_turn",
                 "eight streams, as a multiple of `generate` one after the other",
-                "{:.2f}",
+                TIMES,
             ),
             Figure(
                 "ratio_eight_batched",
                 "eight streams, as a multiple of `generate` in one batch",
-                "{:.2f}",
+                TIMES,
             ),
             Figure("equal_texts", "texts equal to those of `generate`"),
             Figure("texts", "texts"),
@@ -310,12 +253,12 @@ BENCHES: Final = (
             Figure(
                 "append_read_back_p50_ratio",
                 "one append with read-back, p50, as a multiple of the bare client's",
-                "{:.2f}",
+                TIMES,
             ),
             Figure(
                 "pipelined_ratio",
                 "appends with 32 in flight, throughput as a multiple of the bare client's",
-                "{:.2f}",
+                TIMES,
             ),
             Figure("replay_events_per_s", "replay: accepted, hashed and decoded events a second"),
             Figure("replay_job_events_per_s", "replay with the fold of `job`, events a second"),
@@ -323,18 +266,18 @@ BENCHES: Final = (
             Figure(
                 "sampled_lost_percent",
                 "of these decisions lost by traces of one request of 50",
-                "{:.1f} %",
+                PERCENT,
             ),
             Figure("traced_lost_percent", "the same with traces of all requests", "{:.0f} %"),
             Figure(
-                "boot_1m_from_zero_s", "start of an owner: 1,000,000 records from zero", "{:,.0f} s"
+                "boot_1m_from_zero_s", "start of an owner: 1,000,000 records from zero", SECONDS
             ),
             Figure("boot_1m_from_snapshot_s", "the same from its snapshot", "{:,.1f} s"),
             Figure("owner_rss_mb", "memory of an owner with 100,000 ended jobs", "{:,.0f} MB"),
             Figure(
                 "ledger_ratio_to_bare",
                 "usage slices into the ledger, rate as a multiple of the bare statements'",
-                "{:.2f}",
+                TIMES,
             ),
         ),
     ),
@@ -349,13 +292,13 @@ BENCHES: Final = (
                 "invoice of the running month with its lines, median",
                 "{:,.1f} ms",
             ),
-            Figure("closing_ms", "closing a month of 33,333 rows, median", "{:,.0f} ms"),
+            Figure("closing_ms", "closing a month of 33,333 rows, median", MS),
             Figure("export_rows_per_s", "events exported in all formats, a second"),
             Figure(
                 "year_replay_equal",
                 "all closed months made anew are what they were",
                 "{}",
-                goal=FigureGoal(exactly="yes"),
+                exactly="yes",
             ),
         ),
     ),
@@ -368,22 +311,17 @@ BENCHES: Final = (
                 "closings/tenants", "tenants, each with a plan to come and a credit that expires"
             ),
             Figure("closings/ended", "months that ended within 15 minutes, all in one process"),
-            Figure("closings/ended_after_s", "until the last of them", "{:,.0f} s"),
+            Figure("closings/ended_after_s", "until the last of them", SECONDS),
             Figure("closings/planned", "plans that came into force"),
             Figure("closings/closed", "months that were closed"),
-            Figure("closings/closed_after_s", "until the last of them", "{:,.0f} s"),
+            Figure("closings/closed_after_s", "until the last of them", SECONDS),
             Figure("closings/expired", "credits that expired"),
             Figure("closings/closings_per_s", "months closed a second", "{:.1f}"),
-            Figure("closings/cpu_s", "time of a processor that this process had", "{:,.0f} s"),
-            Figure("closings/statements_per_closing", "statements per closing", "{:.2f}"),
-            Figure("closings/lease_of_100000_ms", "a lease while so many wait", "{:,.0f} ms"),
+            Figure("closings/cpu_s", "time of a processor that this process had", SECONDS),
+            Figure("closings/statements_per_closing", "statements per closing", TIMES),
+            Figure("closings/lease_of_100000_ms", "a lease while so many wait", MS),
             Figure("months/months_per_s", "months that end a second, of one partition"),
-            Figure(
-                "dead_node/reported_after_s",
-                "a dead node among 1,000",
-                "{:,.0f} s",
-                goal=FigureGoal(most=30),
-            ),
+            Figure("dead_node/reported_after_s", "a dead node among 1,000", SECONDS, most=30),
             Figure("dead_node/offset_requests_per_s", "requests for offsets a second", "{:.1f}"),
         ),
     ),
@@ -403,18 +341,8 @@ BENCHES: Final = (
             Figure("flushed_records_per_job", "records that one broker fsyncs", "{:,.1f}"),
             Figure("rows_per_job", "rows of the API and the ledger for one job", "{:,.1f}"),
             Figure("row_kb", "their bytes, before indexes", "{:,.1f} kB"),
-            Figure(
-                "journal_growth",
-                "journals of a further job, as a multiple",
-                "{:.2f}",
-                goal=FigureGoal(most=1.05),
-            ),
-            Figure(
-                "row_growth",
-                "rows of a further job, as a multiple",
-                "{:.2f}",
-                goal=FigureGoal(most=1.05),
-            ),
+            Figure("journal_growth", "journals of a further job, as a multiple", TIMES, most=1.05),
+            Figure("row_growth", "rows of a further job, as a multiple", TIMES, most=1.05),
         ),
     ),
     Bench(
@@ -432,7 +360,7 @@ BENCHES: Final = (
                 "equal",
                 "jobs, limits, leases, usage and invoices are equal to the unit",
                 "{}",
-                goal=FigureGoal(exactly="yes"),
+                exactly="yes",
             ),
         ),
     ),
@@ -456,9 +384,7 @@ BENCHES: Final = (
             Figure("decision_p99_ms", "p99", "{:,.2f} ms"),
             Figure("decisions_per_s", "decisions a second"),
             Figure(
-                "decision_of_2000_nodes_p50_ms",
-                "a decision with 2,000 nodes, p50",
-                "{:,.2f} ms",
+                "decision_of_2000_nodes_p50_ms", "a decision with 2,000 nodes, p50", "{:,.2f} ms"
             ),
             Figure("forecast_of_1000_ms", "the forecast of 1,000 jobs on 40 nodes", "{:,.1f} ms"),
             Figure("heap_bytes_a_job", "what a job leaves in the scheduler's memory", "{} bytes"),
@@ -472,7 +398,7 @@ BENCHES: Final = (
             Figure("seeds", "seeds of each scenario"),
             Figure("counts/commands", "commands"),
             Figure("faults/crash", "crashes"),
-            Figure("violations", "violations of invariants", goal=FigureGoal(exactly=0)),
+            Figure("violations", "violations of invariants", exactly=0),
             Figure("runs_per_s", "runs a second on all cores"),
         ),
     ),
@@ -485,9 +411,9 @@ BENCHES: Final = (
             Figure("replies", "replies read"),
             Figure("accepted", "records accepted"),
             Figure("stale_by_zombies", "records appended by paused owners after their successors"),
-            Figure("problems_count", "problems found", goal=FigureGoal(exactly=0)),
-            Figure("takeover_ms/p50", "`kill -9` to the next decision, p50", "{:,.0f} ms"),
-            Figure("takeover_ms/max", "`kill -9` to the next decision, maximum", "{:,.0f} ms"),
+            Figure("problems_count", "problems found", exactly=0),
+            Figure("takeover_ms/p50", "`kill -9` to the next decision, p50", MS),
+            Figure("takeover_ms/max", "`kill -9` to the next decision, maximum", MS),
         ),
     ),
     Bench(
@@ -496,7 +422,7 @@ BENCHES: Final = (
         "python -m bench.data.scale --rows 200000 --json",
         (
             Figure("scale_rows", "rows"),
-            Figure("scale_seconds", "time", "{:,.0f} s"),
+            Figure("scale_seconds", "time", SECONDS),
             Figure("scale_anonymous_mib", "peak memory", "{:,.0f} MiB"),
         ),
     ),

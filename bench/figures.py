@@ -91,9 +91,9 @@ def missed(benches: Sequence[Bench], folder: Path = RESULTS) -> list[str]:
         figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
         for figure in bench.figures:
             value = _value(figures, figure.key)
-            if value is not None and figure.goal is not None and not figure.goal.is_met(value):
-                shown, wanted = figure.form.format(value), figure.goal.text(figure.form)
-                lines.append(f"{bench.name}: {figure.text}: {shown}, goal {wanted}")
+            if value is not None and not figure.is_met(value):
+                shown = figure.form.format(value)
+                lines.append(f"{bench.name}: {figure.text}: {shown}, goal {figure.goal}")
     return lines
 
 
@@ -120,11 +120,9 @@ def _table(bench: Bench, result: dict[str, Any]) -> str:
 
 
 def _row(figure: Figure, value: float | str) -> str:
-    shown, goal = figure.form.format(value), ""
-    if figure.goal is not None:
-        goal = figure.goal.text(figure.form)
-        shown = shown if figure.goal.is_met(value) else f"**{shown}** (missed)"
-    return f"| {figure.text} | {shown} | {goal} |"
+    shown = figure.form.format(value)
+    shown = shown if figure.is_met(value) else f"**{shown}** (missed)"
+    return f"| {figure.text} | {shown} | {figure.goal} |"
 
 
 def _value(figures: dict[str, Any], key: str) -> float | int | str | None:
