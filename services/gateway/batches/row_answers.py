@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from pydantic import BaseModel
 from starlette.requests import Request
+from starlette.responses import Response
 
 from schemas.answers import AnswerUse
 from schemas.batch import (
@@ -77,14 +78,14 @@ ROW_TEXTS_MAX: Final = 256  # whose vectors are in memory together, with those o
 ROW_TRIES_MAX: Final = 3  # of a row that the engine fails to answer
 ROW_PAUSE_MS: Final[Ms] = 2_000  # before a row is asked again
 LEASE_MS: Final[Ms] = 9_000  # after a kill, another process goes on when it is over
-Ask = Callable[[Any, Deps, Principal], Awaitable[Any]]
+Ask = Callable[[Any, Deps, Principal], Awaitable[Response]]
 
 
-async def _chat(body: ChatRequest, deps: Deps, caller: Principal) -> Any:
+async def _chat(body: ChatRequest, deps: Deps, caller: Principal) -> Response:
     return await create_chat_completion(body, _request(), deps, caller)
 
 
-async def _respond(body: ResponseRequest, deps: Deps, caller: Principal) -> Any:
+async def _respond(body: ResponseRequest, deps: Deps, caller: Principal) -> Response:
     return await create_response(body, _request(), deps, caller)
 
 
@@ -275,7 +276,7 @@ async def _ask(
     _, ask = ENDPOINTS[endpoint]
     began_ms = deps.clock.now_ms()
     answer = await ask(_body_of(endpoint, row), deps, caller)
-    body = answer if isinstance(answer, dict) else answer.model_dump(mode="json")
+    body = msgspec.json.decode(answer.body)
     name = body["model"]
     if not name.startswith(MODEL_PREFIX) and (base := await find_base(deps, name)) is not None:
         name = base.base_id  # not its alias

@@ -4,45 +4,27 @@ import array
 import base64
 import sys
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any
+
+from starlette.responses import Response
 
 from services.gateway.chat.answering import complete
 from services.gateway.chat.asking import ask
 from services.gateway.chat.domain.completion_bodies import EmbeddingRequest
 from services.gateway.web.deps import Caller, WithDeps
-from services.gateway.web.domain.responses import Response
 from services.gateway.web.routing import new_router
+from services.gateway.web.streams import json_response
 from tunery.work.engine import Question, Sampling
 
 router = new_router("chat")
 
 
-class Embedding(Response):
-    """embedding: a vector of length 1; in base64 its little-endian float32 numbers."""
-
-    object: Literal["embedding"] = "embedding"
-    index: int
-    embedding: list[float] | str
-
-
-class EmbeddingUsage(Response):
-    prompt_tokens: int
-    total_tokens: int
-
-
-class EmbeddingList(Response):
-    """The vectors of the texts, in their order."""
-
-    object: Literal["list"] = "list"
-    data: list[Embedding]
-    model: str
-    usage: EmbeddingUsage
-
-
-@router.post("/v1/embeddings")
-async def create_embeddings(
-    body: EmbeddingRequest, deps: WithDeps, caller: Caller
-) -> EmbeddingList:
+@router.post(
+    "/v1/embeddings",
+    response_model=None,
+    responses={200: {"model": dict[str, Any], "description": "the vectors, in the texts' order"}},
+)
+async def create_embeddings(body: EmbeddingRequest, deps: WithDeps, caller: Caller) -> Response:
     """Return the vector of a text, or of each of a list. Only numbers are kept."""
     identity, parts = await ask(
         deps,
@@ -51,23 +33,27 @@ async def create_embeddings(
         body.user,
         lambda model: Question(model, (), Sampling(), embed=True),
         prefix="embd-",
-        count=1,
         prompts=body.input,
     )
     answers = await complete(parts, len(body.input))
     ended = [answer.ended for answer in answers if answer.ended is not None]
-    tokens = sum(each.prompt_tokens for each in ended)
     data = [
-        Embedding(index=index, embedding=_written(each.embedding, body.encoding_format))
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": _written(each.embedding, body.encoding_format),
+        }
         for index, each in enumerate(ended)
     ]
-    usage = EmbeddingUsage(prompt_tokens=tokens, total_tokens=tokens)
-    return EmbeddingList(data=data, model=identity.model, usage=usage)
+    tokens = sum(each.prompt_tokens for each in ended)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return json_response({"object": "list", "data": data, "model": identity.model, "usage": usage})
 
 
-def _written(vector: Sequence[float], encoding: str) -> list[float] | str:
+def _written(vector: Sequence[float], encoding: str) -> Sequence[float] | str:
+    """The vector as it is, or its little-endian float32 numbers in base64."""
     if encoding == "float":
-        return list(vector)
+        return vector
     numbers = array.array("f", vector)
     if sys.byteorder == "big":
         numbers.byteswap()

@@ -1,36 +1,34 @@
 """An answer as server-sent events."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
-from typing import TypeAlias
+from typing import Any
 
 from services.gateway.chat.answering import Parts
-from services.gateway.chat.domain.responses import AnswerIdentity, Delta, called, chunk, usage_chunk
+from services.gateway.chat.domain.responses import AnswerIdentity, called, chunk, usage_of
 from services.gateway.web.domain.errors import ApiError
-from services.gateway.web.domain.responses import Response
 from services.gateway.web.streams import DONE, frame
 from tunery.work.engine import AnswerEnded, AnswerWaits, TextAdded
-
-ChunkOf: TypeAlias = Callable[[int, TextAdded | AnswerEnded], Response]
-UsageOf: TypeAlias = Callable[[Sequence[AnswerEnded]], Response]
 
 
 async def frames(
     parts: Parts,
-    chunk_of: ChunkOf,
-    usage_of: UsageOf,
+    chunk_of: Callable[[int, TextAdded | AnswerEnded], dict[str, Any]],
     *,
-    first: Iterable[Response] = (),
+    count: int,
+    first: Iterable[dict[str, Any]] = (),
     with_usage: bool,
 ) -> AsyncIterator[bytes]:
     """A frame for each part. An error that comes after the first one is its own frame.
 
-    `usage` is there, and null but for the last frame, only where the client asks for it.
+    count: of answers to one question. `usage` is there, and null but for the last frame, only where
+    the client asks for it.
     """
-    without = None if with_usage else {"usage"}
+    more: dict[str, Any] = {"usage": None} if with_usage else {}
     ended: dict[int, AnswerEnded] = {}
-    for response in first:
-        yield frame(response.model_dump(exclude=without))
+    written: dict[str, Any] = {}
+    for written in first:
+        yield frame(written | more)
     try:
         async with aclosing(parts):
             async for index, part in parts:
@@ -39,12 +37,14 @@ async def frames(
                     continue
                 if isinstance(part, AnswerEnded):
                     ended[index] = part
-                yield frame(chunk_of(index, part).model_dump(exclude=without))
+                written = chunk_of(index, part)
+                yield frame(written | more)
     except ApiError as error:
         yield frame(error.body().model_dump())
         return
     if with_usage:
-        yield frame(usage_of([ended[index] for index in sorted(ended)]).model_dump())
+        usage = usage_of([ended[index] for index in sorted(ended)], count)
+        yield frame({**written, "choices": [], "usage": usage})
     yield DONE
 
 
@@ -58,19 +58,14 @@ def chat_frames(
 ) -> AsyncIterator[bytes]:
     """The frames of a chat: each answer begins with its role."""
 
-    def chunk_of(index: int, part: TextAdded | AnswerEnded) -> Response:
+    def chunk_of(index: int, part: TextAdded | AnswerEnded) -> dict[str, Any]:
         if isinstance(part, AnswerEnded):
+            calls = called(identity, index, part)
             return chunk(
-                identity, index, Delta(tool_calls=called(identity, index, part) or None), part
+                identity, index, {"tool_calls": calls} if calls else {}, part.finish_reason
             )
-        return chunk(identity, index, Delta(content=part.text), logprobs=part.logprobs)
+        return chunk(identity, index, {"content": part.text}, logprobs=part.logprobs)
 
-    return frames(
-        parts,
-        chunk_of,
-        lambda ended: usage_chunk(identity, ended),
-        first=[
-            chunk(identity, index, Delta(role="assistant", content="")) for index in range(count)
-        ],
-        with_usage=with_usage,
-    )
+    role = {"role": "assistant", "content": ""}
+    first = [chunk(identity, index, role) for index in range(count)]
+    return frames(parts, chunk_of, count=count, first=first, with_usage=with_usage)

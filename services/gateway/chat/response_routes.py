@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
+from starlette.responses import Response
 
 from services.gateway.chat.answering import Parts, complete, first_of, one_call
 from services.gateway.chat.asking import ask, name_ignored
@@ -17,7 +17,7 @@ from services.gateway.chat.frames import sign_of
 from services.gateway.web.deps import Caller, WithDeps
 from services.gateway.web.domain.errors import ApiError
 from services.gateway.web.routing import new_router
-from services.gateway.web.streams import stream_description, stream_response
+from services.gateway.web.streams import json_response, stream_description, stream_response
 from tunery.work.engine import AnswerEnded, AnswerWaits, Question, TextAdded
 
 STREAMED: Final = "a response; with stream=true its events, the last of which holds all of it"
@@ -31,7 +31,7 @@ router = new_router("chat")
 )
 async def create_response(
     body: ResponseRequest, request: Request, deps: WithDeps, caller: Caller
-) -> dict[str, Any] | StreamingResponse:
+) -> Response:
     """Answer with text, in the form of OpenAI's Responses API. Only numbers are kept."""
     name_ignored(request, body)
     use = body.tool_use()
@@ -48,7 +48,7 @@ async def create_response(
     if body.stream:
         return stream_response(_events(body, identity, await first_of(parts)))
     (written,) = await complete(parts, 1)
-    return _response(body, identity, "".join(written.texts), written.ended)
+    return json_response(_response(body, identity, "".join(written.texts), written.ended))
 
 
 async def _events(
@@ -144,12 +144,11 @@ def _output(
     """A message, unless there is nothing but calls; then the calls."""
     calls = [
         {
-            "id": f"fc_{call.id.removeprefix('call_')}",
+            "id": f"fc_{call['id'].removeprefix('call_')}",
             "type": "function_call",
             "status": "completed",
-            "call_id": call.id,
-            "name": call.function.name,
-            "arguments": call.function.arguments,
+            "call_id": call["id"],
+            **call["function"],
         }
         for call in called(identity, 0, ended)
     ]
@@ -174,11 +173,11 @@ def _format(body: ResponseRequest) -> dict[str, Any]:
 def _usage(ended: AnswerEnded) -> dict[str, Any]:
     usage = usage_of([ended])
     return {
-        "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": usage.prompt_tokens_details.cached_tokens},
-        "output_tokens": usage.completion_tokens,
+        "input_tokens": usage["prompt_tokens"],
+        "input_tokens_details": usage["prompt_tokens_details"],
+        "output_tokens": usage["completion_tokens"],
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": usage.total_tokens,
+        "total_tokens": usage["total_tokens"],
     }
 
 

@@ -1,10 +1,10 @@
-"""Responses that are streams of server-sent events."""
+"""Responses that are streams of server-sent events, or one JSON value."""
 
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import msgspec
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 MEDIA_TYPE: Final = "text/event-stream"
 HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -28,6 +28,11 @@ def event_frame(name: str | None, data: Any, position: str | None = None) -> byt
     fields = [(key, value) for key, value in (("event", name), ("id", position)) if value]
     fields += [("data", line) for line in text.splitlines()]
     return "".join(f"{key}: {value}\n" for key, value in fields).encode() + b"\n"
+
+
+def json_response(data: Any) -> Response:
+    """The response with a value that needs no check."""
+    return Response(msgspec.json.encode(data), media_type="application/json")
 
 
 def stream_response(frames: AsyncIterator[bytes]) -> StreamingResponse:

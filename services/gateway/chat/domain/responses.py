@@ -2,139 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer
-
-from services.gateway.web.domain.responses import Response
 from tunery.work.engine import AnswerEnded
 
-FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
-
-
-class PromptTokensDetails(Response):
-    cached_tokens: int
-
-
-class CompletionUsage(Response):
-    """Tokens of an answer. `cached_tokens`: how many of `prompt_tokens` were in memory from an
-    earlier question.
-    """
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptTokensDetails
-
-
-class CalledFunction(Response):
-    """A function call. `arguments`: JSON that the model wrote; nobody has checked it."""
-
-    name: str
-    arguments: str
-
-
-class MessageToolCall(Response):
-    id: str
-    type: Literal["function"] = "function"
-    function: CalledFunction
-
-
-class DeltaToolCall(MessageToolCall):
-    index: int
-
-
-class AnswerMessage(Response):
-    """Message of an answer. `content`: null where it has nothing but calls. `tool_calls`: left out
-    where there are none.
-    """
-
-    role: Literal["assistant"] = "assistant"
-    content: str | None
-    refusal: None = None
-    tool_calls: list[MessageToolCall] | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_calls(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = dump(self)
-        if fields["tool_calls"] is None:
-            del fields["tool_calls"]
-        return fields
-
-
-class LikelyToken(Response):
-    token: str
-    logprob: float
-    bytes: list[int] | None
-
-
-class AnswerToken(LikelyToken):
-    """A token of an answer. top_logprobs: tokens that might have been, the likeliest first."""
-
-    top_logprobs: list[LikelyToken]
-
-
-class AnswerLogprobs(Response):
-    content: list[AnswerToken]
-    refusal: None = None
-
-
-class ChatChoice(Response):
-    index: int
-    message: AnswerMessage
-    logprobs: AnswerLogprobs | None = None
-    finish_reason: FinishReason
-
-
-class ChatCompletion(Response):
-    """`system_fingerprint` changes when the bytes of the base model do."""
-
-    id: str
-    object: Literal["chat.completion"] = "chat.completion"
-    created: int
-    model: str
-    choices: list[ChatChoice]
-    usage: CompletionUsage
-    system_fingerprint: str
-
-
-class Delta(Response):
-    """Addition of a chunk to an answer; unchanged fields are omitted."""
-
-    role: Literal["assistant"] | None = None
-    content: str | None = None
-    tool_calls: list[DeltaToolCall] | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_none(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in dump(self).items() if value is not None}
-
-
-class ChunkChoice(Response):
-    index: int
-    delta: Delta
-    logprobs: AnswerLogprobs | None = None
-    finish_reason: FinishReason | None = None
-
-
-class ChatChunk(Response):
-    id: str
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    created: int
-    model: str
-    choices: list[ChunkChoice]
-    usage: CompletionUsage | None = None
-    system_fingerprint: str
+#: fields of a token in OpenAI's API; engines have more
+LIKELY_TOKEN: Final = ("token", "logprob", "bytes")
 
 
 @dataclass(frozen=True)
 class AnswerIdentity:
-    """Fields that all chunks of an answer share. created: seconds since the epoch."""
+    """Fields that all chunks of an answer share."""
 
     id: str
-    created: int
+    created: int  # seconds since the epoch
     model: str
-    system_fingerprint: str
+    system_fingerprint: str  # changes when the bytes of the base model do
 
 
 @dataclass
@@ -146,40 +29,46 @@ class Answer:
     ended: AnswerEnded | None = None
 
 
-def completion(identity: AnswerIdentity, answers: Sequence[Answer]) -> ChatCompletion:
+def completion(identity: AnswerIdentity, answers: Sequence[Answer]) -> dict[str, Any]:
     """The response for answers that have ended."""
     choices = [
-        ChatChoice(
-            index=index,
-            message=_message(identity, index, "".join(answer.texts), answer.ended),
-            logprobs=logprobs_of(answer.logprobs),
-            finish_reason=finish_reason(answer.ended),
-        )
+        {
+            "index": index,
+            "message": _message(identity, index, "".join(answer.texts), answer.ended),
+            "logprobs": logprobs_of(answer.logprobs),
+            "finish_reason": answer.ended.finish_reason,
+        }
         for index, answer in enumerate(answers)
         if answer.ended is not None
     ]
-    return ChatCompletion(
-        **vars(identity), choices=choices, usage=usage_of([answer.ended for answer in answers])
-    )
+    usage = usage_of([answer.ended for answer in answers])
+    return {**vars(identity), "object": "chat.completion", "choices": choices, "usage": usage}
 
 
-def _message(identity: AnswerIdentity, index: int, text: str, ended: AnswerEnded) -> AnswerMessage:
-    calls = called(identity, index, ended)
-    if not calls:
-        return AnswerMessage(content=text)
-    named = [MessageToolCall(id=call.id, function=call.function) for call in calls]
-    return AnswerMessage(content=text or None, tool_calls=named)
+def _message(identity: AnswerIdentity, index: int, text: str, ended: AnswerEnded) -> dict[str, Any]:
+    """The message of an answer, whose `content` is null where there is nothing but calls."""
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+    if calls := called(identity, index, ended):
+        for call in calls:
+            del call["index"]
+        message |= {"content": text or None, "tool_calls": calls}
+    return message
 
 
-def called(identity: AnswerIdentity, index: int, ended: AnswerEnded) -> list[DeltaToolCall]:
-    """The calls that an answer ends with. index: of the answer, by which ids of calls differ."""
+def called(identity: AnswerIdentity, index: int, ended: AnswerEnded) -> list[dict[str, Any]]:
+    """The calls that an answer ends with, as chunks have them. Their arguments are what the model
+    wrote.
+
+    index: of the answer, by which ids of calls differ
+    """
     prefix = f"call_{identity.id.rpartition('-')[2]}{index}"
     return [
-        DeltaToolCall(
-            id=f"{prefix}{number}",
-            function=CalledFunction(name=call.name, arguments=call.arguments),
-            index=number,
-        )
+        {
+            "id": f"{prefix}{number}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+            "index": number,
+        }
         for number, call in enumerate(ended.tool_calls)
     ]
 
@@ -187,38 +76,36 @@ def called(identity: AnswerIdentity, index: int, ended: AnswerEnded) -> list[Del
 def chunk(
     identity: AnswerIdentity,
     index: int,
-    delta: Delta,
-    ended: AnswerEnded | None = None,
+    delta: dict[str, Any],
+    finish_reason: str | None = None,
     logprobs: Sequence[dict[str, Any]] = (),
-) -> ChatChunk:
-    """A part of an answer; the last one is empty and says why the answer ended."""
-    reason = None if ended is None else finish_reason(ended)
-    choice = ChunkChoice(
-        index=index, delta=delta, logprobs=logprobs_of(logprobs), finish_reason=reason
-    )
-    return ChatChunk(**vars(identity), choices=[choice])
+) -> dict[str, Any]:
+    """A part of an answer; the last one says why the answer ended."""
+    choice = {
+        "index": index,
+        "delta": delta,
+        "logprobs": logprobs_of(logprobs),
+        "finish_reason": finish_reason,
+    }
+    return {**vars(identity), "object": "chat.completion.chunk", "choices": [choice]}
 
 
-def usage_chunk(identity: AnswerIdentity, ended: Sequence[AnswerEnded | None]) -> ChatChunk:
-    return ChatChunk(**vars(identity), choices=[], usage=usage_of(ended))
-
-
-def logprobs_of(tokens: Sequence[dict[str, Any]]) -> AnswerLogprobs | None:
+def logprobs_of(tokens: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Probabilities of tokens from the engine; None without any."""
     if not tokens:
         return None
-    return AnswerLogprobs(content=[AnswerToken.model_validate(token) for token in tokens])
+    content = [
+        {**_likely(token), "top_logprobs": [_likely(other) for other in token["top_logprobs"]]}
+        for token in tokens
+    ]
+    return {"content": content, "refusal": None}
 
 
-def finish_reason(ended: AnswerEnded) -> FinishReason:
-    match ended.finish_reason:
-        case "length" | "tool_calls" as reason:
-            return reason
-        case _:
-            return "stop"
+def _likely(token: dict[str, Any]) -> dict[str, Any]:
+    return {name: token[name] for name in LIKELY_TOKEN}
 
 
-def usage_of(ended: Sequence[AnswerEnded | None], count: int | None = None) -> CompletionUsage:
+def usage_of(ended: Sequence[AnswerEnded | None], count: int | None = None) -> dict[str, Any]:
     """Tokens of all answers; a question is counted once, as in OpenAI's API.
 
     count: of answers to one question; by default all of them are.
@@ -228,11 +115,12 @@ def usage_of(ended: Sequence[AnswerEnded | None], count: int | None = None) -> C
     asked = [known[first : first + each] for first in range(0, len(known), each)]
     read = sum(max(answer.prompt_tokens for answer in answers) for answers in asked)
     written = sum(answer.completion_tokens for answer in known)
-    return CompletionUsage(
-        prompt_tokens=read,
-        completion_tokens=written,
-        total_tokens=read + written,
-        prompt_tokens_details=PromptTokensDetails(
-            cached_tokens=sum(answers[0].cached_tokens for answers in asked)
-        ),
-    )
+    return {
+        "prompt_tokens": read,
+        "completion_tokens": written,
+        "total_tokens": read + written,
+        # how many of them were in memory from an earlier question
+        "prompt_tokens_details": {
+            "cached_tokens": sum(answers[0].cached_tokens for answers in asked)
+        },
+    }
