@@ -67,7 +67,8 @@ from services.gateway.sessions import routes as sdk
 from services.gateway.sessions import session_routes as sessions
 from services.gateway.unknown_urls import ALTERNATIVES
 from services.gateway.web import problems
-from services.gateway.web.edge import Edge
+from services.gateway.web.edge import CountRequest, Edge
+from services.gateway.web.metrics import count_request
 from services.gateway.web.shown_names import ShownNames
 
 TITLE: Final = "Tunery"
@@ -135,14 +136,14 @@ MODULES: Final = (
 )
 
 
-def create_app(deps: JobDeps) -> ASGIApp:
+def create_app(deps: JobDeps, count: CountRequest = count_request) -> ASGIApp:
     app = routes()
     app.state.deps = deps
     app.state.submissions = Submissions(deps)
     app.state.readiness = health.Readiness(deps)
     app.state.tenant_figures = tenant_metrics.KeptFigures(deps)
     observer = Observer(deps.audit, deps.clock, app.router.routes)
-    return Edge(ShownNames(app, deps.seal), deps, counting(authenticate), observer)
+    return Edge(ShownNames(app, deps.seal), deps, counting(authenticate), observer, count)
 
 
 def routes() -> FastAPI:

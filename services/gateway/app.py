@@ -26,6 +26,7 @@ from services.gateway.views.host import view_hosts
 from services.gateway.views.reading import views_of
 from services.gateway.web.command_results import CommandResults
 from services.gateway.web.commands import CommandSender
+from services.gateway.web.handover import InferenceProcess
 from services.gateway.web.rate_limits import rates_of
 from services.gateway.web.server import HttpServer
 from tunery.confinement.confined import Confinement
@@ -45,8 +46,12 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     deps = deps_of(runtime, settings, command_results, confinement)
     imported = runtime.settings.data_dir / "imports"
     app = Console(create_app(deps), settings, runtime.settings.valkey_url)
+    proxies = list(map(str, settings.trusted_proxies))
+    inference = InferenceProcess()
+    give = inference.give if settings.answers_apart else None
     return (
-        HttpServer(app, settings.host, settings.port, list(map(str, settings.trusted_proxies))),
+        HttpServer(app, settings.host, settings.port, proxies, give),
+        inference,
         command_results,
         deps.feeds,
         deps.traffic,

@@ -50,6 +50,8 @@ class GatewaySettings(BaseSettings):
     upload_bytes_max: int = Field(default=UPLOAD_BYTES_MAX, ge=1)
     # whether it fills the read models itself; False: `python -m services.gateway.fill_views` does
     fills_views: bool = True
+    # whether another process than the API's answers questions to models
+    answers_apart: bool = True
     answer_tokens: int = Field(default=2_048, ge=1)
     answer_tokens_max: int = Field(default=16_384, ge=1)
     # a TrueType font for letters that invoices as PDF could not show otherwise

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import httpx
 import openai
 import pytest
 import pytest_asyncio
@@ -17,6 +19,7 @@ from transformers import AutoTokenizer
 
 from tests.e2e import stories
 from tests.e2e.stories import POLL_S, TINY, Api, RunningStack, running_stack, tunery
+from tunery.local import processes
 
 pytestmark = pytest.mark.train
 
@@ -228,6 +231,43 @@ async def test_while_the_engine_is_away_the_answer_is_503_and_it_comes_back(
         assert away.value.status_code == 503
         assert int(away.value.response.headers["retry-after"]) > 0
         assert await asked(client, TINY) == before
+
+
+def beside(home: RunningStack) -> list[int]:
+    """The processes that answer questions beside the API."""
+    below = processes.descendants(home.stack.supervisor.pid("gateway") or 0)
+    lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in below}
+    return [pid for pid, line in lines.items() if b"services.gateway.inference" in line]
+
+
+async def test_answers_come_from_beside_the_api_and_from_it_while_that_process_is_killed(
+    home: RunningStack,
+) -> None:
+    async with sdk(home) as client:
+        whole = await asked(client, TINY)
+        ask = client.chat.completions.with_raw_response.create
+        async with asyncio.timeout(LOADED_S_MAX):
+            while True:
+                answer = await ask(model=TINY, messages=ASKED, max_tokens=1)
+                if answer.headers.get("connection") == "close":
+                    break  # that process closes connections, and the API keeps them
+        (answering,) = beside(home)
+        stream = await client.chat.completions.create(
+            model=TINY, messages=ASKED, temperature=0, max_tokens=400, stream=True
+        )
+        killed = False
+        try:
+            async for _ in stream:
+                if not killed:
+                    os.kill(answering, signal.SIGKILL)
+                    killed = True
+        except (openai.APIError, httpx.TransportError):
+            pass
+        else:
+            raise AssertionError("the answer ended although its process was killed")
+        assert await asked(client, TINY) == whole
+        assert (await home.api.get("/models"))["data"]
+        assert answering not in beside(home)
 
 
 async def test_a_batch_goes_on_after_its_process_was_killed_and_answers_each_row_once(

@@ -23,7 +23,7 @@ from services.gateway.web.domain.errors import (
 from services.gateway.web.domain.scopes import SDK_PREFIX, scope_of
 from services.gateway.web.domain.token_bucket import Allowance, duration
 from services.gateway.web.lingering import BODY, linger
-from services.gateway.web.metrics import REQUEST_SECONDS, REQUESTS
+from services.gateway.web.metrics import count_request
 from services.gateway.web.problems import error_of, error_response, fault
 from services.gateway.web.wrong_keys import WrongKeys
 from tunery.platform.fair_places import FairPlaces
@@ -62,15 +62,23 @@ Authenticate: TypeAlias = Callable[[Deps, str | None], Awaitable[Principal]]
 #: notes a request: its scope, the answer's status, the request's id, the first bytes of the body
 Observe: TypeAlias = Callable[[Scope, int, str, bytes], None]
 
+#: counts a request: its method, route, status and seconds
+CountRequest: TypeAlias = Callable[[str, str, str, float], None]
+
 
 class Edge:
     """ASGI application around the routes."""
 
     def __init__(
-        self, app: ASGIApp, deps: Deps, authenticate: Authenticate, observe: Observe
+        self,
+        app: ASGIApp,
+        deps: Deps,
+        authenticate: Authenticate,
+        observe: Observe,
+        count: CountRequest = count_request,
     ) -> None:
         self._app, self._deps, self._authenticate = app, deps, authenticate
-        self._observe = observe
+        self._observe, self._count = observe, count
         self._wrong_keys = WrongKeys()
         self._uploads = FairPlaces(UPLOADS_AT_ONCE, UPLOADS_OF_TENANT)
 
@@ -118,10 +126,8 @@ class Edge:
                 await self._through(scope, receive, answer, request_id)
         finally:
             observe(b"")
-            route = _route(scope)
-            method = _method(scope)
-            REQUESTS.labels(method, route, str(status)).inc()
-            REQUEST_SECONDS.labels(method, route).observe(time.perf_counter() - begun)
+            seconds = time.perf_counter() - begun
+            self._count(_method(scope), _route(scope), str(status), seconds)
 
     async def _through(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         started = ended = False

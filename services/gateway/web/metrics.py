@@ -15,6 +15,14 @@ REQUEST_SECONDS: Final = histogram(
     ("method", "route"),
     (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
 )
+
+
+def count_request(method: str, route: str, status: str, seconds: float) -> None:
+    """Count a request whose answer has ended."""
+    REQUESTS.labels(method, route, status).inc()
+    REQUEST_SECONDS.labels(method, route).observe(seconds)
+
+
 RATES: Final = counter(
     "tunery_rates_total",
     "Requests whose rate limit was counted in Valkey (shared), or by this process (alone)",

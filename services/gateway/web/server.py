@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+import os
 import resource
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import h11
 import uvicorn
@@ -15,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from schemas.units import Ms
 from services.gateway.web.connections import CONNECTIONS_MAX, OF_ADDRESS_MAX, Connections
+from services.gateway.web.handover import QUESTIONS, READY
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
 
@@ -27,6 +29,8 @@ OPEN_FILES: Final = 1_024  # of this process, besides connections
 BACKLOG_MAX: Final = 1_024
 STOP_S_MAX: Final = 3
 KEEP_ALIVE_S: Final = 30
+#: gives a connection, with what was read from it, to another process; False: there is none
+Give: TypeAlias = Callable[[asyncio.Transport, bytes], bool]
 
 
 class _Connection(H11Protocol):  # it bounds a request's head; httptools takes one of any size
@@ -40,9 +44,12 @@ class _Connection(H11Protocol):  # it bounds a request's head; httptools takes o
     _expected: Any = None  # `h11.IDLE` for a head, `h11.SEND_BODY` for a body
     _body_bytes = 0
 
-    def __init__(self, connections: Connections, **options: Any) -> None:
+    def __init__(
+        self, connections: Connections, give: Give | None, *, read: bytes = b"", **options: Any
+    ) -> None:
+        """read: what another process has read from it."""
         super().__init__(**options)
-        self._among = connections
+        self._among, self._give, self._read = connections, give, read
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
@@ -50,8 +57,13 @@ class _Connection(H11Protocol):  # it bounds a request's head; httptools takes o
             self.cut("too many connections")
             return
         self._expect(h11.IDLE, HEAD_MS_MAX)
+        if self._read:
+            self.data_received(self._read)
 
     def data_received(self, data: bytes) -> None:
+        is_question = data.startswith(QUESTIONS) and self._is_between_requests()
+        if is_question and self._give is not None and self._give(self.transport, data):
+            return
         self._body_bytes += len(data)
         super().data_received(data)
         self._look_at_request()
@@ -63,6 +75,10 @@ class _Connection(H11Protocol):  # it bounds a request's head; httptools takes o
     def cut(self, why: str) -> None:
         log_event(LOG, logging.INFO, "connection.cut", client=self.client, why=why)
         self.transport.abort()
+
+    def _is_between_requests(self) -> bool:
+        states = (self.conn.our_state, self.conn.their_state)
+        return states == (h11.IDLE, h11.IDLE) and not self.conn.trailing_data[0]
 
     def _look_at_request(self) -> None:
         """Start or stop the timer for what the client has to send now."""
@@ -107,10 +123,10 @@ class _Connection(H11Protocol):  # it bounds a request's head; httptools takes o
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, serving: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, began: Callable[["_Server"], None]) -> None:
         super().__init__(config)
         self.servers = []  # uvicorn sets it when it has begun to listen
-        self._serving = serving
+        self._began = began
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -132,21 +148,29 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._serving.set()
+        self._began(self)
 
 
 class HttpServer:
     """Implements `Host`. `port` 0 takes a free one; `address` has it once the server is ready.
 
     proxies: addresses whose `X-Forwarded-For` is believed, because a proxy of the operator sends
-    from there.
+    from there. give: takes connections with questions to models; None: they are served here.
     """
 
     name = "http"
+    headers: Sequence[tuple[str, str]] = ()  # of every response
 
-    def __init__(self, app: Any, host: str, port: int, proxies: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        app: Any,
+        host: str,
+        port: int,
+        proxies: Sequence[str] = (),
+        give: Give | None = None,
+    ) -> None:
         self._app, self._host, self._port = app, host, port
-        self._proxies = list(proxies)
+        self._proxies, self._give = list(proxies), give
         self._serving = asyncio.Event()
         self.address = (host, port)
 
@@ -159,7 +183,7 @@ class HttpServer:
         connections = Connections(CONNECTIONS_MAX, OF_ADDRESS_MAX, frozenset(self._proxies))
         config = uvicorn.Config(
             self._app,
-            http=partial(_Connection, connections),  # type: ignore[arg-type]  # a function that makes one
+            http=partial(_Connection, connections, self._give),  # type: ignore[arg-type]  # a function that makes one
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -169,17 +193,11 @@ class HttpServer:
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=STOP_S_MAX,
             server_header=False,
+            headers=list(self.headers),
         )
-        server = _Server(config, self._serving)
-        # bound here, because uvicorn ends the whole process when it cannot bind
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as bound:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # The kernel ends a connection whose client takes nothing of its response for so long: a
-            # follower that reads nothing would hold one of the places for followers until it goes.
-            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS_MAX)
-            bound.bind((self._host, self._port))
-            self.address = bound.getsockname()
-            task = asyncio.create_task(server.serve(sockets=[bound]), name="uvicorn")
+        server = _Server(config, self._began)
+        with self._listening() as sockets:
+            task = asyncio.create_task(server.serve(sockets=sockets), name="uvicorn")
             try:
                 # A cancellation of either task ends this run, and what keeps the host begins anew.
                 await asyncio.shield(task)
@@ -188,6 +206,69 @@ class HttpServer:
                 if not task.done():
                     await asyncio.wait((task,), timeout=STOP_S_MAX + 1)
                 server.close()
+
+    def _began(self, _server: _Server) -> None:
+        self._serving.set()
+
+    @contextmanager
+    def _listening(self) -> Iterator[list[socket.socket]]:
+        # bound here, because uvicorn ends the whole process when it cannot bind
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as bound:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # The kernel ends a connection whose client takes nothing of its response for so long: a
+            # follower that reads nothing would hold one of the places for followers until it goes.
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS_MAX)
+            bound.bind((self._host, self._port))
+            self.address = bound.getsockname()
+            yield [bound]
+
+
+class HandoverServer(HttpServer):
+    """Serves the connections that another process gives it over a socket (`InferenceProcess`).
+
+    Each is closed after its response.
+    """
+
+    headers = (("connection", "close"),)
+
+    def __init__(self, app: Any, api: socket.socket, proxies: Sequence[str] = ()) -> None:
+        super().__init__(app, "", 0, proxies)
+        self._api, self._taking = api, set[asyncio.Task[Any]]()
+        api.setblocking(False)
+
+    @contextmanager
+    def _listening(self) -> Iterator[list[socket.socket]]:
+        try:
+            yield []
+        finally:
+            asyncio.get_running_loop().remove_reader(self._api)
+
+    def _began(self, server: _Server) -> None:
+        super()._began(server)
+        asyncio.get_running_loop().add_reader(self._api, self._take, server)
+        self._api.send(READY)
+
+    def _take(self, server: _Server) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            _, (connection, bytes_read), *_ = socket.recv_fds(self._api, 1, 2)
+        except (OSError, ValueError):  # it has ended
+            loop.remove_reader(self._api)
+            return
+        with os.fdopen(bytes_read, "rb") as file:
+            file.seek(0)
+            protocol: Any = server.config.http_protocol_class
+            make = partial(
+                protocol,
+                config=server.config,
+                server_state=server.server_state,
+                app_state=server.lifespan.state,
+                read=file.read(),
+            )
+        taking = loop.connect_accepted_socket(make, socket.socket(fileno=connection))
+        task = asyncio.ensure_future(taking)
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
 
 
 def _allow_open_files(wanted: int) -> None:
