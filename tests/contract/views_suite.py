@@ -95,6 +95,18 @@ class ViewsSuite:
         expiring = Buckets("expires_at", 0, 9, 9)
         assert not await views.sums(FILES, {"tenant": "a"}, expiring, by=(), of=(), limit=1)
 
+    async def test_sums_after_a_group_go_on_with_the_next_one(self, views: Views) -> None:
+        async def ids(after: tuple[str, ...]) -> list[str]:
+            buckets, by = Buckets("sequence", 0, 3, 3), ("purpose", "id")
+            sums = await views.sums(
+                FILES, {"tenant": "a"}, buckets, by=by, of=(), limit=2, after=after
+            )
+            return [record["id"] for record in sums]
+
+        assert await ids(()) == ["file-1", "file-2"]
+        assert await ids(("fine-tune", "file-2")) == ["file-3", "file-4"]
+        assert await ids(("fine-tune", "file-4")) == ["file-5"]
+
     async def test_a_condition_may_allow_several_values(self, views: Views) -> None:
         rows = await views.page(FILES, {"tenant": "a", "id": ("file-4", "file-2", "x")}, limit=9)
         assert [row.id for row in rows] == ["file-4", "file-2"]

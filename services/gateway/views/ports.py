@@ -74,9 +74,11 @@ class Views(Protocol):
         by: Sequence[str],
         of: Sequence[str],
         limit: int,
+        after: Sequence[str] = (),
     ) -> Sequence[Mapping[str, Any]]:
         """Sums of the columns `of` in each bucket, for each combination of the columns `by`.
 
+        after: values of the columns `by`, of which only greater ones are summed
         Up to `limit` records of `by`, `of`, `rows` (how many there are) and `bucket`, the first
         value that the bucket may have.
         """

@@ -55,9 +55,15 @@ class PostgresViews(ReadModels):
         by: Sequence[str],
         of: Sequence[str],
         limit: int,
+        after: Sequence[str] = (),
     ) -> Sequence[Mapping[str, Any]]:
         """Up to `limit` records of `bucket`, `by`, `of`, `rows`. Raises StoreUnavailable."""
         condition, arguments = _condition(table, where)
+        if after:
+            numbers = range(len(arguments) + 1, len(arguments) + len(after) + 1)
+            values = ", ".join(f"${number}" for number in numbers)
+            condition += f" AND ({', '.join(map(name, by))}) > ({values})"
+            arguments += after
         column, width = name(buckets.column), int(buckets.width)
         span = f"{column} >= {int(buckets.first)} AND {column} < {int(buckets.end)}"
         groups = ", ".join((f"{column} / {width} * {width} AS bucket", *map(name, by)))
@@ -157,6 +163,7 @@ class StoreViews(ReadModels):
         by: Sequence[str],
         of: Sequence[str],
         limit: int,
+        after: Sequence[str] = (),
     ) -> Sequence[Mapping[str, Any]]:
         """Up to `limit` records of `bucket`, `by`, `of`, `rows`. Raises StoreUnavailable."""
         totals: dict[tuple[Any, ...], list[int]] = {}
@@ -171,8 +178,9 @@ class StoreViews(ReadModels):
         names = ("bucket", *by, *of, "rows")
         return [
             dict(zip(names, (*group, *total), strict=True))
-            for group, total in sorted(totals.items())[:limit]
-        ]
+            for group, total in sorted(totals.items())
+            if not after or group[1:] > tuple(after)
+        ][:limit]
 
     async def _matching(self, table: Table[R], where: Where) -> list[R]:
         ranges = {key: value for key, value in where.items() if isinstance(value, tuple | IntRange)}

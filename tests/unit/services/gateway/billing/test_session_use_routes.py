@@ -3,6 +3,7 @@
 from typing import Any
 
 import httpx
+import pytest
 
 from schemas.session import (
     TOKEN_KINDS,
@@ -14,9 +15,11 @@ from schemas.session import (
 )
 from schemas.topics import SESSION
 from schemas.training import BlobFile
+from services.gateway.billing import invoice_reads
 from tests.unit.services.gateway.console.consoles import console_of, key_of, signed_in
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.sessions.sdk import NODE, Sdk, new_sdk
+from tunery.work.session import StepAnswer
 
 BODY = BlobFile(name="body", blob="t/x/b", sha256="ab" * 32, bytes=1)
 
@@ -68,6 +71,21 @@ async def test_tinker_tokens_of_sessions_are_summed_by_kind(api: ControlPlane) -
         page = (await browser.get(f"/console/money/invoices/{draft['id']}")).text
         assert "<dd>tokens: 100 trained, 25 read, 7 sampled</dd>" in page
         assert f"tokens: 100 trained, 25 read, 7 sampled, {draft['period']}" in page
+
+
+async def test_tinker_sessions_of_a_month_may_be_more_than_a_page(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invoice_reads, "PAGE", 1)
+    sdk = await new_sdk(api)
+    sessions = [await sdk.model() for _ in range(2)]
+    for session_id in sessions:
+        await ask(sdk, session_id, 2, "forward", tokens=20)
+        await sdk.answer(session_id, "2", StepAnswer(grad_norm=1.0))
+    await api.until(sdk.client, "/v1/invoices", lambda page: page["data"][0]["prefill_tokens"] > 20)
+    (draft,) = (await sdk.client.get("/v1/invoices")).json()["data"]
+    lines = (await sdk.client.get(f"/v1/invoices/{draft['id']}/lines")).json()["data"]
+    assert [line["job_id"] for line in lines if line["kind"] == "session"] == sorted(sessions)
 
 
 async def check_invoice(
