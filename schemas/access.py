@@ -109,5 +109,5 @@ OBJECTS: Final = (
     _access("snapshots/job/", "scheduler", "scheduler", "scheduler"),
     _access("snapshots/model/", "registry", "registry", "registry"),
     _access("snapshots/pool/", "scheduler trainer", "scheduler", "scheduler"),
-    _access("snapshots/session/", "scheduler", "scheduler", "scheduler"),
+    _access("snapshots/session/", "scheduler trainer", "scheduler", "scheduler"),
 )

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, assert_never
 
@@ -169,7 +170,6 @@ class LoopProcess:
         self._run, self._environment = run, environment
         self._engine = WholeEngine(model, self._spec.hyper, ALONE)
         self._device = next(model.parameters()).device
-        self._tokenizer = AutoTokenizer.from_pretrained(self._spec.base_dir)
         self._out = Path(self._spec.out_dir)
         self.seq = 0  # number of the last command that has changed something
         self.tokens: Tokens = 0  # that were trained on
@@ -180,6 +180,11 @@ class LoopProcess:
         self._answers = 0
         self._unstored: deque[tuple[Path, str]] = deque()  # answers, with folders of what is saved
         self._begin_moments()
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        """The base model's, which the first sample loads: a pass needs none."""
+        return AutoTokenizer.from_pretrained(self._spec.base_dir)
 
     def go_on(self, folder: Path, seq: int, tokens: Tokens) -> None:
         """Continue from a checkpoint."""

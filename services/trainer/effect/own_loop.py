@@ -7,9 +7,12 @@ in order from the checkpoint that it has begun with; what only answers is not do
 import asyncio
 import hashlib
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from immutables import Map
+from msgspec import Struct
 from msgspec.structs import replace
 
 from schemas.session import (
@@ -24,14 +27,15 @@ from schemas.units import Ms
 from services.trainer.domain.command_feed import CommandFeed
 from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import accelerators, devices_of_ranks
-from services.trainer.effect.program import Tools
+from services.trainer.effect.program import Tools, retry_while_unavailable
 from services.trainer.effect.reports import send_until_logged
 from services.trainer.effect.training import Training
 from services.trainer.settings import TrainerSettings
 from tunery.confinement.taking import below
 from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.journal.reader import START, JournalReader, Position
+from tunery.runtime.journal.snapshots import SnapshotReader
 from tunery.runtime.tasks import KeptTask
 from tunery.work.events import AnyWorkEvent, CommandDone, SessionWaits, Started
 from tunery.work.session import END, HandedCommand, SessionSpec, encode_body, hand_over
@@ -42,7 +46,12 @@ RECONNECT_MS: Final[Ms] = 500
 COMMANDS: Final = "commands"
 WEIGHTS: Final = "weights"
 SAVED_AGAIN_MS: Final[Ms] = 60_000  # between reports of an idle session that it is saved
+READ_AT_ONCE_MAX: Final = 10_000  # records of a journal that are read in less than a second
 WEIGHTS_KEPT: Final = 8  # newest folders of fetched weights that no command waits for
+
+
+class KnownSession(Struct, frozen=True):
+    """What agents read of a session in the scheduler's snapshots: that it is there."""
 
 
 class OwnLoop(Training):
@@ -58,6 +67,7 @@ class OwnLoop(Training):
         self._next_seq = 1
         self._handed = self._stored = 0
         self._handed_ms: dict[str, tuple[str, Ms]] = {}  # commands without an answer: kind, when
+        self._has_begun = asyncio.Event()
         self._has_ended = False
         self._following: KeptTask[None] | None = None
 
@@ -67,6 +77,8 @@ class OwnLoop(Training):
         candidate = await self._newest_checkpoint(folder)
         commands = folder / COMMANDS
         commands.mkdir(mode=0o700)
+        # while the process loads its model
+        self._following = KeptTask(self._follow, "commands of a session", is_watched=False)
         training = TrainSpec(
             base_dir=work.base_path,
             base_id=work.base_id,
@@ -88,8 +100,10 @@ class OwnLoop(Training):
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
         """Hand commands over once the process has begun, and report its answers.
 
-        Raises BlobCorrupt, BlobsUnavailable.
+        Raises BlobMissing, BlobCorrupt, BlobsUnavailable, OSError.
         """
+        if self._following is not None and self._following.ended.done():
+            self._following.ended.result()  # why it could not hand over the next command
         if isinstance(event, CommandDone):
             await self._report_answer(event)
             return None
@@ -100,7 +114,7 @@ class OwnLoop(Training):
             return None
         if isinstance(event, Started):
             self._next_seq = event.resumed_from_step + 1
-            self._following = KeptTask(self._follow, "commands of a session", is_watched=False)
+            self._has_begun.set()
         return await super().handle(event)
 
     async def _report_saved(self) -> None:
@@ -124,7 +138,7 @@ class OwnLoop(Training):
     async def _follow(self) -> None:
         """Read the session's journal, and hand its commands over as they come."""
         partition = partition_of(self.grant.job_id.encode())
-        position = START
+        position = await self._beginning(partition)
         while True:
             reader = JournalReader(self.tools.runtime.log, SESSION, {partition: position})
             try:
@@ -137,6 +151,7 @@ class OwnLoop(Training):
                     position = reader.positions[partition]
                     # what is answered is known by then
                     if reader.caught_up(partition) and self._feed.is_leased:
+                        await self._has_begun.wait()
                         await self._hand_over()
             except Unavailable:
                 position = reader.positions[partition]
@@ -144,8 +159,26 @@ class OwnLoop(Training):
             finally:
                 await reader.close()
 
+    async def _beginning(self, partition: int) -> Position:
+        """Return a position before the session: of a snapshot that does not know it, where that
+        saves much.
+
+        Raises nothing of its own.
+        """
+        runtime = self.tools.runtime
+        with suppress(Unavailable):
+            _, end = await runtime.log.bounds(SESSION.journal.name, partition)
+            if end > READ_AT_ONCE_MAX:
+                none = Map[str, KnownSession]()
+                snapshots = SnapshotReader(
+                    runtime, SESSION, Map[str, KnownSession], none, partition
+                )
+                known = await snapshots.load(wanted=lambda state: self.grant.job_id not in state)
+                return known.position
+        return START
+
     async def _hand_over(self) -> None:
-        """Hand over all commands whose turn it is. Raises BlobMissing, BlobCorrupt, OSError."""
+        """Hand over all commands whose turn it is. Raises as `handle` does."""
         while (command := self._feed.commands.get(str(self._next_seq))) is not None:
             del self._feed.commands[command.name]
             self._next_seq += 1
@@ -160,7 +193,10 @@ class OwnLoop(Training):
             self._put(END)
 
     async def _hand(self, command: SessionCommand) -> None:
-        body = await self.tools.runtime.blobs.get(command.body.blob, sha256=command.body.sha256)
+        runtime, content = self.tools.runtime, command.body
+        body = await retry_while_unavailable(
+            runtime.clock, lambda: runtime.blobs.get(content.blob, sha256=content.sha256)
+        )
         folder = await self._fetch_weights(command)
         handed = HandedCommand(
             name=command.name,
@@ -172,7 +208,7 @@ class OwnLoop(Training):
             weights_dir=folder,
             stored=self._stored,
         )
-        self._handed_ms[command.name] = command.kind, self.tools.runtime.clock.monotonic_ms()
+        self._handed_ms[command.name] = command.kind, runtime.clock.monotonic_ms()
         self._put(encode_body(handed))
 
     def _put(self, content: bytes) -> None:

@@ -59,7 +59,7 @@ async def fetch(runtime: Runtime, key: str, path: Path, sha256: str) -> None:
     async def get() -> Stored:
         return await runtime.blobs.get_file(key, path, sha256=sha256)
 
-    await _retry_while_unavailable(runtime.clock, get)
+    await retry_while_unavailable(runtime.clock, get)
 
 
 async def upload(runtime: Runtime, grant: Grant, kind: str, path: Path, sha256: str) -> Stored:
@@ -72,10 +72,11 @@ async def upload(runtime: Runtime, grant: Grant, kind: str, path: Path, sha256: 
     async def put() -> Stored:
         return await runtime.blobs.put_file(key, path, sha256=sha256)
 
-    return await _retry_while_unavailable(runtime.clock, put)
+    return await retry_while_unavailable(runtime.clock, put)
 
 
-async def _retry_while_unavailable(clock: Clock, operation: Callable[[], Awaitable[T]]) -> T:
+async def retry_while_unavailable(clock: Clock, operation: Callable[[], Awaitable[T]]) -> T:
+    """Raises what the operation does, BlobsUnavailable only after OUTAGE_MS_MAX."""
     return await retry(
         operation,
         (BlobsUnavailable,),

@@ -5,6 +5,7 @@ from zero. Two slots alternate, so a new snapshot never replaces the one before 
 """
 
 import logging
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin
 
@@ -73,9 +74,12 @@ class SnapshotReader(Generic[S]):
         self._pointers: dict[int, Pointer] = {}
         self.bytes_last = 0  # of the one loaded or kept last
 
-    async def load(self, at_hand: Fold[S] | None = None) -> Fold[S]:
+    async def load(
+        self, at_hand: Fold[S] | None = None, wanted: Callable[[S], bool] = lambda _: True
+    ) -> Fold[S]:
         """The fold at hand or of a snapshot, the newest good one; or the empty one.
 
+        wanted: says of the state of a snapshot whether it is used
         Raises nothing of its own.
         """
         try:
@@ -91,7 +95,9 @@ class SnapshotReader(Generic[S]):
                 self._warn("snapshot.standby_not_used", error, offset=at_hand.position.offset)
         for pointer in sorted(self._pointers.values(), key=lambda pointer: -pointer.offset):
             try:
-                return await self._open(pointer)
+                fold = await self._open(pointer)
+                if wanted(fold.state):
+                    return fold
             except (_NotGood, BlobError, BusError, *MALFORMED) as error:
                 self._warn("snapshot.not_used", error, offset=pointer.offset)
         return Fold(self._initial)

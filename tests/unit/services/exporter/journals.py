@@ -39,11 +39,11 @@ def credited(ref: LeaseRef, gpu_ms: int, hour: int = HOUR) -> UsageCredited:
 class JournalRecords:
     """The records of one partition that is owned by one process, in their order.
 
-    hour: in which all are written. key, tenant: of all.
+    hour: in which all are written. key: of those that follow. tenant: of all.
     """
 
     def __init__(self, hour: int = HOUR, key: str = "default", tenant: str = "") -> None:
-        self._at, self._key, self._tenant = hour * HOUR_MS, key, tenant
+        self._at, self.key, self._tenant = hour * HOUR_MS, key, tenant
         self.claim = encode(Claim(owner="o", nonce="n"))
         self._previous, self._cause = GENESIS, -1
 
@@ -56,7 +56,7 @@ class JournalRecords:
             prev=self._previous,
             at=self._at,
             command_id=f"c{self._cause}",
-            key=self._key,
+            key=self.key,
             tenant=self._tenant,
             seq=self._cause,
             events=raw_events(events),

@@ -18,6 +18,10 @@ class UnavailableBlobs(MemoryBlobs):
             self.outage -= 1
             raise BlobsUnavailable("connection refused")
 
+    async def get(self, key: str, *, sha256: str | None = None) -> bytes:
+        self._fail()
+        return await super().get(key, sha256=sha256)
+
     async def put_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
         self._fail()
         return await super().put_file(key, path, sha256=sha256)

@@ -1,10 +1,12 @@
 """The commands of a session reach its process once, in order, and its answers reach the log."""
 
+import asyncio
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from immutables import Map
 from msgspec.structs import replace
 
 from schemas.session import (
@@ -15,17 +17,27 @@ from schemas.session import (
     SessionCommandKind,
     SessionEnding,
     SessionLeased,
+    SessionTerms,
 )
 from schemas.topics import POOL, SESSION
 from schemas.training import BlobFile
+from services.scheduler.app import SESSIONS
+from services.scheduler.domain.session.state import Session
 from services.trainer.effect import own_loop as own_loop_module
 from services.trainer.effect.own_loop import COMMANDS, SAVED_AGAIN_MS, WEIGHTS, OwnLoop
 from simulator.control_plane.samples import checkpoint
+from tests.unit.services.exporter.journals import JournalRecords
+from tests.unit.services.trainer.effect.outages import UnavailableBlobs
 from tests.unit.services.trainer.effect.test_training import under_lease
+from tests.unit.tunery.work.samples import STARTED
 from tunery.platform.memory_servers import MemoryServers
+from tunery.runtime.blobs.abstract import BlobMissing
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.codec import codec_of, decode_envelope
+from tunery.runtime.journal.fold import Fold
+from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.journal.snapshots import Snapshots
 from tunery.work.events import CommandDone, FileDigest, SessionWaits
 from tunery.work.session import END, decode_handed
 
@@ -33,6 +45,7 @@ CONTENT = b"body"
 BODY = BlobFile(
     name="body", blob="t/acme/sessions/1", sha256=sha256(CONTENT).hexdigest(), bytes=len(CONTENT)
 )
+SETTLE_S_MAX = 10
 LEASED = SessionLeased(attempt=1, node_ids=("a",))
 
 
@@ -42,8 +55,8 @@ def command_taken(
     return CommandTaken(command=SessionCommand(seq=seq, kind=kind, body=BODY, **changes))
 
 
-async def own_loop(folder: Path) -> tuple[OwnLoop, MemoryServers]:
-    blobs = MemoryBlobs()
+async def own_loop(folder: Path, blobs: MemoryBlobs | None = None) -> tuple[OwnLoop, MemoryServers]:
+    blobs = MemoryBlobs() if blobs is None else blobs
     await blobs.put(BODY.blob, CONTENT)
     training, servers = await under_lease(blobs, folder)
     (folder / COMMANDS).mkdir()
@@ -59,6 +72,35 @@ async def handed(program: OwnLoop, *events: Any) -> list[str]:
     folder = program.folder / COMMANDS
     contents = [(folder / name).read_bytes() for name in sorted(map(_name, folder.iterdir()))]
     return ["END" if content == END else decode_handed(content).name for content in contents]
+
+
+def journal(servers: MemoryServers, session_id: str, *events: Any, before: int = 0) -> int:
+    """Write the journal of a session; the offset of its first record.
+
+    before: how many records another session has written
+    """
+    topic, partition = SESSION.journal.name, partition_of(session_id.encode())
+    records = JournalRecords(key="another")
+    values = [records.claim, *(records.following(LEASED) for _ in range(before))]
+    records.key = session_id
+    for value in (*values, *map(records.following, events)):
+        servers.log.put(topic, partition, b"", value)
+    return len(values)
+
+
+async def keep(
+    servers: MemoryServers, partition: int, offset: int, state: Map[str, Session]
+) -> None:
+    """Keep a snapshot of the scheduler, as it has read the journal up to an offset."""
+    reader = JournalReader(servers.log, SESSION, {partition: START})
+    await reader.open()
+    (batch,) = (await reader.read(10)).values()
+    await reader.close()
+    position = batch.accepted[offset - 2].position  # the first record is a claim
+    fold = Fold(state, position=position, last_offset=offset - 1)
+    snapshots = Snapshots(servers.runtime("scheduler"), SESSIONS, partition)
+    await snapshots.load()
+    await snapshots.save(fold)
 
 
 def _name(path: Path) -> str:
@@ -88,6 +130,50 @@ async def test_a_restored_process_takes_again_what_changes_weights_alone(tmp_pat
     )
     answers = [CommandAnswered(name=name, answer=BODY) for name in ("1", "2", "3", "4", "s:0")]
     assert await handed(program, *events, *answers) == ["1", "3"]
+
+
+async def test_commands_are_handed_over_after_an_outage_of_storage(tmp_path: Path) -> None:
+    program, _ = await own_loop(tmp_path, UnavailableBlobs(2))
+    assert await handed(program, command_taken(1)) == ["1"]
+
+
+async def test_a_process_whose_commands_cannot_be_handed_over_ends(tmp_path: Path) -> None:
+    """Without an end it would wait until its client gives up."""
+    program, servers = await own_loop(tmp_path)
+    (tmp_path / COMMANDS).rmdir()
+    await program.write_inputs(tmp_path)
+    await servers.blobs.delete(BODY.blob)
+    journal(servers, program.grant.job_id, LEASED, command_taken(1))
+    await program.handle(STARTED)
+    assert program._following is not None
+    await asyncio.wait((program._following.ended,), timeout=SETTLE_S_MAX)
+    with pytest.raises(BlobMissing):
+        await program.handle(SessionWaits(saved=False))
+    await program.close()
+
+
+async def test_commands_are_read_from_a_snapshot_that_is_older_than_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of other sessions are not read once more at each lease."""
+    monkeypatch.setattr(own_loop_module, "READ_AT_ONCE_MAX", 10)
+    program, servers = await own_loop(tmp_path)
+    session_id = program.grant.job_id
+    partition = partition_of(session_id.encode())
+    first = journal(servers, session_id, LEASED, command_taken(1), before=50)
+    assert (await program._beginning(partition)).offset == 0  # there is no snapshot
+    terms = SessionTerms(client="c", max_tokens=1, max_ms=1)
+    session = Session(tenant="acme", terms=terms, touched_at=0)
+    for offset, state in ((40, Map({"another": session})), (first + 1, Map({session_id: session}))):
+        await keep(servers, partition, offset, state)
+    assert (await program._beginning(partition)).offset == 40
+    (tmp_path / COMMANDS).rmdir()
+    await program.write_inputs(tmp_path)
+    await program.handle(STARTED)
+    async with asyncio.timeout(SETTLE_S_MAX):
+        while not list((tmp_path / COMMANDS).iterdir()):  # noqa: ASYNC110  # another task writes it
+            await asyncio.sleep(0.01)
+    await program.close()
 
 
 async def test_weights_are_fetched_once_for_the_commands_that_begin_with_them(
