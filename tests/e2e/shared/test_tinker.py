@@ -23,7 +23,7 @@ from schemas.session import TOKEN_KINDS
 from tests.e2e.shared.guests import Guest
 from tests.e2e.stories import training
 from tests.e2e.test_confinement import AGENT
-from tests.environments import environment
+from tests.environments import environment, site_packages
 from tunery.local import processes
 
 pytestmark = pytest.mark.timeout(900)
@@ -85,6 +85,7 @@ async def a_loop(home: Guest, story: str, **metadata: str) -> AsyncIterator[Loop
             "TUNERY_KEY": home.key,
             "TUNERY_MODEL": home.base,
             "TUNERY_METADATA": json.dumps(metadata),
+            "TUNERY_PACKAGES": str(site_packages()),
             "HOME": str(programs.parent),
         },
     )
@@ -257,6 +258,20 @@ async def test_a_tinker_loop_waits_at_its_cap_and_goes_on_once_it_is_raised(home
     assert calm["losses"] == story["losses"]
     assert await saved(home, calm["model"]) == capped
     await end(home, calm["model"])
+
+
+async def test_a_tinker_client_computes_a_loss_of_its_own_beside_those_of_the_server(
+    home: Guest,
+) -> None:
+    async with a_loop(home, "losses") as loop:
+        story = await loop.result()
+    loss, tokens = story["sums"].pop("cross_entropy"), 4 * 8
+    # the policy is its sampler, and each advantage is 1
+    expected = {"importance_sampling": -tokens, "ppo": -tokens, "cispo": loss, "dro": loss}
+    assert story["sums"] == pytest.approx(expected, rel=1e-4)
+    assert (story["own"], story["sent"]) == pytest.approx((loss, loss), rel=1e-4)
+    assert story["after"] < loss
+    await end(home, story["model"])
 
 
 async def test_a_tinker_loop_whose_node_is_drained_waits_and_goes_on(home: Guest) -> None:

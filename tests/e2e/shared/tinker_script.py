@@ -1,6 +1,6 @@
 """Training loops of a tenant's own, with the unmodified Tinker SDK. Prints JSON lines.
 
-    python tinker_script.py supervised | rewarded | capped | afterwards
+    python tinker_script.py supervised | rewarded | capped | losses | afterwards
 
 TUNERY_URL, TUNERY_KEY and TUNERY_MODEL say where, as whom, and on what. In the middle it says so,
 and waits for a line: whoever runs it may break something meanwhile.
@@ -10,6 +10,9 @@ import json
 import os
 import sys
 from typing import Any
+
+if sys.argv[1] == "losses":  # torch, which the SDK loads where there is one
+    sys.path.append(os.environ["TUNERY_PACKAGES"])  # after its own packages
 
 import tinker
 from tinker import types
@@ -95,6 +98,35 @@ def capped(_: tinker.ServiceClient, model: tinker.TrainingClient) -> None:
     say(model=model.model_id, losses=losses, state=model.save_state("end").result().path)
 
 
+def losses(_: tinker.ServiceClient, model: tinker.TrainingClient) -> None:
+    """Compute each loss, and then take a step with one that is computed here."""
+    import torch
+
+    data = [datum(row(number), weights=[1.0] * 8) for number in range(4)]
+    scored = model.forward(data, "cross_entropy").result()
+    sums = {"cross_entropy": scored.metrics["loss:sum"]}
+    drawn = [
+        datum(row(number), logprobs=list(each["logprobs"].data), advantages=[1.0] * 8)
+        for number, each in enumerate(scored.loss_fn_outputs)
+    ]
+    for name, settings in (
+        ("importance_sampling", None),
+        ("ppo", {"clip_low_threshold": 0.9}),
+        ("cispo", None),
+        ("dro", {"beta": 0.5}),
+    ):
+        sums[name] = model.forward(drawn, name, settings).result().metrics["loss:sum"]
+
+    def own(_: Any, logprobs: list[Any]) -> tuple[Any, dict[str, float]]:
+        loss = -torch.cat(logprobs).sum()
+        return loss, {"own": loss.item()}
+
+    metrics = model.forward_backward_custom(data, own).result().metrics
+    model.optim_step(types.AdamParams(learning_rate=1e-2)).result()
+    after = model.forward(data, "cross_entropy").result().metrics["loss:sum"]
+    say(model=model.model_id, sums=sums, own=metrics["own"], sent=metrics["loss:sum"], after=after)
+
+
 def afterwards(service: tinker.ServiceClient) -> None:
     """Sample as `supervised` does from what it has saved, and score that with the base model."""
     path, base = json.loads(os.environ["TUNERY_METADATA"])["path"], os.environ["TUNERY_MODEL"]
@@ -160,7 +192,7 @@ def main() -> None:
     STORIES[sys.argv[1]](service, model)
 
 
-STORIES = {"supervised": supervised, "capped": capped, "rewarded": rewarded}
+STORIES = {each.__name__: each for each in (supervised, capped, rewarded, losses)}
 
 if __name__ == "__main__":
     main()
