@@ -46,6 +46,7 @@ RECONNECT_MS: Final[Ms] = 500
 COMMANDS: Final = "commands"
 WEIGHTS: Final = "weights"
 SAVED_AGAIN_MS: Final[Ms] = 60_000  # between reports of an idle session that it is saved
+HANDED_MAX: Final = 64  # commands in the folder of the lease: 64 MB at most
 READ_AT_ONCE_MAX: Final = 10_000  # records of a journal that are read in less than a second
 WEIGHTS_KEPT: Final = 8  # newest folders of fetched weights that no command waits for
 
@@ -67,6 +68,7 @@ class OwnLoop(Training):
         self._next_seq = 1
         self._handed = self._stored = 0
         self._handed_ms: dict[str, tuple[str, Ms]] = {}  # commands without an answer: kind, when
+        self._room = asyncio.Semaphore(HANDED_MAX)
         self._has_begun = asyncio.Event()
         self._has_ended = False
         self._following: KeptTask[None] | None = None
@@ -193,6 +195,7 @@ class OwnLoop(Training):
             self._put(END)
 
     async def _hand(self, command: SessionCommand) -> None:
+        await self._room.acquire()  # an answer gives it back
         runtime, content = self.tools.runtime, command.body
         body = await retry_while_unavailable(
             runtime.clock, lambda: runtime.blobs.get(content.blob, sha256=content.sha256)
@@ -245,6 +248,7 @@ class OwnLoop(Training):
             await self._send_answer(event)
         self._stored += 1
         if (handed := self._handed_ms.pop(event.name, None)) is not None:
+            self._room.release()
             kind, handed_ms = handed
             took_ms = self.tools.runtime.clock.monotonic_ms() - handed_ms
             self._meter.answer(self._lease, kind, took_ms, self._now_ms(), failed=event.failed)

@@ -137,6 +137,26 @@ async def test_commands_are_handed_over_after_an_outage_of_storage(tmp_path: Pat
     assert await handed(program, command_taken(1)) == ["1"]
 
 
+async def test_tinker_a_loop_that_asks_for_much_does_not_fill_the_disk_of_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_loop_module, "HANDED_MAX", 2)
+    program, _ = await own_loop(tmp_path)
+    program._feed.fold([command_taken(seq, "forward_backward") for seq in range(1, 6)])
+    program._feed.answered |= {"1", "2", "3"}  # before this attempt
+    handing = asyncio.create_task(program._hand_over())
+    done = FileDigest(name="answer", sha256=BODY.sha256, bytes=BODY.bytes)
+    for seq in range(1, 4):
+        async with asyncio.timeout(SETTLE_S_MAX):
+            while program._handed < seq + 1:  # noqa: ASYNC110  # another task hands over
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        assert sorted(map(_name, (tmp_path / COMMANDS).iterdir())) == [str(seq), str(seq + 1)]
+        (tmp_path / COMMANDS / str(seq)).unlink()
+        await program.handle(CommandDone(name=str(seq), dir="", answer=done))
+    await handing
+
+
 async def test_a_process_whose_commands_cannot_be_handed_over_ends(tmp_path: Path) -> None:
     """Without an end it would wait until its client gives up."""
     program, servers = await own_loop(tmp_path)
