@@ -68,7 +68,7 @@ class OwnLoop(Training):
         self._next_seq = 1
         self._handed = self._stored = 0
         self._handed_ms: dict[str, tuple[str, Ms]] = {}  # commands without an answer: kind, when
-        self._room = asyncio.Semaphore(HANDED_MAX)
+        self._unanswered = asyncio.Semaphore(HANDED_MAX)
         self._has_begun = asyncio.Event()
         self._has_ended = False
         self._following: KeptTask[None] | None = None
@@ -186,16 +186,17 @@ class OwnLoop(Training):
             self._next_seq += 1
             if command.kind in CHANGING or command.name not in self._feed.answered:
                 await self._hand(command)
-        for name in [name for name, each in self._feed.commands.items() if each.sampler]:
-            command = self._feed.commands.pop(name)
-            if name not in self._feed.answered:
-                await self._hand(command)
+        for command in list(self._feed.commands.values()):
+            if command.sampler or command.seq < self._next_seq:  # others wait for one before them
+                del self._feed.commands[command.name]
+                if command.sampler and command.name not in self._feed.answered:
+                    await self._hand(command)
         if self._feed.is_ending and not self._has_ended:
             self._has_ended = True
             self._put(END)
 
     async def _hand(self, command: SessionCommand) -> None:
-        await self._room.acquire()  # an answer gives it back
+        await self._unanswered.acquire()  # an answer gives it back
         runtime, content = self.tools.runtime, command.body
         body = await retry_while_unavailable(
             runtime.clock, lambda: runtime.blobs.get(content.blob, sha256=content.sha256)
@@ -248,7 +249,7 @@ class OwnLoop(Training):
             await self._send_answer(event)
         self._stored += 1
         if (handed := self._handed_ms.pop(event.name, None)) is not None:
-            self._room.release()
+            self._unanswered.release()
             kind, handed_ms = handed
             took_ms = self.tools.runtime.clock.monotonic_ms() - handed_ms
             self._meter.answer(self._lease, kind, took_ms, self._now_ms(), failed=event.failed)

@@ -132,6 +132,14 @@ async def test_a_restored_process_takes_again_what_changes_weights_alone(tmp_pat
     assert await handed(program, *events, *answers) == ["1", "3"]
 
 
+async def test_what_a_checkpoint_has_is_forgotten(tmp_path: Path) -> None:
+    program, _ = await own_loop(tmp_path)
+    program._next_seq = 3  # it goes on after two commands
+    events = (*map(command_taken, (1, 2, 3, 5)), CommandAnswered(name="1", answer=BODY))
+    assert await handed(program, *events) == ["3"]
+    assert list(program._feed.commands) == ["5"]
+
+
 async def test_commands_are_handed_over_after_an_outage_of_storage(tmp_path: Path) -> None:
     program, _ = await own_loop(tmp_path, UnavailableBlobs(2))
     assert await handed(program, command_taken(1)) == ["1"]
