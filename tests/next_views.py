@@ -15,7 +15,7 @@ changed = {"gateway": access.ACCESS["gateway"]._replace(version=VERSION)}
 vars(access).update(VIEWS_VERSION=VERSION, ACCESS={**access.ACCESS, **changed})
 
 if __name__ == "__main__":
-    from services.gateway.views.old_versions import OldVersions
+    from services.gateway.views.host import OldVersions
 
     OldVersions.every_ms = 1_000
     runpy.run_module(sys.argv.pop(1), run_name="__main__")

@@ -7,7 +7,6 @@ from starlette.types import ASGIApp
 
 from services.gateway import health
 from services.gateway.accounts import budget_routes as budgets
-from services.gateway.accounts import erasure_routes as erasures
 from services.gateway.accounts import integration_routes as integrations
 from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts import price_routes as prices
@@ -18,13 +17,9 @@ from services.gateway.accounts.request_quotas import counting
 from services.gateway.audit import routes as audit
 from services.gateway.audit.observing import Observer
 from services.gateway.batches import routes as batches
-from services.gateway.billing import answer_use_routes as answer_uses
 from services.gateway.billing import contract_routes as contracts
 from services.gateway.billing import invoice_routes as invoices
 from services.gateway.billing import metric_routes as tenant_metrics
-from services.gateway.billing import prepaid_routes as prepaid
-from services.gateway.billing import session_use_routes as session_uses
-from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
 from services.gateway.chat import completion_routes as completions
 from services.gateway.chat import embedding_routes as embeddings
@@ -49,9 +44,8 @@ from services.gateway.jobs import plain_routes as plain
 from services.gateway.jobs import plan_routes as plans
 from services.gateway.jobs import preview_routes as preview
 from services.gateway.jobs import queue_routes as queues
-from services.gateway.jobs import recipe_routes as recipes
+from services.gateway.jobs import recipes
 from services.gateway.jobs import routes as jobs
-from services.gateway.jobs import sooner_routes as sooner
 from services.gateway.jobs import submission_routes as submit
 from services.gateway.jobs import sweep_routes as sweeps
 from services.gateway.jobs.deps import JobDeps
@@ -85,7 +79,6 @@ MODULES: Final = (
     storage,
     submit,
     plans,
-    sooner,
     sweeps,
     preview,
     graders,
@@ -117,18 +110,13 @@ MODULES: Final = (
     keys,
     budgets,
     tenants,
-    erasures,
     contracts,
-    prepaid,
     prices,
     sessions,
     sdk,
     nodes,
     enrolments,
     usage,
-    answer_uses,
-    session_uses,
-    statements,
     invoices,
     tenant_metrics,
     audit,

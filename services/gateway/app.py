@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from services.gateway.accounts.prices import ViewedPrices
 from services.gateway.api import create_app
-from services.gateway.audit.refused_senders import refused_senders
-from services.gateway.audit.writing import AuditWriter
+from services.gateway.audit.writing import AuditWriter, refused_senders
 from services.gateway.batches.result_files import batch_files
 from services.gateway.batches.row_answers import answer_batches
 from services.gateway.chat.engine_socket import SocketEngine

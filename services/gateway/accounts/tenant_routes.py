@@ -1,8 +1,10 @@
-"""`/v1/tenants`, for operators: tenants, their API keys, adjustments of their invoices."""
+"""`/v1/tenants`, for operators: tenants, their API keys, adjustments of their invoices, their
+erasure.
+"""
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, get_args
 
 from schemas.account import (
     AdjustInvoice,
@@ -17,6 +19,7 @@ from schemas.account import (
 )
 from schemas.billing import InvoiceAdjustment, PriceBook
 from schemas.envelope import Message
+from schemas.erasure import EraseTenant, ErasurePart
 from schemas.ids import KEY
 from schemas.keys import KeyTerms
 from schemas.records import build_from
@@ -26,6 +29,7 @@ from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts.auth import digest, fresh_secret
 from services.gateway.accounts.domain.bodies import (
     AdjustmentRequest,
+    EraseRequest,
     KeyRequest,
     LimitsBody,
     PlanRequest,
@@ -35,16 +39,24 @@ from services.gateway.accounts.domain.bodies import (
 from services.gateway.accounts.domain.responses import (
     HINT_CHARACTERS,
     AdjustmentResponse,
+    ErasedPartResponse,
+    ErasureResponse,
     KeyResponse,
     NewKeyResponse,
     TenantResponse,
     adjustment_response,
     tenant_response,
 )
-from services.gateway.views.tables.accounts import LIMITS, TENANTS, LimitsRow, TenantRow
+from services.gateway.views.tables.accounts import (
+    ERASED_PARTS,
+    LIMITS,
+    TENANTS,
+    LimitsRow,
+    TenantRow,
+)
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
-from services.gateway.web.domain.errors import ApiError, invalid
-from services.gateway.web.domain.responses import Page
+from services.gateway.web.domain.errors import ApiError, invalid, not_found
+from services.gateway.web.domain.responses import Page, seconds, seconds_or_none
 from services.gateway.web.pages import After
 from services.gateway.web.resources import Resource, all_rows, each
 from services.gateway.web.routing import new_router
@@ -226,3 +238,47 @@ async def _book(deps: Deps, row: TenantRow) -> PriceBook:
     if book is None:
         raise invalid(f"There is no price book {row.price_version!r}.", "tenant")
     return book
+
+
+PARTS: Final[tuple[ErasurePart, ...]] = get_args(ErasurePart)
+
+
+@router.post("/{tenant}/erase", status_code=202)
+async def erase_tenant(
+    tenant: str, body: EraseRequest, deps: WithDeps, admin: Admin
+) -> ErasureResponse:
+    """Erase a tenant: close its keys, end its jobs, remove what it stored, destroy its data key.
+
+    It cannot be taken back, and its id is not used again. `confirm` must be the tenant's id. Bills
+    and the audit log stay, with identifiers alone. A repetition says how far the erasure is.
+    """
+    if body.confirm != tenant:
+        raise invalid(
+            "Give the tenant's id as `confirm`: an erasure cannot be taken back.", "confirm"
+        )
+    await deps.decide(admin, ACCOUNT, EraseTenant(), tenant=tenant)
+    return await _erasure(deps, tenant)
+
+
+@router.get("/{tenant}/erasure")
+async def retrieve_erasure(tenant: str, deps: WithDeps, admin: Admin) -> ErasureResponse:
+    """How far the erasure of a tenant is."""
+    return await _erasure(deps, tenant)
+
+
+async def _erasure(deps: Deps, tenant: str) -> ErasureResponse:
+    row = await deps.views.first(TENANTS, {"id": tenant})
+    if row is None or row.erasure_begun_at is None:
+        raise not_found("erasure", tenant, "tenant")
+    rows = await deps.views.page(
+        ERASED_PARTS, {"tenant": tenant}, limit=len(PARTS), after=None, descending=False
+    )
+    gone = {done.id: seconds(done.at) for done in rows}
+    return ErasureResponse(
+        tenant=tenant,
+        status="running" if row.erased_at is None else "done",
+        begun_at=seconds(row.erasure_begun_at),
+        erased_at=seconds_or_none(row.erased_at),
+        parts=[ErasedPartResponse(part=part, erased_at=gone.get(part)) for part in PARTS],
+        sha256=row.erasure_sha256,
+    )

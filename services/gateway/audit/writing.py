@@ -1,4 +1,7 @@
-"""Entries become records of the topic of audit, each with the hash of the writer's one before."""
+"""Entries become records of the topic of audit, each with the hash of the writer's one before.
+
+Commands that owners refuse because of their sender are noted like refused requests.
+"""
 
 import asyncio
 import logging
@@ -10,15 +13,19 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from schemas import errors
 from schemas.audit import AuditEntry, AuditKind, AuditRecorded
 from schemas.envelope import GENESIS
 from schemas.topics import AUDIT, AUDIT_PARTITION
-from schemas.units import Ms
+from schemas.units import DAY_MS, Ms
+from services.gateway.ports import AuditNotes
+from services.gateway.views.todos import REFUSED_SENDER, SenderRefused
 from services.gateway.web.metrics import AUDIT_LOST
 from tunery.runtime.bus.abstract import AppendUnknown, BusError, Log, Unavailable
 from tunery.runtime.bus.reading import record_at
 from tunery.runtime.clock import Clock
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.verbs import Effect
 from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.gateway")
@@ -172,3 +179,30 @@ class AuditWriter:
 
 def _is_over(window: _Window, now: Ms | None) -> bool:
     return now is None or window.end <= now
+
+
+AGE_MS_MAX: Final[Ms] = DAY_MS  # a rebuilt projection does not note the past again
+
+
+def refused_senders(audit: AuditNotes, clock: Clock) -> Effect[SenderRefused]:
+    """The effect that notes refusals."""
+
+    async def run(refused: SenderRefused, tenant: str, _: int = 1) -> None:
+        if clock.now_ms() - refused.at <= AGE_MS_MAX:
+            named = (refused.sender, refused.command, refused.operator, refused.entry)
+            audit.note(
+                AuditEntry(
+                    at=refused.at,
+                    kind="operator" if refused.operator else "refusal",
+                    tenant="",
+                    actor_tenant="",
+                    key_id="",
+                    address="",
+                    method="command",
+                    route=refused.stream,
+                    object_ids=tuple(filter(None, (*named, refused.reason))),
+                    code=errors.OPERATOR_REFUSED if refused.operator else errors.SENDER_REFUSED,
+                )
+            )
+
+    return Effect(kind=REFUSED_SENDER, body=SenderRefused, run=run, unrecorded=True)

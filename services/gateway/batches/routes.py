@@ -8,8 +8,13 @@ from schemas.batch import BatchEndpoint, BatchTerms, CancelBatch, CreateBatch
 from schemas.dataset import FileContent
 from schemas.ids import BATCH
 from schemas.topics import ACCOUNT
-from services.gateway.batches.domain.bodies import WINDOW_MS, BatchRequest
-from services.gateway.batches.domain.responses import BatchResponse, batch_response, status_of
+from services.gateway.batches.domain.responses import (
+    WINDOW_MS,
+    BatchRequest,
+    BatchResponse,
+    batch_response,
+    status_of,
+)
 from services.gateway.chat.spending import refuse_above_budget
 from services.gateway.files.domain.bodies import BATCH as BATCH_PURPOSE
 from services.gateway.files.domain.bodies import ExpiresAfter

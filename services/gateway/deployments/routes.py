@@ -5,6 +5,7 @@ A serving pool is removed here, for a deployment may name it.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Final
 
 from schemas import errors
@@ -18,7 +19,6 @@ from services.gateway.deployments.domain.responses import (
     HealthResponse,
     deployment_response,
 )
-from services.gateway.deployments.health import health_of
 from services.gateway.deployments.serving import (
     deployment_of,
     deployments_of,
@@ -41,6 +41,7 @@ from services.gateway.web.domain.errors import ApiError, invalid, not_found
 from services.gateway.web.domain.responses import Deleted, Page, listing
 from services.gateway.web.routing import new_router
 from tunery.platform.seal.model_names import shown_names
+from tunery.work.engine import BUSY, TENANT_BUSY, EngineModel, Question, QuestionRefused, Sampling
 
 PRECISION: Final = 1e-6  # of a share in percent, beyond its two decimals
 router = new_router("models")
@@ -200,3 +201,25 @@ async def _health(deps: Deps, caller: Principal, name: str, engine: ChatEngine) 
     except ApiError as error:
         return HealthResponse(state="failed", message=error.message)
     return await health_of(engine, model)
+
+
+PROBE_S: Final = 2.0  # longer than a token of a small model on one busy core
+CONVERTING: Final = "Its files are being converted or loaded; this goes on. Ask again shortly."
+
+
+async def health_of(
+    engine: ChatEngine, model: EngineModel, probe_s: float = PROBE_S
+) -> HealthResponse:
+    """Probe a model with a one-token question. A model that is not loaded starts to load."""
+    question = Question(model, (), Sampling(temperature=0, tokens_max=1), prompt="1")
+    try:
+        async with asyncio.timeout(probe_s), aclosing(engine.ask(question)) as replies:
+            reply = await anext(replies)
+    except TimeoutError:
+        return HealthResponse(state="converting", message=CONVERTING)
+    except ApiError as error:
+        return HealthResponse(state="unavailable", message=error.message)
+    if isinstance(reply, QuestionRefused):
+        busy = reply.code in (BUSY, TENANT_BUSY)
+        return HealthResponse(state="busy" if busy else "failed", message=reply.message)
+    return HealthResponse(state="ready")

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from schemas.submission import Budget, JobSpec
 from schemas.units import HOUR_MS
+from services.gateway.jobs.deps import WithJobDeps
 from services.gateway.jobs.domain.bodies import (
     METHODS,
     BudgetBody,
@@ -20,6 +21,7 @@ from services.gateway.jobs.domain.bodies import (
     PlacementBody,
     ReinforcementDetails,
 )
+from services.gateway.jobs.domain.integrations import shown_integrations
 from services.gateway.jobs.domain.mixtures import as_requested
 from services.gateway.jobs.domain.requested import (
     GROUPS,
@@ -29,8 +31,12 @@ from services.gateway.jobs.domain.requested import (
     shown_placement,
     shown_settings,
 )
-from services.gateway.jobs.domain.texts import put
+from services.gateway.jobs.domain.texts import put, texts_of
+from services.gateway.jobs.routes import find
+from services.gateway.web.deps import Caller
+from services.gateway.web.domain.responses import Response
 from services.gateway.web.problems import problem_words
+from services.gateway.web.routing import new_router
 from services.gateway.wording import parameter_words
 from tunery.plan import hyperparameters
 from tunery.plan.knobs import KNOBS
@@ -178,3 +184,25 @@ def _budget(asked: Budget | None) -> dict[str, Any]:
         return {}
     hours = None if asked.max_gpu_ms is None else asked.max_gpu_ms / HOUR_MS
     return _present({"max_gpu_hours": hours, "max_amount_micro": asked.max_amount_micro})
+
+
+router = new_router("fine-tuning")
+
+
+class RecipeResponse(Response):
+    """The recipe of a job. `recipe`: body of a submission that resolves to the same job, and its
+    `version`.
+    """
+
+    object: Literal["fine_tuning.job.recipe"] = "fine_tuning.job.recipe"
+    job_id: str
+    recipe: dict[str, Any]
+
+
+@router.get("/v1/fine_tuning/jobs/{job_id}/recipe")
+async def job_recipe(job_id: str, deps: WithJobDeps, caller: Caller) -> RecipeResponse:
+    """The recipe of a job: all that it was resolved to, so that it can be run again."""
+    row = await find(deps, caller, job_id)
+    texts = texts_of(row.spec, deps.unseal)
+    recipe = recipe_of(row.settled, texts, shown_integrations(row.spec, deps.unseal))
+    return RecipeResponse(job_id=row.id, recipe=recipe)

@@ -14,9 +14,10 @@ from schemas.serving import ReplicaTerms, ServingPoolTerms, SetServingPool
 from schemas.submission import Price
 from schemas.topics import JOB
 from services.gateway.models.routes import find_base, look_at_base
-from services.gateway.serving_pools.domain.bodies import ReplicasRequest, ServingPoolRequest
 from services.gateway.serving_pools.domain.responses import (
     MINUTE_MS,
+    ReplicasRequest,
+    ServingPoolRequest,
     ServingPoolResponse,
     serving_pool_response,
 )

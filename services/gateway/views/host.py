@@ -1,24 +1,32 @@
 """The hosts that fill the read models. They know nothing of HTTP, and need no other part of it."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Sequence, Set
 from typing import Final
 
 from schemas.access import VIEWS_VERSION
 from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL, SESSION
+from schemas.units import Ms
 from services.gateway.views.audit import AUDIT_ROWS
-from services.gateway.views.old_versions import OldVersions
 from services.gateway.views.ports import DaysKept, Views
 from services.gateway.views.projections.journals import DDL, TABLES, notify, project
-from services.gateway.views.reading import NAME
+from services.gateway.views.reading import NAME, behind
 from services.gateway.views.reports import VIEWS
 from services.gateway.views.retention import Retention
 from services.gateway.views.telemetry import telemetry_reader
 from tunery.platform.ports import Runtime
-from tunery.platform.store.postgres import PostgresStore
+from tunery.platform.store.generations import drop_schema, unused_schemas
+from tunery.platform.store.postgres import PostgresStore, named_errors
+from tunery.runtime.clock import Clock
 from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.periodic import PeriodicHost
 from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.hosts.topic_reader import TopicReader
+from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.watchdog import beat
 
+LOG: Final = logging.getLogger("tunery.gateway")
+EVERY_MS: Final[Ms] = 600_000
 VIEWS_PROJECTION: Final = Projection(
     name=NAME,
     version=VIEWS_VERSION,
@@ -47,3 +55,29 @@ def view_hosts(runtime: Runtime, views: Views, kept: DaysKept) -> Sequence[Host]
             else ()
         ),
     )
+
+
+class OldVersions(PeriodicHost):
+    """Implements `Host`. A schema is dropped if no process is connected to it in two rounds: a
+    process finds its rows after a restart.
+    """
+
+    name = "old versions of views"
+    every_ms = EVERY_MS
+
+    def __init__(self, store: PostgresStore, clock: Clock) -> None:
+        super().__init__(clock)
+        self._store = store
+        self._unused: Set[str] = frozenset()
+
+    async def work(self) -> None:
+        """Look at the schemas once. Raises StoreUnavailable."""
+        if await behind(self._store):
+            return
+        with named_errors():
+            unused = await unused_schemas(self._store.pool, self._store.schema)
+            for schema in self._unused & set(unused):
+                beat("working")
+                await drop_schema(self._store.pool, schema)
+                log_event(LOG, logging.INFO, "views.version_dropped", schema=schema)
+        self._unused = frozenset(unused) - self._unused

@@ -38,8 +38,7 @@ from schemas.integrations import TrackingServerRemoved, TrackingServerSet
 from schemas.keys import KeyTerms
 from schemas.node import NodeKeysWithdrawn
 from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
-from services.gateway.views.projections.batches import project_batch
-from services.gateway.views.projections.imports import project_import
+from services.gateway.views.projections.batches import project_batch, project_import
 from services.gateway.views.tables.accounts import (
     DELIVERIES,
     ENDPOINTS,

@@ -11,8 +11,10 @@ from schemas.batch import (
     BatchRowsAnswered,
 )
 from schemas.envelope import Header
+from schemas.imports import ImportAdvanced, ImportEnded, ImportEvent, ImportStarted
 from services.gateway.views.tables.batches import BATCH_PARTS, BATCHES, BatchPartRow, BatchRow
-from services.gateway.views.todos import BATCH_FILES, BATCH_ROWS
+from services.gateway.views.tables.imports import IMPORTS, ImportRow
+from services.gateway.views.todos import BATCH_FILES, BATCH_ROWS, IMPORT_KEY, IMPORT_RUN
 from tunery.runtime.verbs import Change, Done, Todo
 
 
@@ -61,3 +63,32 @@ def project_batch(header: Header, event: BatchEvent) -> tuple[Change, ...]:
 
 def _todo(header: Header, kind: str, batch_id: str, event: BatchCreated | BatchClosing) -> Todo:
     return Todo(kind, f"{header.key}/{batch_id}", header.key, header.tenant, event)
+
+
+def project_import(header: Header, event: ImportEvent) -> tuple[Change, ...]:
+    """Rows of imports that follow from one event."""
+    tenant = header.key
+    match event:
+        case ImportStarted(terms=terms):
+            row = ImportRow(
+                id=terms.import_id,
+                tenant=tenant,
+                sequence=header.seq,
+                created_at=header.at,
+                source=terms.source,
+                url=terms.url,
+            )
+            todo = Todo(IMPORT_RUN, f"{tenant}/{row.id}", tenant, header.tenant, event)
+            return (IMPORTS.insert(row), todo)
+        case ImportAdvanced(import_id=import_id, progress=progress):
+            return (IMPORTS.update({"tenant": tenant, "id": import_id}, progress=progress),)
+        case ImportEnded(result=result):
+            name = f"{tenant}/{result.import_id}"
+            key = {"tenant": tenant, "id": result.import_id}
+            return (
+                IMPORTS.update(key, result=result, ended_at=header.at),
+                Done(IMPORT_RUN, name),
+                Todo(IMPORT_KEY, name, tenant, header.tenant, event),
+            )
+        case _:
+            assert_never(event)

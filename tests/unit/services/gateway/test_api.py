@@ -21,7 +21,6 @@ from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
 from services.gateway.api import routes
 from services.gateway.billing import invoice_routes as invoices
-from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
 from services.gateway.files import dataset_routes as datasets
 from services.gateway.files import routes as files
@@ -50,7 +49,7 @@ MONTH = f"{datetime.now(UTC):%Y-%m}"
 # in the order of the application: `estimate` before the ids of jobs, the rest of a path at last
 MODULES = (
     *(files, datasets, uploads, submit, jobs, events, checkpoints, plain, releases, models),
-    *(keys, tenants, webhooks, usage, statements, invoices),
+    *(keys, tenants, webhooks, usage, invoices),
 )
 ROUTES = [
     api_route

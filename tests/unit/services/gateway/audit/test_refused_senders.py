@@ -7,7 +7,7 @@ from schemas.audit import AuditEntry
 from schemas.envelope import Rejected
 from schemas.reasons import refusing
 from schemas.units import DAY_MS
-from services.gateway.audit.refused_senders import refused_senders
+from services.gateway.audit.writing import refused_senders
 from services.gateway.views.projections.journals import project, project_refused_sender
 from services.gateway.views.todos import REFUSED_SENDER, SenderRefused
 from tests.unit.services.gateway.audit.test_writing import SetClock

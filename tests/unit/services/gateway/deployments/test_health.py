@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from services.gateway.deployments.health import health_of
+from services.gateway.deployments.routes import health_of
 from tests.unit.services.gateway.chat.scripted_engine import HELLO, QUESTION, ScriptedEngine
 from tunery.work.engine import BUSY, UNSUPPORTED, EngineReply, Question, QuestionRefused
 

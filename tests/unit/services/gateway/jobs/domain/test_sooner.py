@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from services.gateway.jobs.domain.sooner import changed_bodies, higher_lanes
+from services.gateway.jobs.domain.what_if import changed_bodies, higher_lanes
 
 
 def test_each_change_differs_in_one_thing() -> None:

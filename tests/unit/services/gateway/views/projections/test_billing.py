@@ -19,7 +19,7 @@ from schemas.billing import (
     Statement,
 )
 from schemas.prepaid import PrepaidExpired, PrepaidGranted
-from services.gateway.billing.prepaid_routes import prepaid_response
+from services.gateway.billing.contract_routes import prepaid_response
 from services.gateway.views.tables.billing import (
     ADJUSTMENTS,
     BILLING_TERMS,
