@@ -29,6 +29,7 @@ from tunery.platform.blobs.files import file_sha256
 from tunery.work.spec import ScoreSpec
 
 METHOD: Final = 1  # rises when the scorer may choose differently
+PACKING: Final[Mapping[str, str]] = {"proven": "packing"}
 KEPT_MAX: Final = 64  # files; the oldest are deleted
 
 
@@ -104,6 +105,14 @@ class BaseScoreCache:
         """Keep them, as `save_scores` does. A loss that is no number is computed each time."""
         if loss is None or isfinite(loss):
             self._save({"holdout": _sha256(task)}, BaseScores(holdout=(loss, exact)))
+
+    def is_packing_proven(self) -> bool:
+        """Return whether documents of a packed row were found not to affect each other."""
+        return self._load(PACKING) is not None
+
+    def save_packing_proof(self) -> None:
+        """Keep that they do not, which holds for rows of any tenant."""
+        self._save(PACKING, BaseScores())
 
     def _path(self, facts: Mapping[str, str]) -> Path | None:
         return (

@@ -29,19 +29,22 @@ def answers(
     prompts: Sequence[Sequence[int]],
     *,
     new_tokens_max: int,
+    references: Sequence[str] = (),
     between: Callable[[int], None] = lambda done: None,
 ) -> list[str]:
     """The likeliest continuation of each prompt (token ids), without special tokens.
 
     Prompts are padded on the left; one longer than `PROMPT_TOKENS_MAX` keeps its end.
 
+    references: of the first prompts; their answers end where they can no longer be equal to these
     between: called with the number of answers, by their tokens, after each token; may raise
     """
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     device = next(model.parameters()).device
     replies: list[str] = []
     for batch in batches([ids[-PROMPT_TOKENS_MAX:] for ids in prompts], new_tokens_max):
-        width = max(map(len, batch))
+        width, begin = max(map(len, batch)), len(replies)
+        of_batch = references[begin : begin + len(batch)]
         ids = torch.tensor([[pad] * (width - len(line)) + [*line] for line in batch])
         mask = torch.tensor([[0] * (width - len(line)) + [1] * len(line) for line in batch])
         with torch.no_grad():
@@ -54,7 +57,10 @@ def answers(
                 use_cache=True,
                 synced_gpus=passes_together(model),
                 stopping_criteria=StoppingCriteriaList(
-                    [_AfterToken(between, len(replies), len(batch), new_tokens_max)]
+                    [
+                        _AfterToken(between, begin, len(batch), new_tokens_max),
+                        *([Unlike(tokenizer, width, of_batch)] if of_batch else ()),
+                    ]
                 ),
             )
         texts = tokenizer.batch_decode(output[:, width:].cpu(), skip_special_tokens=True)
@@ -77,6 +83,24 @@ class _AfterToken(StoppingCriteria):  # type: ignore[misc]  # transformers has n
         self._tokens += 1
         self._between(self._done + self._rows * self._tokens // self._tokens_max)
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+
+class Unlike(StoppingCriteria):  # type: ignore[misc]  # transformers has no types
+    """Ends answers that can no longer be equal to their references, which are of the first rows."""
+
+    def __init__(self, tokenizer: Any, width: int, references: Sequence[str]) -> None:
+        self._tokenizer, self._width = tokenizer, width
+        self._references = [text.strip() for text in references]
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        """Whether each row ends."""
+        answers = input_ids[: len(self._references), self._width :].cpu()
+        texts = self._tokenizer.batch_decode(answers, skip_special_tokens=True)
+        ends = torch.zeros(len(input_ids), dtype=torch.bool)
+        for row, (text, reference) in enumerate(zip(texts, self._references, strict=True)):
+            # the last token may be a part of a character, which is decoded as U+FFFD
+            ends[row] = not reference.startswith(text.strip().rstrip("\ufffd"))
+        return ends.to(input_ids.device)
 
 
 def batches(

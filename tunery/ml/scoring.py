@@ -272,7 +272,7 @@ def _on_texts(
     """Scores on the validation split, both losses as they were computed, and answers to prompts."""
     rows, references = _valid_shards(spec, pair.trained), _valid_rows(spec)
     prompts = spec.prompts or ()
-    packing = rows is not None and _can_pack(pair, rows, pair.device)
+    packing = rows is not None and _can_pack(pair, rows, kept)
     task = _holdout_task(spec, references, packing=packing)
     known = None if spec.grader is not None else kept.load_holdout(task)  # graders ask others
     known_answers = None
@@ -366,21 +366,33 @@ def _texts(
     side: str,
     progress: StageProgress,
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Answers to rows and to prompts, all at once where they may have as many tokens."""
+    """Answers to rows and to prompts, all at once where they may have as many tokens.
 
-    def write(stage: str, asked: Sequence[Sequence[int]], tokens_max: int) -> list[str]:
-        between = progress.callback(f"{stage}_{side}", len(asked))
+    Those to rows are compared with the references and no more, so they end where they differ.
+    """
+
+    def write(
+        stage: str,
+        asked: Sequence[Sequence[int]],
+        tokens_max: int,
+        references: Sequence[str] = (),
+    ) -> list[str]:
         return generation.answers(
-            model, tokenizer, asked, new_tokens_max=tokens_max, between=between
+            model,
+            tokenizer,
+            asked,
+            new_tokens_max=tokens_max,
+            references=references,
+            between=progress.callback(f"{stage}_{side}", len(asked)),
         )
 
-    of_rows = [row.prompt_ids for row in rows]
+    of_rows, references = [row.prompt_ids for row in rows], [row.reference for row in rows]
     of_prompts = [generation.render(tokenizer, prompt) for prompt in prompts]
     if spec.new_tokens_max == spec.answer_tokens_max:
-        texts = write("answers", [*of_rows, *of_prompts], spec.answer_tokens_max)
+        texts = write("answers", [*of_rows, *of_prompts], spec.answer_tokens_max, references)
         return texts[: len(rows)], texts[len(rows) :]
     return (
-        write("holdout", of_rows, spec.new_tokens_max),
+        write("holdout", of_rows, spec.new_tokens_max, references),
         write("answers", of_prompts, spec.answer_tokens_max),
     )
 
@@ -406,13 +418,18 @@ def _with_base_as_reference(
     return rows.with_reference(torch.cat(of_rows))
 
 
-def _can_pack(pair: Pair, rows: PackedRows, torch_device: Any) -> bool:
+def _can_pack(pair: Pair, rows: PackedRows, kept: BaseScoreCache) -> bool:
     """Return whether packed documents do not affect each other in the base model."""
+    if kept.is_packing_proven():
+        return True
     try:
         with pair.side("base") as base:
-            prove_packing(base, rows, torch_device, exact=base.dtype == torch.float32)
+            exact = base.dtype == torch.float32
+            difference = prove_packing(base, rows, pair.device, exact=exact)
     except WorkError:
         return False
+    if difference is not None:
+        kept.save_packing_proof()
     return True
 
 

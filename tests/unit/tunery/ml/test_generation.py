@@ -4,7 +4,14 @@ from typing import Any
 import pytest
 import torch
 
-from tunery.ml.generation import BATCH_PROMPTS_MAX, BATCH_TOKENS_MAX, answers, batches, render
+from tunery.ml.generation import (
+    BATCH_PROMPTS_MAX,
+    BATCH_TOKENS_MAX,
+    Unlike,
+    answers,
+    batches,
+    render,
+)
 
 pytestmark = pytest.mark.train
 
@@ -55,6 +62,43 @@ def test_first_hour2_u8_answers_advance_with_their_tokens(loaded: tuple[Any, Any
     reports: list[int] = []
     answers(*loaded, [[5, 6]] * 4, new_tokens_max=4, between=reports.append)
     assert reports == [1, 2, 3, 4, 4]
+
+
+def test_first_hour2_u7_an_answer_ends_where_it_differs_from_its_reference(
+    loaded: tuple[Any, Any],
+) -> None:
+    """Rows are answered for exact matches: what differs after a word needs no further one."""
+    model, tokenizer = loaded
+    prompts = [render(tokenizer, f"tell me {what}") for what in ("now", "of lamps", "why")]
+    whole = answers(model, tokenizer, prompts, new_tokens_max=6)
+
+    def passes(references: list[str]) -> tuple[list[str], int]:
+        calls: list[int] = []
+        handle = model.register_forward_pre_hook(lambda *_: calls.append(1))
+        texts = answers(model, tokenizer, prompts, new_tokens_max=6, references=references)
+        handle.remove()
+        return texts, len(calls)
+
+    assert passes(whole) == (whole, 6)
+    texts, count = passes(["no model says this"] * 3)
+    assert count == 1
+    assert all(text != ended for text, ended in zip(whole, texts, strict=True))
+    texts, count = passes(["no model says this", f" {whole[1]}\n"])
+    assert (texts[1:], count) == (whole[1:], 6), "a prompt has no reference"
+    assert passes([f"{text} and so on" for text in whole])[0] == whole
+
+
+@pytest.mark.parametrize("reference", ["Zażółć gęślą jaźń", "灯塔 🗼 ok", "two  words"])
+def test_first_hour2_u7_an_answer_does_not_end_within_a_character(
+    loaded: tuple[Any, Any], reference: str
+) -> None:
+    tokenizer = loaded[1]
+    ids = tokenizer(reference).input_ids
+    assert len(ids) > 2
+    unlike = Unlike(tokenizer, 1, [f"{reference} "])
+    for end in range(1, len(ids) + 1):
+        assert unlike(torch.tensor([[5, *ids[:end]]]), None).tolist() == [False]
+    assert unlike(torch.tensor([[5, *ids, 77]]), None).tolist() == [True]
 
 
 @pytest.mark.parametrize(
