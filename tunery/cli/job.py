@@ -171,7 +171,7 @@ REQUEST_OPTIONS: Final = (
         "prompt",
         multiple=True,
         metavar="TEXT",
-        help="Both models answer it; repeatable; see `job answers`. [six bundled ones]",
+        help="Both models answer it; repeatable; see `job answers`. [the bundled ones]",
     ),
     click.option(
         "--prompts",

@@ -141,7 +141,7 @@ class JobRequest(Body):
         default=None,
         description="validation_fraction: the share of rows kept for the gate; drop_max: how much "
         "accuracy the gate lets a model lose on its general items, as a share; prompts: up to 8 "
-        "texts that the base model and the new model answer, in place of the bundled six; "
+        "texts that the base model and the new model answer, in place of the bundled ones; "
         "measures: what answers to measured_rows of the rows kept for the gate are measured by; "
         "benchmarks: names of those that both answer besides those of the policy, up to "
         "benchmark_items items of each (1,000)",

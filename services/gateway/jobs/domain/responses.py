@@ -182,7 +182,7 @@ class JobResponse(ListItem):
 
 
 class AnswersResponse(Response):
-    """Prompts answered by the base model and by the adapter: the job's own, or the bundled six."""
+    """Prompts answered by the base model and by the adapter: the job's own, or the bundled ones."""
 
     object: Literal["list"] = "list"
     data: list[dict[str, Any]]

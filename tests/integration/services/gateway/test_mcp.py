@@ -13,7 +13,7 @@ from tests.integration.services.gateway.control_plane import ROWS
 from tunery.local.stack import Stack
 
 
-async def test_an_assistant_goes_from_a_file_to_a_job_at_an_agreed_price(
+async def test_exit_kit_an_assistant_goes_from_a_file_to_a_job_at_an_agreed_price(
     running: Stack, tmp_path: Path
 ) -> None:
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in ROWS))
@@ -53,7 +53,7 @@ async def test_an_assistant_goes_from_a_file_to_a_job_at_an_agreed_price(
         await call("show_spending")
 
 
-async def test_a_key_with_the_scope_read_submits_nothing(running: Stack, tmp_path: Path) -> None:
+async def test_exit_kit_a_key_with_the_scope_read_submits_nothing(running: Stack, tmp_path: Path) -> None:
     """The rights are those of the key, whatever tools are offered."""
     headers = {"authorization": f"Bearer {running.admin_key}"}
     async with httpx.AsyncClient(base_url=running.api_url, headers=headers) as http:

@@ -22,7 +22,7 @@ async def call(folder: Path, tool: str, **arguments: Any) -> tuple[bool, Any]:
     return bool(done.is_error), content.text if done.is_error else done.structured_content
 
 
-async def test_reading_alone_offers_nothing_that_changes(tmp_path: Path) -> None:
+async def test_exit_kit_reading_alone_offers_nothing_that_changes(tmp_path: Path) -> None:
     async def offered(*, read_only: bool) -> dict[str, bool]:
         async with Client(mcp.server("u", "k", tmp_path, read_only=read_only)) as client:
             tools = (await client.list_tools()).tools
@@ -43,7 +43,7 @@ async def test_reading_alone_offers_nothing_that_changes(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("path", ["../secret.jsonl", "/etc/passwd", "link.jsonl"])
-async def test_a_file_outside_the_folder_is_not_uploaded(
+async def test_exit_kit_a_file_outside_the_folder_is_not_uploaded(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = ScriptedApi(monkeypatch, {})
@@ -55,7 +55,7 @@ async def test_a_file_outside_the_folder_is_not_uploaded(
     assert (failed, "is outside" in message, api.requests) == (True, True, [])
 
 
-async def test_a_job_is_submitted_at_an_agreed_price_alone(
+async def test_exit_kit_a_job_is_submitted_at_an_agreed_price_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A repeated call is one job."""
@@ -74,7 +74,7 @@ async def test_a_job_is_submitted_at_an_agreed_price_alone(
     assert (len(keys), len(set(keys))) == (2, 1)
 
 
-async def test_a_job_without_a_price_is_not_submitted(
+async def test_exit_kit_a_job_without_a_price_is_not_submitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": ESTIMATE})
@@ -82,7 +82,7 @@ async def test_a_job_without_a_price_is_not_submitted(
     assert (failed, "no node is there" in message, len(api.requests)) == (True, True, 1)
 
 
-async def test_refusals_of_the_api_are_shown(
+async def test_exit_kit_refusals_of_the_api_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ScriptedApi(monkeypatch, {})
@@ -90,7 +90,7 @@ async def test_refusals_of_the_api_are_shown(
     assert (failed, "There is no such thing." in message) == (True, True)
 
 
-async def test_a_suggestion_is_that_of_the_command(
+async def test_exit_kit_a_suggestion_is_that_of_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ScriptedApi(monkeypatch, ANSWERS)
@@ -98,7 +98,7 @@ async def test_a_suggestion_is_that_of_the_command(
     assert (failed, suggestion["model"], suggestion["method"]) == (False, "tiny", "dpo")
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_kit_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
     done = ScriptedApi(monkeypatch, {}).run("mcp")
     assert (done.exit_code, "pip install 'tunery[mcp]'" in done.output) == (1, True)

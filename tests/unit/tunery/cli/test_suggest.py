@@ -32,7 +32,9 @@ ANSWERS: dict[str, Any] = {
 }
 
 
-def test_it_says_method_base_settings_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_kit_it_says_method_base_settings_and_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     api = ScriptedApi(monkeypatch, ANSWERS)
     answer = json.loads(api.run("suggest", "file-1", "--json").stdout)
     assert (answer["method"], answer["model"]) == ("dpo", "tiny")
@@ -42,7 +44,9 @@ def test_it_says_method_base_settings_and_the_command(monkeypatch: pytest.Monkey
     assert answer["request"] == api.bodies[-1] == asked
 
 
-def test_without_a_base_within_the_budget_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_kit_without_a_base_within_the_budget_it_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     api = ScriptedApi(monkeypatch, ANSWERS)
     done = api.run("suggest", "file-1", "--budget", "0.1")
     assert done.exit_code == 1

@@ -13,7 +13,7 @@ from tunery.exit_kit.questions import questions_of
 from tunery.exit_kit.stand_in import account_stub
 
 
-def test_the_account_of_the_demo_is_read_and_its_old_model_answers_within_the_budget(
+def test_exit_kit_the_account_of_the_demo_is_read_and_its_old_model_answers_within_the_budget(
     tmp_path: Path,
 ) -> None:
     to = ("--to", str(tmp_path / "acme"), "--teacher-budget", BUDGET_USD)
