@@ -142,6 +142,11 @@ class Prepared(Part):
     tokens: Tokens  # number of tokens in the training rows
     trainable_tokens: Tokens  # tokens that the loss counts
 
+    @property
+    def blobs(self) -> tuple[str, ...]:
+        """Keys of its objects."""
+        return (self.train_blob, self.validation_blob, self.prompts_blob)
+
 
 def no_rows() -> Prepared:
     """Return the empty preparation of an evaluation that reads no rows of the tenant."""
@@ -268,6 +273,13 @@ class RecordPrepared(Message):
     failure: Failure | None = None
 
 
+class EraseUnnamed(Message):
+    """Objects that no record names go. Operators send it, after an inventory of object storage."""
+
+    blobs: tuple[str, ...]  # keys of the objects
+    before: Ms  # what was stored at this time or later stays, by the clock of the storage
+
+
 # --- events
 class FileRegistered(Message):
     """The file is there."""
@@ -370,6 +382,13 @@ class WorkDiscarded(Message):
     erase: tuple[str, ...]  # folders (they end in "/") in which it has stored what nothing needs
 
 
+class UnnamedDiscarded(Message):
+    """Objects that no record names are not kept any longer."""
+
+    blobs: tuple[str, ...]  # keys of the objects
+    before: Ms  # what was stored at this time or later stays, by the clock of the storage
+
+
 class DatasetReady(Message):
     """The job can train on its dataset."""
 
@@ -418,6 +437,7 @@ Command: TypeAlias = (
     | KeepDataset
     | ReleaseDataset
     | RecordPrepared
+    | EraseUnnamed
     | EraseFiles
     | Tick
 )
@@ -434,6 +454,7 @@ Event: TypeAlias = (
     | DatasetPrepared
     | PreparationFailed
     | WorkDiscarded
+    | UnnamedDiscarded
     | DatasetReady
     | PinRefused
     | DatasetUnpinned

@@ -180,7 +180,7 @@ def erase(blobs: Blobs, work_ms: Ms = LEASE_MS) -> Effect[EraseFileBlob]:
 
     async def run(row: EraseFileBlob, tenant: str, try_number: int = 1) -> None:
         if not row.blob.endswith("/"):
-            await blobs.delete(row.blob)
+            await blobs.delete(row.blob, before=row.before)
             return
         await blobs.delete_below(row.blob)
         if try_number == 1:

@@ -10,6 +10,7 @@ from schemas.dataset import (
     FileValidated,
     PreparationDue,
     PreparationFailed,
+    UnnamedDiscarded,
     UploadEnded,
     WorkDiscarded,
     part_blob,
@@ -19,6 +20,7 @@ from schemas.envelope import Header, Message
 from schemas.erasure import FilesErased
 from schemas.model import BaseAdded
 from schemas.session import SessionErased, session_folder
+from schemas.units import Ms
 from tunery.runtime.verbs import Change, Done, Todo, Upsert
 
 VALIDATE: Final = "validate"
@@ -39,6 +41,7 @@ class EraseFileBlob(Message):
     """A stored object that the tenant no longer needs, or a folder (it ends in "/") of them."""
 
     blob: str
+    before: Ms | None = None  # only what was stored before this time goes, None: whenever it was
 
 
 class EraseTenantBlobs(Message):
@@ -68,6 +71,8 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
             return (Done(PREPARE, event.prepare_id), _erase(header, folder))
         case WorkDiscarded():
             return tuple(_erase(header, key) for key in event.erase)
+        case UnnamedDiscarded():
+            return tuple(_erase(header, blob, event.before) for blob in event.blobs)
         case SessionErased():
             return (_erase(header, session_folder(header.tenant, header.key)),)
         case FilesErased(more=False):
@@ -91,8 +96,9 @@ def _deleted(header: Header, event: FileDeleted) -> tuple[Change, ...]:
     )
 
 
-def _erase(header: Header, blob: str) -> Todo:
-    return Todo(ERASE, blob, header.key, header.tenant, EraseFileBlob(blob=blob))
+def _erase(header: Header, blob: str, before: Ms | None = None) -> Todo:
+    body = EraseFileBlob(blob=blob, before=before)
+    return Todo(ERASE, blob, header.key, header.tenant, body)
 
 
 def file_row(tenant: str, file_id: str) -> str:

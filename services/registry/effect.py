@@ -174,10 +174,12 @@ async def _check_weights(blobs: Blobs, file: BlobFile, config: Mapping[str, Any]
 
 
 async def _copy(blobs: Blobs, file: BlobFile, version: VersionSubmitted, tenant: str) -> BlobFile:
-    """Copy to the final key. It is named by content, so a second copy changes nothing."""
+    """Copy to the final key. It is named by content, so a second copy changes nothing.
+
+    What an earlier try has left is written again: an inventory may have found that nobody names it.
+    """
     key = final_key(tenant, version.terms.model_id, file.sha256, file.name)
-    if await blobs.size(key) != file.bytes:
-        await blobs.put(key, blobs.stream(file.blob, sha256=file.sha256), sha256=file.sha256)
+    await blobs.put(key, blobs.stream(file.blob, sha256=file.sha256), sha256=file.sha256)
     return BlobFile(name=file.name, blob=key, sha256=file.sha256, bytes=file.bytes)
 
 

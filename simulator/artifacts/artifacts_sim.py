@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from schemas.dataset import DeleteFile
+from schemas.dataset import DeleteFile, EraseUnnamed
 from schemas.erasure import EraseFiles, EraseModels
 from schemas.gate import SetGatePolicy
 from schemas.model import AddBase
@@ -33,6 +33,7 @@ from tunery.runtime.journal.reader import Accepted
 
 MONTH_MS: Final = 31 * DAY_MS
 SETTLE_S: Final = 1
+KINDS_OF_FILES: Final = ("files", "uploads", "reports", "prepared")
 IDLE_REQUESTS: Final = (  # requests that change nothing
     (DATASET.name, DeleteFile(file_id="file-none")),
     (MODEL.name, SetGatePolicy(base_id="none", policy=None)),
@@ -94,6 +95,8 @@ class ArtifactsSim:
             self.log.broker.tally.add("month passed")
             self.log.broker.clock.epoch_ms += MONTH_MS
             finished = finished and await self._ended(acts)
+        await asyncio.gather(*map(self._tidy, self.keepers))
+        finished = finished and await self._ended(acts)
         self.cluster.end()
         for task in (*living, *acts):
             if task.done() and not task.cancelled() and task.exception() is not None:
@@ -137,6 +140,13 @@ class ArtifactsSim:
         await self.run.jobs.close(keeper.name)
         await keeper.ask(MODEL.name, EraseModels(), keeper.operator)
         await keeper.ask(DATASET.name, EraseFiles(), keeper.operator)
+
+    async def _tidy(self, keeper: TenantClient) -> None:
+        """Have all objects of files erased, as after an inventory that found no name on the log."""
+        roots = tuple(f"t/{keeper.name}/{kind}/" for kind in KINDS_OF_FILES)
+        blobs = tuple(key for key in sorted(self.cluster.storage.bodies) if key.startswith(roots))
+        command = EraseUnnamed(blobs=blobs, before=self.log.broker.clock.true_ms() + 1)
+        await keeper.ask(DATASET.name, command, keeper.inventory)
 
     async def _sleep(self, rng: Random) -> None:
         """Hours in which no process notices any time: uploads expire meanwhile."""

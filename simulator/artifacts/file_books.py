@@ -86,7 +86,7 @@ class FilesOfTenant:
         return {
             *(file.blob for file in self.files.values()),
             *(file.report for file in self.files.values() if file.report is not None),
-            *(blob for c in caches for blob in (c.train_blob, c.validation_blob, c.prompts_blob)),
+            *(blob for prepared in caches for blob in prepared.blobs),
         }
 
     def cache_of(self, terms: PinTerms) -> str:
@@ -297,6 +297,9 @@ class FileBooks:
             case files.WorkDiscarded():
                 if lost := [blob for blob in book.needed_blobs() if blob.startswith(event.erase)]:
                     yield "bytes", f"late work takes {sorted(lost)} with it"
+            case files.UnnamedDiscarded():
+                if lost := [blob for blob in event.blobs if blob in book.needed_blobs()]:
+                    yield "bytes", f"{sorted(lost)} are named, and go as if they were not"
             case files.DatasetUnpinned():
                 book.waiting.discard(event.job_id)
                 if book.pins.pop(event.job_id, None) is None:

@@ -246,6 +246,7 @@ MUTANTS: Final = (
     Mutant("lengths are alike", files, "work_id", _without_spec, "pin", seed=3),
     Mutant("equal work is done again", files, "_pin", _prepared_again, "preparation", seed=17),
     Mutant("nothing expires", files, "due", _no_events, "expiry"),
+    Mutant("named objects go", files, "needed_blobs", _no_files, "bytes"),
     Mutant("bytes of deleted files stay", file_rows, "_deleted", _rows_only, "bytes"),
     Mutant("erased tenants store", files, "is_late", _never, "refusal", seed=2),
     Mutant("jobs hear of no checks", hosts, "react_dataset", _without_checks, "reactions"),

@@ -80,7 +80,7 @@ class TenantClient:
         self.rng = log.chance(name)
         self.port, sender_as = log.port(f"{name}'s client")
         self.people, self.jobs = sender_as("gateway"), sender_as("scheduler")
-        self.operator = sender_as("billing")
+        self.operator, self.inventory = sender_as("billing"), sender_as("operator")
         self._file_books, self._model_books = files, models
         self._asked = 0
         # Ids are drawn once, so a file whose id is sent again is one that stays.

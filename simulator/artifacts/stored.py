@@ -1,6 +1,6 @@
 """Expected contents of object storage once all work has ended: nothing may be missing or extra."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 
 from schemas.dataset import part_blob
 from simulator.artifacts.artifacts_sim import ArtifactsRun
@@ -29,22 +29,15 @@ def wrongly_stored(run: ArtifactsRun) -> Iterator[str]:
                 yield f"erasure: {tenant}: {sorted(stored)} are there after all"
             continue
         left = {key for key in stored - needed if key.split("/")[2] in KINDS}
-        left = {key for key in left if not _may_stay(run, tenant, key)}
+        left = {key for key in left if not _may_stay(run, key)}
         if left:
             yield f"bytes: {tenant}: {sorted(left)} are there, and nothing needs them"
 
 
-def _may_stay(run: ArtifactsRun, tenant: str, key: str) -> bool:
+def _may_stay(run: ArtifactsRun, key: str) -> bool:
     """Return whether a stored object may be there although nothing needs it.
 
-    Tries that ended before their report leave some until the file or the cache goes, and versions
-    that failed while they were published leave files.
+    Versions that failed while they were published leave files.
     """
     kind, name = key.split("/")[2:4]
-    book = run.files.tenants[tenant]
-    known: dict[str, Container[str]] = {
-        "reports": book.files,
-        "prepared": book.caches,
-        "models": run.models.forgotten,
-    }
-    return name in known.get(kind, ())
+    return kind == "models" and name in run.models.forgotten

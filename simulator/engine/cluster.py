@@ -146,7 +146,7 @@ class Cluster:
     ) -> None:
         self.broker, self.seed, self.streams = broker, seed, streams
         self.build, self.size = build, size
-        self.storage, self.keys = Storage(), MemoryKeyStore()
+        self.storage, self.keys = Storage(broker.clock.true_ms), MemoryKeyStore()
         self.databases: dict[str, Database] = {}
         self.processes: list[Process] = []
         self.named: list[str] = []

@@ -167,9 +167,9 @@ class Storage(MemoryBlobs):
     existed: how often an object that must be new was there already.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.away = False
+    def __init__(self, now_ms: Callable[[], Ms] = lambda: 0) -> None:
+        super().__init__(now_ms)
+        self.now_ms, self.away = now_ms, False
         self.existed = 0
         self.ever: dict[str, bytes] = {}
 
@@ -178,9 +178,9 @@ class FaultyBlobs(MemoryBlobs):
     """Implements `Blobs`: `storage` through one process's port."""
 
     def __init__(self, port: FaultyPort, storage: Storage) -> None:
-        super().__init__()
+        super().__init__(storage.now_ms)
         self._port, self._storage = port, storage
-        self.bodies = storage.bodies
+        self.bodies, self.stored_at = storage.bodies, storage.stored_at
 
     async def _reach(self) -> None:
         await self._port.pass_through()
@@ -208,7 +208,7 @@ class FaultyBlobs(MemoryBlobs):
         await self._reach()
         return await super().size(key)
 
-    async def delete(self, key: str) -> None:
+    async def delete(self, key: str, *, before: Ms | None = None) -> None:
         await self._reach()
-        await super().delete(key)
+        await super().delete(key, before=before)
         await self._port.pass_through()

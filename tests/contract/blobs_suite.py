@@ -44,6 +44,15 @@ def big_body() -> bytes:
 
 
 class BlobsSuite:
+    async def test_a_blob_is_deleted_only_if_it_is_old_enough(self, blobs: Blobs) -> None:
+        key = fresh_key()
+        await blobs.put(key, b"1")
+        await blobs.delete(key, before=0)
+        assert await blobs.exists(key)
+        for _ in range(2):  # a repeat is harmless
+            await blobs.delete(key, before=2**42)
+        assert not await blobs.exists(key)
+
     async def test_a_stored_blob_is_read_back(self, blobs: Blobs) -> None:
         key, body = fresh_key(), b"\0bytes\xff"
         stored = await blobs.put(key, body, sha256=sha256(body))

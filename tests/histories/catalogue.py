@@ -50,6 +50,7 @@ _ALL: Final = (
     Story(DATASETS, dataset.versions_and_what_models_keep),
     Story(DATASETS, dataset.files_of_an_erased_tenant),
     Story(DATASETS, dataset.work_that_is_discarded),
+    Story(DATASETS, dataset.objects_that_no_record_names),
     Story(JOBS, job.a_job_that_succeeds),
     Story(JOBS, job.jobs_that_fail),
     Story(JOBS, job.plans_and_suspension),

@@ -36,6 +36,7 @@ _job_lists, _job_view, _plan_view, _queue_view, _stack_view, _tables, _watch
                                  how jobs, queues, stacks and tables look in a terminal
 _recipes, _yaml                  recipes in files
 _production_checks               what `doctor --production` asks of an installation
+_unnamed                         objects that no record of the log names, for `s3`
 _upgrade_checks                  what `doctor --upgrade` asks of a running installation
 _rights                          what `kafka`, `postgres` and `s3` share
 _verification                    servers and parts that `replay` and `reconcile` compare

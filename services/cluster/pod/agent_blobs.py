@@ -8,6 +8,7 @@ from typing import BinaryIO, Final, Protocol
 
 import httpx
 
+from schemas.units import Ms
 from services.cluster.domain.link import OBJECT_BYTES_MAX, SignedUrl, UrlRequest
 from services.cluster.pod.agent_client import AgentAway, AgentRefuses
 from tunery.runtime.blobs.abstract import (
@@ -89,7 +90,7 @@ class AgentBlobs(StreamedBlobs):
         """Raises NotImplementedError: see `AgentBlobs`."""
         raise NotImplementedError("an attempt knows what it reads by its hash")
 
-    async def delete(self, key: str) -> None:
+    async def delete(self, key: str, *, before: Ms | None = None) -> None:
         """Raises NotImplementedError: see `AgentBlobs`."""
         raise NotImplementedError("an attempt deletes nothing")
 

@@ -19,6 +19,7 @@ from schemas.dataset import (
     DatasetReleased,
     DatasetUnpinned,
     DeleteFile,
+    EraseUnnamed,
     Event,
     FileDeleted,
     FileRegistered,
@@ -36,6 +37,7 @@ from schemas.dataset import (
     RecordValidation,
     RegisterFile,
     ReleaseDataset,
+    UnnamedDiscarded,
     UnpinDataset,
     WorkDiscarded,
     prepared_folder,
@@ -56,6 +58,7 @@ from services.ingest.domain.state import (
     Pin,
     Preparation,
     TenantDatasets,
+    needed_blobs,
     orphaned_preparations,
     source_hashes,
 )
@@ -94,6 +97,8 @@ def decide(state: DatasetsByTenant, command: Command, ctx: Context) -> tuple[Eve
             return (DatasetReleased(job_id=command.job_id),) if kept else ()
         case RecordPrepared():
             return _record_preparation(datasets, command, ctx.key)
+        case EraseUnnamed():
+            return _discard_unnamed(datasets, command, ctx.key)
         case EraseFiles():
             return erase_files(datasets)
         case Tick():
@@ -287,6 +292,15 @@ def _record_preparation(
         return (PreparationFailed(prepare_id=command.prepare_id, failure=failure), *refused)
     done = DatasetPrepared(prepare_id=command.prepare_id, prepared=command.prepared)
     return (done, *(DatasetReady(job_id=job, prepared=command.prepared) for job in waiting))
+
+
+def _discard_unnamed(
+    datasets: TenantDatasets, command: EraseUnnamed, tenant: str
+) -> tuple[Event, ...]:
+    """Let go of what is still unnamed: a file may have been registered since the inventory."""
+    root, needed = f"t/{tenant}/", needed_blobs(datasets, tenant)
+    blobs = tuple(blob for blob in command.blobs if blob.startswith(root) and blob not in needed)
+    return (UnnamedDiscarded(blobs=blobs, before=command.before),) if blobs else ()
 
 
 def _pins(datasets: TenantDatasets) -> list[tuple[str, Pin]]:

@@ -11,6 +11,7 @@ from schemas.dataset import (
     Command,
     CompleteUpload,
     CreateUpload,
+    EraseUnnamed,
     Event,
     FileUnreadable,
     PreparationFailed,
@@ -49,6 +50,8 @@ def decide_erased(command: Command, ctx: Context) -> tuple[Event, ...]:
             return (FileUnreadable(file_id=command.file_id, failure=gone), FilesErased())
         case RecordPrepared():
             return (PreparationFailed(prepare_id=command.prepare_id, failure=gone), FilesErased())
+        case EraseUnnamed():
+            return (FilesErased(),)
         case _:
             return ()
 

@@ -20,6 +20,7 @@ from schemas.dataset import (
     PinRefused,
     PreparationDue,
     PreparationFailed,
+    UnnamedDiscarded,
     UploadCreated,
     UploadEnded,
     WorkDiscarded,
@@ -66,6 +67,7 @@ StateEvent = (
     | DatasetPrepared
     | PreparationFailed
     | WorkDiscarded
+    | UnnamedDiscarded
     | DatasetReady
     | PinRefused
     | DatasetUnpinned
@@ -108,7 +110,7 @@ def _apply(datasets: TenantDatasets, event: StateEvent) -> TenantDatasets:
             return replace(datasets, pins=datasets.pins.delete(event.job_id))
         case DatasetKept() | DatasetReleased():
             return _lineage(datasets, event)
-        case DatasetReady() | WorkDiscarded():
+        case DatasetReady() | WorkDiscarded() | UnnamedDiscarded():
             return datasets
         case FilesErased():
             return evolve_erasure(datasets, event)

@@ -6,7 +6,7 @@ from immutables import Map
 from msgspec import Struct
 from msgspec.structs import replace
 
-from schemas.dataset import PinTerms, Prepared
+from schemas.dataset import PinTerms, Prepared, part_blob
 from schemas.envelope import Sha256
 from schemas.storage import Purpose, UploadTerms
 from schemas.units import Ms
@@ -78,6 +78,21 @@ INITIAL: Final[DatasetsByTenant] = Map()
 def source_hashes(datasets: TenantDatasets, terms: PinTerms) -> tuple[Sha256, ...]:
     """The content hashes of a pin's files that exist."""
     return tuple(datasets.files[name].sha256 for name in terms.files if name in datasets.files)
+
+
+def needed_blobs(datasets: TenantDatasets, tenant: str) -> set[str]:
+    """The keys of all objects that files, uploads and preparations need."""
+    files, prepared = datasets.files.values(), (p.prepared for p in datasets.preparations.values())
+    return {
+        *(file.blob for file in files),
+        *(file.report_blob for file in files if file.report_blob is not None),
+        *(blob for each in prepared if each is not None for blob in each.blobs),
+        *(
+            part_blob(tenant, upload_id, part)
+            for upload_id, upload in datasets.uploads.items()
+            for part in upload.parts
+        ),
+    }
 
 
 def without_preparation(datasets: TenantDatasets, prepare_id: str) -> TenantDatasets:

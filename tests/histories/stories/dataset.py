@@ -9,6 +9,7 @@ from schemas.dataset import (
     CompleteUpload,
     CreateUpload,
     DeleteFile,
+    EraseUnnamed,
     FileContent,
     KeepDataset,
     PinDataset,
@@ -192,6 +193,14 @@ def uploads_that_end(story: Recorder) -> None:
     story.when(Tick(), after_ms=2 * HOUR_MS)  # an upload expires
     story.when(file(story, 2, expires_after_ms=DAY_MS))
     story.when(Tick(), after_ms=3 * DAY_MS)  # and both files
+
+
+def objects_that_no_record_names(story: Recorder) -> None:
+    """What a record names after all stays."""
+    story.when(file(story, 1))
+    named, unnamed = "t/acme/files/1", "t/acme/checkpoints/ftjob-1/1/aa"
+    story.when(EraseUnnamed(blobs=(named, unnamed, "t/other/files/2"), before=1))
+    story.when(EraseUnnamed(blobs=(named,), before=1))
 
 
 def files_of_an_erased_tenant(story: Recorder) -> None:

@@ -20,7 +20,7 @@ from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 from tunery.platform.blobs.s3 import S3Blobs
 from tunery.platform.seal.directory import SUFFIX
-from tunery.runtime.blobs.abstract import BlobExists, BlobMissing, Blobs, BlobsUnavailable
+from tunery.runtime.blobs.abstract import BlobExists, BlobMissing, Blobs, BlobsUnavailable, Listed
 
 HEADS: Final = "heads/"
 RUN: Final = re.compile(r"(?:segments/\w+-|inventories/)(\d+)-")  # that wrote a file
@@ -30,8 +30,8 @@ AT_ONCE_MAX: Final = 8
 class ListedBlobs(Blobs, Protocol):
     """Object storage that can be listed."""
 
-    def sizes_below(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
-        """Keys and sizes of what is stored below a prefix."""
+    def listed(self, prefix: str) -> AsyncIterator[Listed]:
+        """Yield what is stored below a prefix."""
 
 
 class BucketFolder:
@@ -88,8 +88,8 @@ class BucketFolder:
         await self._each((left | former) - after.files, self._delete)
 
     async def _names(self, below: str) -> AsyncIterator[str]:
-        async for key, _ in self._blobs.sizes_below(self._key(below)):
-            yield key.removeprefix(self._address.prefix)
+        async for each in self._blobs.listed(self._key(below)):
+            yield each.key.removeprefix(self._address.prefix)
 
     async def _get(self, names: Iterable[str]) -> None:
         async def get(name: str) -> None:

@@ -18,10 +18,10 @@ from tunery.platform.seal.directory import SUFFIX, tenant_of
 from tunery.platform.seal.files import create_file, overwrite, replace_file
 from tunery.platform.seal.key_files import open_file, read_file
 from tunery.platform.seal.roots import Roots
-from tunery.runtime.blobs.abstract import BlobsUnavailable
+from tunery.runtime.blobs.abstract import BlobsUnavailable, Listed
 
 #: lists the objects of storage: name and size of each
-ListObjects: TypeAlias = Callable[[], AsyncIterator[tuple[str, int]]]
+ListObjects: TypeAlias = Callable[[], AsyncIterator[Listed]]
 SNAPSHOTS: Final = "snapshots/"  # made again from the log
 CONTENT_NAME: Final = re.compile(r"/([0-9a-f]{64})(?:\.[^/]*)?$")  # of `blob_key`
 
@@ -103,7 +103,7 @@ async def open_objects(folders: DataDir, environ: Mapping[str, str]) -> AsyncIte
     storage = storage_settings(folders, environ)
     blobs = S3Blobs(storage)
     try:
-        yield lambda: blobs.sizes_below("")
+        yield lambda: blobs.listed("")
     except BlobsUnavailable as error:
         raise LocalError(
             f"object storage at {storage.endpoint} failed: {error}", "see `tunery status`"
@@ -130,7 +130,7 @@ async def write_inventory(
     stem = f"inventories/{number:06}"
     objects, total = 0, 0
     with folder.part(stem) as file:
-        async for name, size in list_objects():
+        async for name, size, _ in list_objects():
             if not name.startswith(SNAPSHOTS):
                 _write_object(file, name, size)
                 objects, total = objects + 1, total + size
@@ -146,5 +146,5 @@ async def missing_objects(
     expected: Iterable[tuple[str, int]], list_objects: ListObjects
 ) -> list[str]:
     """Return the names of what storage lacks of a list, or has in another size."""
-    present = {name: size async for name, size in list_objects()}
+    present = {name: size async for name, size, _ in list_objects()}
     return [name for name, size in expected if present.get(name) != size]

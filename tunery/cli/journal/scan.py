@@ -110,7 +110,7 @@ async def topic_records(
 
 async def verify(log: Log, name: str, partitions: Sequence[int]) -> list[PartitionReport]:
     stream = STREAMS[name]
-    return await _verify(log, stream, await bounds_of(log, stream, partitions), lambda _: None)
+    return await walk(log, stream, await bounds_of(log, stream, partitions), lambda _: None)
 
 
 async def export(
@@ -120,17 +120,18 @@ async def export(
     stream = STREAMS[name]
     bounds = await bounds_of(log, stream, partitions)
     archive = ArchiveWriter(file, name, bounds)
-    tallies = await _verify(log, stream, bounds, archive.add)
+    tallies = await walk(log, stream, bounds, archive.add)
     archive.end()
     return tallies
 
 
-async def _verify(
+async def walk(
     log: Log,
     stream: Stream,
     bounds: dict[int, tuple[int, int]],
     take: Callable[[list[Record]], None],
 ) -> list[PartitionReport]:
+    """Verify the records within the bounds, and pass all of them to `take`."""
     walks = {number: PartitionScan(stream, number) for number in bounds}
     async for records in records_of(log, stream, bounds):
         take(records)

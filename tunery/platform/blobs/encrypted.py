@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from schemas.units import Ms
 from tunery.platform.blobs.frames import (
     HEADER_BYTES,
     FrameBroken,
@@ -240,10 +241,10 @@ class EncryptedBlobs(StreamedBlobs):
                     raise BlobChanged(key) from error
         return await self._inner.size(key)
 
-    async def delete(self, key: str) -> None:
+    async def delete(self, key: str, *, before: Ms | None = None) -> None:
         if owner_of(key) is not None:
-            await self._inner.delete(key + SUFFIX)
-        await self._inner.delete(key)
+            await self._inner.delete(key + SUFFIX, before=before)
+        await self._inner.delete(key, before=before)
 
     async def delete_below(self, prefix: str, *, but: str | None = None) -> int:
         return await self._inner.delete_below(prefix, but=but)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Ma
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -13,6 +14,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
+from schemas.units import Ms
 from tunery.runtime.blobs.abstract import (
     BLOB_BYTES_MAX,
     CHUNK_BYTES,
@@ -22,6 +24,7 @@ from tunery.runtime.blobs.abstract import (
     BlobMissing,
     BlobsUnavailable,
     BlobTooLarge,
+    Listed,
     Stored,
     check_key,
 )
@@ -91,6 +94,10 @@ def named_errors(key: str) -> Iterator[None]:
         raise BlobsUnavailable(f"S3 refused {key}: {error}") from error
     except (BotoCoreError, HTTPClientError, OSError) as error:
         raise BlobsUnavailable(f"S3 cannot be used for {key}: {error}") from error
+
+
+def _ms(time: datetime) -> Ms:
+    return int(time.timestamp() * 1_000)
 
 
 class S3Blobs(StreamedBlobs):
@@ -193,9 +200,13 @@ class S3Blobs(StreamedBlobs):
             return None
         return int(answer["ContentLength"])
 
-    async def delete(self, key: str) -> None:
+    async def delete(self, key: str, *, before: Ms | None = None) -> None:
         check_key(key)
         with suppress(BlobMissing):
+            if before is not None:
+                head = await self.call(key, self._client.head_object, Key=key)
+                if _ms(head["LastModified"]) >= before:
+                    return
             await self.call(key, self._client.delete_object, Key=key)
 
     async def delete_below(self, prefix: str, *, but: str | None = None) -> int:
@@ -218,12 +229,11 @@ class S3Blobs(StreamedBlobs):
                     removed += 1
         return removed
 
-    async def sizes_below(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
-        """Keys and sizes of what is stored below a prefix, encrypted as it is, for an operator's
-        inventory. Raises BlobsUnavailable."""
+    async def listed(self, prefix: str) -> AsyncIterator[Listed]:
+        """What is stored below a prefix, for an operator. Raises BlobsUnavailable."""
         async for page in self._pages(prefix, self._client.list_objects_v2, "ContinuationToken"):
             for entry in page.get("Contents", ()):
-                yield entry["Key"], int(entry["Size"])
+                yield Listed(entry["Key"], int(entry["Size"]), _ms(entry["LastModified"]))
 
     async def _pages(
         self, prefix: str, listing: Callable[..., Any], *markers: str

@@ -7,7 +7,9 @@ record names is garbage. So every read that matters gives the hash, and a wrong 
 from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
+
+from schemas.units import Ms
 
 CHUNK_BYTES: Final = 1024 * 1024
 PART_BYTES: Final = 8 * 1024 * 1024
@@ -70,6 +72,14 @@ class Stored:
     key: str
     sha256: str
     bytes: int
+
+
+class Listed(NamedTuple):
+    """A stored object as a listing has it: encrypted where it is."""
+
+    key: str
+    bytes: int
+    stored_at: Ms  # by the clock of the storage
 
 
 def blob_key(tenant: str, kind: str, sha256: str, suffix: str = "") -> str:
@@ -135,8 +145,9 @@ class Blobs(Protocol):
     async def exists(self, key: str) -> bool:
         """Return whether a complete blob is stored under this key."""
 
-    async def delete(self, key: str) -> None:
-        """Remove the blob; repeats are harmless."""
+    async def delete(self, key: str, *, before: Ms | None = None) -> None:
+        """Remove the blob; repeats are harmless. `before`: unless it was stored at that time or
+        later, by the clock of the storage."""
 
     async def delete_below(self, prefix: str, *, but: str | None = None) -> int:
         """Remove all blobs whose keys begin with `prefix`, and unfinished uploads to such keys,

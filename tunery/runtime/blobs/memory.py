@@ -2,9 +2,10 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from pathlib import Path
 
+from schemas.units import Ms
 from tunery.runtime.blobs.abstract import (
     BLOB_BYTES_MAX,
     CHUNK_BYTES,
@@ -12,6 +13,7 @@ from tunery.runtime.blobs.abstract import (
     BlobExists,
     BlobMissing,
     BlobTooLarge,
+    Listed,
     Stored,
     check_key,
 )
@@ -47,8 +49,10 @@ class MemoryUpload:
 class MemoryBlobs(StreamedBlobs):
     """Implements `Blobs`. `bodies` is open to tests that damage something."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: Callable[[], Ms] = lambda: 0) -> None:
         self.bodies: dict[str, bytes] = {}
+        self.stored_at: dict[str, Ms] = {}
+        self._now_ms = now_ms
 
     async def upload(self, key: str, *, sha256: str | None = None) -> MemoryUpload:
         check_key(key)
@@ -71,6 +75,7 @@ class MemoryBlobs(StreamedBlobs):
         if if_absent and key in self.bodies:
             raise BlobExists(key)
         self.bodies[key] = body
+        self.stored_at[key] = self._now_ms()
         return Stored(key, got, len(body))
 
     async def put_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
@@ -90,8 +95,9 @@ class MemoryBlobs(StreamedBlobs):
     async def size(self, key: str) -> int | None:
         return len(self.bodies[key]) if key in self.bodies else None
 
-    async def delete(self, key: str) -> None:
-        self.bodies.pop(key, None)
+    async def delete(self, key: str, *, before: Ms | None = None) -> None:
+        if before is None or self.stored_at.get(key, 0) < before:
+            self.bodies.pop(key, None)
 
     async def delete_below(self, prefix: str, *, but: str | None = None) -> int:
         kept = but or ()  # nothing begins with one of no prefixes
@@ -100,11 +106,11 @@ class MemoryBlobs(StreamedBlobs):
             await self.delete(key)
         return len(keys)
 
-    async def sizes_below(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
-        """Yield keys and sizes of what is stored below a prefix, as `S3Blobs` does."""
+    async def listed(self, prefix: str) -> AsyncIterator[Listed]:
+        """Yield what is stored below a prefix, as `S3Blobs` does."""
         for key in sorted(self.bodies):
             if key.startswith(prefix):
-                yield key, len(self.bodies[key])
+                yield Listed(key, len(self.bodies[key]), self.stored_at.get(key, 0))
 
     async def close(self) -> None:
         """Nothing to free."""

@@ -18,6 +18,7 @@ from schemas.dataset import (
     PinRefused,
     PreparationDue,
     PreparationFailed,
+    UnnamedDiscarded,
     UploadCreated,
     UploadEnded,
     WorkDiscarded,
@@ -59,6 +60,7 @@ def project_dataset(header: Header, event: Event) -> tuple[Change, ...]:
             | DatasetPrepared()
             | PreparationFailed()
             | WorkDiscarded()
+            | UnnamedDiscarded()
             | DatasetReady()
             | PinRefused()
             | DatasetUnpinned()

@@ -292,6 +292,16 @@ async def test_deleted_bytes_are_erased(tmp_path: Path) -> None:
     assert not blobs.bodies
 
 
+async def test_what_was_stored_again_after_an_inventory_stays() -> None:
+    now = iter((1_000, 5_000))
+    blobs = MemoryBlobs(lambda: next(now))
+    await blobs.put("t/acme/old", b"1")
+    await blobs.put("t/acme/again", b"2")
+    for blob in ("t/acme/old", "t/acme/again"):
+        await erase(blobs).run(EraseFileBlob(blob=blob, before=5_000), "acme")
+    assert [*blobs.bodies] == ["t/acme/again"]
+
+
 async def test_review2_w1_a_folder_is_emptied_again_once_late_work_is_over() -> None:
     """Seeds 511 and 679 of the simulator's artifacts: a check that had lost its row stored its
     report after the file was deleted, and ended without a word.

@@ -31,6 +31,7 @@ OPENED_ALONE: Final = frozenset(
             "journal refuse secret_file",
             "upgrade status secret_file",
             "upgrade finalize secret_file",
+            "s3 unnamed secret_file",
         ),
         *(
             f"job {verb} {name}"

@@ -19,6 +19,7 @@ from tunery.cli.journal import connection
 from tunery.cli.main import main
 from tunery.cli.restore import parse_moment
 from tunery.local.paths import DataDir
+from tunery.runtime.blobs.abstract import Listed
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.journal.codec import encode
 
@@ -55,9 +56,9 @@ def test_command_backs_up_checks_and_restores(
     async def open_objects(*_: object) -> AsyncIterator[surroundings.ListObjects]:
         yield no_objects
 
-    async def no_objects() -> AsyncIterator[tuple[str, int]]:
-        for name in list[str]():
-            yield name, 0
+    async def no_objects() -> AsyncIterator[Listed]:
+        for name in list[Listed]():
+            yield name
 
     async def rows_in(_: object) -> None:
         return None

@@ -187,7 +187,7 @@ async def of_base(sdk: Sdk, session_id: str) -> list[bool]:
     """Return whether each sample that a session was asked for is one of the base model."""
     blobs = sdk.api.world.blobs
     folder = session_folder(sdk.tenant, session_id)
-    contents = [await blobs.get(key) async for key, _ in blobs.sizes_below(folder)]
+    contents = [await blobs.get(each.key) async for each in blobs.listed(folder)]
     bodies = [decode_body(each) for each in contents if b"sample" in each]
     return [body.of_base for body in bodies if isinstance(body, SampleBody)]
 

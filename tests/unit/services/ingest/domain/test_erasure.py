@@ -5,6 +5,7 @@ from immutables import Map
 
 from schemas import errors
 from schemas.dataset import (
+    EraseUnnamed,
     FileUnreadable,
     PreparationFailed,
     RecordPrepared,
@@ -44,4 +45,6 @@ def test_security_h4_what_comes_late_is_ended_and_erased_again() -> None:
     assert (type(unreadable), erased) == (FileUnreadable, FilesErased())
     failed, erased = step(state, RecordPrepared(prepare_id="p", prepared=PREPARED))[1]
     assert (type(failed), erased) == (PreparationFailed, FilesErased())
+    late = EraseUnnamed(blobs=("t/acme/files/x",), before=1)
+    assert step(state, late)[1] == (FilesErased(),)
     assert step(state, UnpinDataset(job_id="ftjob-1"))[1] == ()

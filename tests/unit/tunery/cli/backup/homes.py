@@ -21,6 +21,7 @@ from tunery.cli.backup.taking import take
 from tunery.cli.journal import scan
 from tunery.platform.seal.directory import DirectoryKeyStore
 from tunery.platform.seal.roots import Roots, create_root
+from tunery.runtime.blobs.abstract import Listed
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
@@ -61,9 +62,9 @@ class Home:
     def store(self) -> DirectoryKeyStore:
         return DirectoryKeyStore(self.keystore, Roots(self.roots))
 
-    async def list_objects(self) -> AsyncIterator[tuple[str, int]]:
+    async def list_objects(self) -> AsyncIterator[Listed]:
         for name, size in self.objects.items():
-            yield name, size
+            yield Listed(name, size, 0)
 
     async def rows_in(self) -> str | None:
         return self.rows

@@ -17,7 +17,7 @@ from schemas.topics import ACCOUNT
 from tunery.platform.bus.sender_keys import keys_of
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.bus.signing import SenderKeys
+from tunery.runtime.bus.signing import SenderKeys, operator_keys
 from tunery.runtime.journal.acceptance import Poison
 from tunery.runtime.journal.decision import Decided, decide_record
 from tunery.runtime.journal.fold import Fold
@@ -151,6 +151,11 @@ def test_a_command_of_its_sender_is_decided_and_names_it(principal: str) -> None
     assert decided.events == ()
     assert decided.entry.sender == principal
     assert decided.entry.tenant == TENANT
+
+
+def test_a_command_of_an_operator_is_decided() -> None:
+    """The secret of commands would let an operator sign as any service."""
+    assert decided_as(CREDIT, operator_keys(SECRET, "operator")).entry.sender == "operator"
 
 
 def test_the_owner_itself_reacts_to_its_journal() -> None:
