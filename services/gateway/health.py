@@ -10,7 +10,6 @@ from starlette.responses import JSONResponse, Response
 
 from schemas.topics import JOB
 from schemas.units import Ms
-from services.gateway.views.tables.accounts import TENANTS
 from services.gateway.web.deps import Admin, Deps, WithDeps
 from services.gateway.web.domain.errors import RETRY_AFTER_S
 from services.gateway.web.routing import new_router
@@ -46,12 +45,12 @@ class Readiness:
                 deps = self._deps
                 names = ("database", "log", "storage")
                 checks = (
-                    _within(deps.views.first(TENANTS, {"id": ""})),
+                    _within(self._look()),
                     _within(deps.log.bounds(JOB.commands.name, 0)),
                     _within(deps.blobs.exists(NEVER_THERE)),
                 )
                 answering = dict(zip(names, await asyncio.gather(*checks), strict=True))
-                if answering["database"] and await _within(self._look()):
+                if answering["database"]:
                     self._built |= all(self._behind.values())
                 self._reachable = {**answering, "views": self._built}
                 self._checked_ms = clock.monotonic_ms()

@@ -15,6 +15,7 @@ from tests.unit.services.gateway.control_plane import ControlPlane
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import Unreadable
+from tunery.runtime.store.abstract import StoreUnavailable
 
 pytestmark = pytest.mark.usefixtures("nothing_has_stopped")
 
@@ -40,6 +41,27 @@ async def test_security_l2_servers_are_asked_once_a_second(api: ControlPlane) ->
         readiness = Readiness(api.deps)
         await asyncio.gather(*(readiness.reachable() for _ in range(50)))
     assert exists.await_count == 1
+
+
+async def test_readiness_asks_the_database_one_question(api: ControlPlane) -> None:
+    store = api.runtime.store
+    with (
+        mock.patch.object(store, "rows", wraps=store.rows) as rows,
+        mock.patch.object(store, "positions", wraps=store.positions) as positions,
+    ):
+        assert all((await Readiness(api.deps).reachable()).values())
+    assert rows.await_count + positions.await_count == 1
+
+
+async def test_readiness_names_a_database_that_is_down(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "CHECKED_MS", 0)
+    readiness, error = Readiness(api.deps), StoreUnavailable("gone")
+    with mock.patch.object(api.runtime.store, "positions", side_effect=error):
+        answered = await readiness.reachable()
+    assert answered == {"database": False, "log": True, "storage": True, "views": False}
+    assert all((await readiness.reachable()).values())
 
 
 async def test_readiness_names_servers_that_are_down(
