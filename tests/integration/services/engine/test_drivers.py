@@ -4,7 +4,9 @@ Behind those of vLLM and SGLang is a server of ours with their routes, which com
 `make test-vllm` runs the suite over vLLM itself; nothing runs it over SGLang itself.
 """
 
+import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -19,8 +21,10 @@ from services.engine.ports import WeightFiles
 from services.engine.settings import EngineSettings
 from tests.bases import tiny_base
 from tests.contract.engine_suite import (
+    ANSWER_S_MAX,
     CONTEXT_TOKENS,
     EMBEDDINGS,
+    POLL_S,
     TINY,
     AskedEngine,
     EngineSuite,
@@ -115,6 +119,26 @@ class TestLlama(EngineSuite):
             assert float(vector @ mean_state(text)) > 0.999
         tuned = await asked.ok(EMBEDDINGS, model=asked.tuned, input=texts[0])
         assert float(vectors[0] @ torch.tensor(tuned["data"][0]["embedding"])) < 0.99
+
+    async def test_a_batch_embeds_as_the_route_does(self, asked: AskedEngine) -> None:
+        texts = ["Who are you?", "The lighthouse"]
+        direct = (await asked.ok(EMBEDDINGS, model=asked.tuned, input=texts))["data"]
+        row = {"custom_id": "a", "method": "POST", "url": EMBEDDINGS}
+        content = json.dumps({**row, "body": {"model": asked.tuned, "input": texts}}).encode()
+        http = asked.owner
+        upload = {"file": ("rows.jsonl", content)}
+        file = (await http.post("/v1/files", data={"purpose": "batch"}, files=upload)).json()
+        terms = {"endpoint": EMBEDDINGS, "completion_window": "24h", "input_file_id": file["id"]}
+        batch = (await http.post("/v1/batches", json=terms)).json()
+        async with asyncio.timeout(ANSWER_S_MAX):
+            while batch["status"] != "completed":
+                await asyncio.sleep(POLL_S)
+                batch = (await http.get(f"/v1/batches/{batch['id']}")).json()
+        (line,) = (await http.get(f"/v1/files/{batch['output_file_id']}/content")).text.splitlines()
+        answered = json.loads(line)["response"]["body"]["data"]
+        assert [each["index"] for each in answered] == [0, 1]
+        for one, other in zip(answered, direct, strict=True):
+            assert one["embedding"] == pytest.approx(other["embedding"], abs=1e-5)
 
     async def test_a_text_that_is_too_long_to_embed_is_refused(self, asked: AskedEngine) -> None:
         too_long = "context_length_exceeded"
