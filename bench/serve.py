@@ -7,7 +7,8 @@ Both sides answer the same questions with the same weights, in the same precisio
 The engine is asked over its socket, with the settings of `tunery up`: each model has half of the
 machine's threads. Plain generate has all of them. It answers eight questions twice: one after the
 other, and all in one batch in which each row has its own adapter. A first answer of each model is
-not counted, and speeds are those of tokens that were really written.
+not counted, and speeds are those of tokens that were really written. Last, the API of a whole stack
+answers beside llama.cpp's own server (`bench.proxied`).
 """
 
 import argparse
@@ -27,6 +28,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from bench import proxied
 from bench.measures import print_figures
 from bench.shapes import bundled_base
 from schemas.training import ADAPTER_FILES, BlobFile
@@ -343,7 +345,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
         engine = run_engine(folder, arguments.tokens, arguments.precision)
         single, eight = asyncio.run(engine)
         plain = in_own_process("plain", arguments, folder)
-        return figures_of(single, eight, msgspec.json.decode(plain, type=PlainRounds))
+        figures = figures_of(single, eight, msgspec.json.decode(plain, type=PlainRounds))
+    return figures | asyncio.run(proxied.measure(ASKED, arguments.tokens))
 
 
 def main() -> None:

@@ -56,4 +56,4 @@ def test_in_fp32_the_answers_are_those_of_generate() -> None:
     assert figures["texts"] == STREAMS
     # which answers share a batch is a matter of time, and a batch rounds its sums in its own order
     assert figures["equal_texts"] >= STREAMS - 1
-    assert all(value > 0 for value in figures.values())
+    assert all(value > 0 for name, value in figures.items() if "added" not in name)
