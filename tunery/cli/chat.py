@@ -64,7 +64,11 @@ def command(
             return
         while question := _next_question():
             for name, said in conversations.items():
-                _show(_ask(api, name, said, question, options), with_name=other is not None)
+                answer = _ask(api, name, said, question, options)
+                _show(answer, with_name=other is not None)
+                use = answer["usage"]
+                tokens = f"{use['prompt_tokens']} tokens read, {use['completion_tokens']} written"
+                click.echo(click.style(tokens, dim=True))
 
 
 def _next_question() -> str:

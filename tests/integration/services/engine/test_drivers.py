@@ -137,8 +137,8 @@ class TestLlama(EngineSuite):
         (line,) = (await http.get(f"/v1/files/{batch['output_file_id']}/content")).text.splitlines()
         answered = json.loads(line)["response"]["body"]["data"]
         assert [each["index"] for each in answered] == [0, 1]
-        for one, other in zip(answered, direct, strict=True):
-            assert one["embedding"] == pytest.approx(other["embedding"], abs=1e-5)
+        for row_vector, vector in zip(answered, direct, strict=True):
+            assert row_vector["embedding"] == pytest.approx(vector["embedding"], abs=1e-5)
 
     async def test_a_text_that_is_too_long_to_embed_is_refused(self, asked: AskedEngine) -> None:
         too_long = "context_length_exceeded"

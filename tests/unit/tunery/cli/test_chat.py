@@ -24,7 +24,9 @@ def run(
         reason = "length" if body["max_tokens"] == 1 else "stop"
         message = {"role": "assistant", "content": content, "refusal": None}
         choice = {"index": 0, "message": message, "finish_reason": reason}
-        return httpx.Response(200, json={"model": body["model"], "choices": [choice]})
+        use = {"prompt_tokens": 4 + len(asked), "completion_tokens": 2}
+        answer = {"model": body["model"], "choices": [choice], "usage": use}
+        return httpx.Response(200, json=answer)
 
     def connected(url: str, key: str) -> Api:
         return Api(url, key, transport=httpx.MockTransport(handle))
@@ -58,6 +60,10 @@ def test_a_conversation_goes_on_until_an_empty_line(monkeypatch: pytest.MonkeyPa
     done, asked = run(monkeypatch, "a", typed="one\ntwo\n\n")
     assert done.exit_code == 0, done.output
     assert [message["content"] for message in asked[1]["messages"]] == ["one", " answer 1", "two"]
+    assert [line for line in done.output.splitlines() if "tokens" in line] == [
+        "5 tokens read, 2 written",
+        "6 tokens read, 2 written",
+    ]
     assert len(asked) == 2
 
 
