@@ -88,7 +88,7 @@ def _tokens(tokens: TokenCounts) -> RenderableType:
     for bin_ in tokens.histogram:
         bar = "█" * max(1, BAR_CHARS * bin_.rows // largest)
         table.add_row(f"≤ {bin_.upto:,}", Text(bar, "blue"), f"{bin_.rows:,}")
-    return Group(head, Padding(table, (0, 0, 0, 2)))
+    return Group(head, Padding(table, (0, 0, 0, 2), expand=False))
 
 
 def _sample(sample: Sample) -> RenderableType:
@@ -104,4 +104,4 @@ def _sample(sample: Sample) -> RenderableType:
     cut = len(text) > SAMPLE_CHARS_MAX or sample.more
     beginning = "beginning of " if cut else ""
     head = Text(f"{beginning}row {sample.row} as the model sees it; labels are green")
-    return Group(head, Padding(text, (0, 0, 0, 2)))
+    return Group(head, Padding(text, (0, 0, 0, 2), expand=False))

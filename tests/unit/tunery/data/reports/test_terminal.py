@@ -53,6 +53,8 @@ def test_tokens_are_shown(base_dir: Path) -> None:
 def test_rows_are_shown_as_the_model_sees_them(base_dir: Path) -> None:
     content = b'{"prompt": "Who?\\u001b[31m", "completion": "The keeper."}\n'
     text = shown(content, base_dir)
-    assert "row 1 as the model sees it" in text
+    _, title, sample = text.partition("row 1 as the model sees it")
+    assert title
+    assert max(map(len, sample.splitlines())) < 100, "lines are not filled up with blanks"
     assert "The keeper.<|im_end|>" in text
     assert "\x1b" not in text, "no escape sequence of a file reaches the terminal"
