@@ -302,7 +302,7 @@ def show_wait(api: "Api", job_id: str, as_json: bool) -> None:
     """Print why a job waits."""
     explained = api.explain(job_id)
     starts = api.get("fine_tuning", "jobs", job_id, "starts")["data"] if explained["queue"] else []
-    fields = queue_fields(explained["queue"], explained["at"]) or [("waiting", "No, it does not.")]
+    fields = queue_fields(explained["queue"], explained["at"]) or [("waiting", "no")]
     head = [("job", explained["job_id"]), ("status", explained["status"])]
     _api.show_one({**explained, "starts": starts}, as_json, [*head, *fields])
     if starts and not as_json:
