@@ -69,6 +69,14 @@ class BaseProof(TemplateProof):
     packs: bool  # documents of a packed row do not see each other
     targets: tuple[str, ...]  # names of the layers that an adapter can be on
     libraries: Mapping[str, str]  # versions of the libraries that showed it
+    # memory of its steps, in fp32 on processors; 0: not recorded, or no step was taken
+    weights_bytes: int = 0  # size of the base's own weights, as its files store them
+    step_tokens: int = 0  # tokens of the row of each step
+    # lora_bytes, full_bytes: peak of the process that took a LoRA step, a step of every weight
+    lora_bytes: int = 0
+    full_bytes: int = 0
+    # bytes that layers keep for the backward pass, by `tunery.plan.memory.layers_bytes`
+    kept_ppm: int = 0
 
 
 class Base(Part, omit_defaults=True):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from schemas.units import PPM
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir, cache_dir
 
@@ -40,6 +41,7 @@ Examples:
   tunery base fetch smollm2-360m-instruct ./base            where the operator shares it
   tunery base list
   tunery base show smollm2-135m-instruct           what it was shown to do
+  tunery base prove                                those proven with other libraries, again
   tunery base check smollm2-135m-instruct
 """
 
@@ -111,7 +113,7 @@ def add(
     easy questions, then steps of LoRA and of every weight, packed rows, layers for adapters, tools
     and reasoning, with a small random model of its kind where its weights are large. What fails is
     refused by name, jobs that it cannot do are refused when they are submitted; --unchecked leaves
-    that out. Added once more, it is tried with the libraries of now.
+    that out.
     """
     folder, name = Path(path).expanduser().resolve(), Path(path).expanduser().resolve().name
     if path.startswith(S3):
@@ -136,7 +138,11 @@ def add(
     if template is not None or eot_tokens:
         folder = _write_variant(folder, template, eot_tokens)
     if not unchecked:
-        more["proof"] = _try(folder)
+        try:
+            more["proof"] = _try(folder)
+        except click.ClickException as error:
+            text = f"{error.message}\n--unchecked adds it all the same"
+            raise click.ClickException(text) from error
     with _api.connect(folders) as api:
         if uploading:
             folder = _upload(api, folder, base_id, quiet=as_json)
@@ -171,7 +177,7 @@ def _try(folder: Path) -> dict[str, Any] | None:
         return None
     checked = run_program("tunery.ml.base_check", folder)
     if isinstance(checked, str):
-        raise click.ClickException(f"{folder} was not tried: {checked}; --unchecked adds it")
+        raise click.ClickException(f"{folder} was not tried: {checked}")
     _refuse_problems(checked)
     with TemporaryDirectory() as work:
         template = _try_template(folder, Path(work))
@@ -196,7 +202,7 @@ def _try_template(folder: Path, work: Path) -> "TemplateResult":
     try:
         result = prove_template(folder, work)
     except (DataRefused, BaseUnusable) as error:
-        raise click.ClickException(f"[rows_refused] {error}\n--unchecked adds it") from error
+        raise click.ClickException(f"[rows_refused] {error}") from error
     for note in result.notes:
         click.echo(f"note: {note}", err=True)
     return result
@@ -224,7 +230,7 @@ def _refuse_problems(tried: dict[str, Any]) -> None:
         click.echo(f"note: {note}", err=True)
     if problems := tried["problems"]:
         said = "\n".join(f"[{at['name']}] {at['text']}. {at['fix']}" for at in problems)
-        raise click.ClickException(f"{said}\n--unchecked adds it all the same")
+        raise click.ClickException(said)
 
 
 def _upload(api: "Api", folder: Path, base_id: str, *, quiet: bool) -> Path:
@@ -345,7 +351,7 @@ def _proof_pairs(proof: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
     others = ", ".join(_other_libraries(proof))
     return [
         ("proven with", ", ".join((weights, *libraries))),
-        *([("installed here", f"{others}: `tunery base add` tries it again")] if others else ()),
+        *([("installed here", f"{others}: `tunery base prove` tries it again")] if others else ()),
         ("trains by", ", ".join(proof["adaptations"]) or "nothing"),
         ("adapters on", ", ".join(proof["targets"])),
         ("answers end with", proof["end_token"]),
@@ -353,7 +359,22 @@ def _proof_pairs(proof: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
             (name, "yes" if proof[name] else "no")
             for name in ("packs", "streams", "tools", "reasoning")
         ),
+        *([("memory", _memory(proof))] if proof["step_tokens"] else ()),
     ]
+
+
+def _memory(proof: Mapping[str, Any]) -> str:
+    """What the steps of a proof took, and how plans go by it."""
+    sizes = {"weights": "weights_bytes", "LoRA step": "lora_bytes", "full step": "full_bytes"}
+    text = ", ".join(f"{name} {proof[of] / 1e9:.2f} GB" for name, of in sizes.items() if proof[of])
+    text += f"; steps of {proof['step_tokens']} tokens in fp32 on processors"
+    if proof["weights"] == "random":
+        text += ", of the small model"
+    if proof["kept_ppm"] > PPM:
+        text += (
+            f"; layers keep {proof['kept_ppm'] / PPM:.1f} times what is usual, and plans count it"
+        )
+    return text
 
 
 def _other_libraries(proof: Mapping[str, Any]) -> Iterator[str]:
@@ -398,6 +419,38 @@ _api.add_list(
         "sha256": "sha256",
     },
 )
+
+
+@command.command("prove")
+@click.argument("base_ids", metavar="[BASE]...", nargs=-1)
+@_api.listed(
+    {
+        "base": "id",
+        "trains by": lambda base: ", ".join(base["proof"]["adaptations"]) or "nothing",
+        "packs": lambda base: "yes" if base["proof"]["packs"] else "no",
+        "proven with": lambda base: ", ".join(map(" ".join, base["proof"]["libraries"].items())),
+    }
+)
+def prove(api: "Api", base_ids: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Try BASEs again with the libraries that are here; without any, those proven with others.
+
+    Their files must be those that were added, and on this machine. What is proven replaces the
+    earlier proof, for jobs that are submitted from then on; where nothing is, that one stays.
+    """
+    stale = [base["id"] for base in api.bases() if _proven(base) == "with others"]
+    proven = []
+    for base_id in base_ids or stale:
+        checked = api.post("bases", base_id, "check")
+        folder = Path(checked["path"])
+        if not folder.is_dir():
+            raise click.ClickException(f"{folder} is not on this machine; run this where it is")
+        if checked["drifted_sha256"] is not None:
+            raise click.ClickException(f"{folder} is no longer {base_id} as it was added")
+        click.echo(f"{base_id} is tried …", err=True)
+        if (proof := _try(folder)) is None:
+            raise click.ClickException(f"{base_id} has the proof that it had")
+        proven.append(api.add_base(checked["id"], folder, checked["licence"], proof=proof))
+    return proven
 
 
 @command.command("check")

@@ -12,6 +12,7 @@ standard output. Memory is bounded here, and time by the caller.
 
 import importlib.metadata
 import io
+import json
 import os
 import resource
 import sys
@@ -27,14 +28,17 @@ import msgspec
 import torch
 from msgspec import Struct
 from safetensors import safe_open
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from transformers import AutoConfig, AutoTokenizer
 
-from schemas.model import BaseProof, TemplateProof
+from schemas.model import Base, BaseProof, TemplateProof
 from schemas.records import build_from
 from schemas.training import Adaptation
-from tunery.ml.attention import use_document_attention
+from schemas.units import PPM
+from tunery.ml.attention import causal_of, use_document_attention
 from tunery.ml.base_check import MESSAGE, Problem
-from tunery.ml.device import LIBRARIES
+from tunery.ml.device import LIBRARIES, peak_memory_bytes
 from tunery.ml.events import EventWriter
 from tunery.ml.fine_tuning import fine_tune
 from tunery.ml.generation import answers, render
@@ -43,7 +47,9 @@ from tunery.ml.loss import prove_packing
 from tunery.ml.model import load_base, load_model
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.small_models import SMALL_SCALE, NotSmall, scale_matrices, small_model
-from tunery.platform.blobs.base_files import hash_base, weight_files
+from tunery.plan.memory import layers_bytes
+from tunery.platform.blobs.base_files import CONFIG, hash_base, text_config, weight_files
+from tunery.platform.blobs.base_shapes import shape_of
 from tunery.work.exits import WorkError
 from tunery.work.spec import CHECKPOINTS_KEPT_MIN, Hyper, TrainSpec
 
@@ -52,6 +58,7 @@ SMALL_MAX: Final = 100_000_000  # parameters of a small random model, most of th
 MEMORY_BYTES_MAX: Final = 8 * 2**30
 LENGTH_MAX: Final = 4_096  # tokens of a packed row
 NEW_TOKENS: Final = 4
+KEPT_TOKENS: Final = 256  # of a document whose activations are counted
 CPU: Final = torch.device("cpu")
 REASON_MAX: Final = 500  # characters of a library's reason
 OTHER_BASE: Final = "Take a base of another family, or other versions of the libraries."
@@ -117,6 +124,37 @@ class _Trial(NamedTuple):
             prompt = render(self.tokenizer, MESSAGE)
             answers(self._base().eval(), self.tokenizer, [prompt], new_tokens_max=NEW_TOKENS)
 
+    def kept_ppm(self) -> int:
+        """What layers keep of a document for the backward pass, by what a plan expects of them."""
+        model = load_model(self.spec(HYPER), HYPER, "fp32", CPU)
+        weights = {
+            each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())
+        }
+        kept: dict[int, Tensor] = {}  # by storage; a tensor here stays, so that none is taken twice
+
+        def count(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in weights:
+                kept[storage.data_ptr()] = tensor
+            return tensor
+
+        ids = self._rows(model).rows[0].input_ids.repeat(KEPT_TOKENS)[None, :KEPT_TOKENS]
+        with saved_tensors_hooks(count, lambda tensor: tensor):
+            causal_of(model).get_decoder()(input_ids=ids.long())
+        config = text_config(json.loads((self.folder / CONFIG).read_bytes()))
+        base = Base(
+            base_id=self.folder.name,
+            sha256=self.sha256,
+            path=str(self.folder),
+            parameters=sum(each.numel() for each in model.parameters()),
+            context_length=LENGTH_MAX,
+            licence="",
+            hidden_size=config["hidden_size"],
+            **shape_of(config),
+        )
+        counted = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+        return PPM * counted // layers_bytes(base, KEPT_TOKENS)
+
     def targets(self) -> Iterator[str]:
         """Names of layers, and of weights of experts, that PEFT adapts, each tried by itself."""
         model = self._base()
@@ -163,10 +201,15 @@ def prove(folder: Path, shard: Path, template: TemplateProof, work: Path) -> Pro
     if (unpacked := _reason_of(trial.compare_packed)) is not None:
         notes.append(f"rows are not packed: {unpacked}")
     reasons: dict[Adaptation, str | None] = {}
+    peaks: dict[Adaptation, int] = {}  # of this process so far; the larger step comes second
     for adaptation in ("lora", "full"):
         asked = {"adaptation": adaptation, "packing": unpacked is None}
         hyper = msgspec.structs.replace(HYPER, **asked)
         reasons[adaptation] = _reason_of(partial(trial.train, hyper))
+        peaks[adaptation] = peak_memory_bytes(CPU) if reasons[adaptation] is None else 0
+    kept_ppm = 0
+    with suppress(Exception):  # of any library: then plans go by what other families keep
+        kept_ppm = trial.kept_ppm()
     unanswered = _reason_of(trial.write_answer)
     notes += [f"{how} does not train: {why}" for how, why in reasons.items() if why is not None]
     problems = []
@@ -186,6 +229,11 @@ def prove(folder: Path, shard: Path, template: TemplateProof, work: Path) -> Pro
         packs=unpacked is None,
         targets=tuple(trial.targets()) if reasons["lora"] is None else (),
         libraries={name: importlib.metadata.version(name) for name in LIBRARIES},
+        weights_bytes=sum(file.stat().st_size for file in weight_files(folder)),
+        step_tokens=max(read_rows((str(shard),), vocabulary=len(tokenizer)).row_tokens),
+        lora_bytes=peaks["lora"],
+        full_bytes=peaks["full"],
+        kept_ppm=kept_ppm,
     )
     return ProofResult(proof, tuple(problems), tuple(notes))
 

@@ -13,7 +13,7 @@ from typing import Final
 from schemas.dataset import BaseTokens
 from schemas.model import Base
 from schemas.training import Device, HyperParameters, OptimizerName
-from schemas.units import divide_up
+from schemas.units import PPM, divide_up
 from tunery.plan.methods import REWARD
 from tunery.plan.micro_batches import rows_at_once
 from tunery.work.spec import Engine, Hyper
@@ -289,6 +289,14 @@ def base_bytes(base: Base, hyper: HyperParameters, device: Device, ranks: int = 
     return divide_up(copies, sharing(hyper, ranks)) + gathered
 
 
+def layers_bytes(base: Base, tokens: int) -> int:
+    """Return what layers with adapters keep of one document in fp32, as autograd counts it."""
+    inner = base.inner_size or INNER_PER_HIDDEN * base.hidden_size
+    token = base.hidden_size * (HIDDEN_VALUES * WIDTH["fp32"] + NORM_BYTES)
+    token += inner * INNER_VALUES * WIDTH["fp32"]
+    return _layers(base) * tokens * (token + base.eager_heads * PAIR_BYTES * tokens)
+
+
 def streamed_bytes(base: Base, hyper: HyperParameters, device: Device) -> int:
     """Return bytes that a pass over all layers gathers or copies to a device."""
     return _width(hyper, device) * layers_weights(base)
@@ -342,6 +350,8 @@ def _row_bytes(
     if device == "cuda" and base.family in FUSED_FAMILIES:
         inside = divide_up(inner * FUSED_INNER_VALUES * width, hyper.tensor_parallel)
         token -= hidden * FUSED_NORM_BYTES + inside
+    if device == "cpu" and base.proof is not None:  # not less: its small model may keep less
+        token = token * max(PPM, base.proof.kept_ppm) // PPM
     if hyper.dora:
         token += (DORA_HIDDEN * hidden + DORA_INNER * inner) * width
     if hyper.dropout_ppm:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -10,23 +9,12 @@ from typing import Any, Final
 from schemas.model import Base
 from services.gateway.web.domain.errors import invalid
 from tunery.platform.blobs.base_files import hash_base, text_config, weight_files
+from tunery.platform.blobs.base_shapes import shape_of
 
 HEADER_BYTES_MAX: Final = 100 * 1024 * 1024  # the safetensors format's own limit
 FILES_MAX: Final = 10_000
 ADAPTER: Final = "adapter_config.json"
 HEADER_LENGTH_BYTES: Final = 8
-# `model_type` of those whose attention has no SDPA in transformers, and is computed pair by pair.
-# Models without attention are among them; they have no heads. A test compares it.
-WITHOUT_SDPA: Final = frozenset(
-    {
-        *("big_bird", "bigbird_pegasus", "bloom", "codegen", "cpmant", "deepseek_v4"),
-        *("falcon_mamba", "flint", "gemma2", "git", "got_ocr2", "gpt_neo", "gpt_neox_japanese"),
-        *("gpt_oss", "gptj", "granite_swa", "granitemoe_swa", "hy_v4", "inkling2_text", "mamba"),
-        *("mamba2", "megatron-bert", "mimo_v2_flash", "mpt", "mvp", "openai-gpt", "prophetnet"),
-        *("reformer", "rembert", "roformer", "rwkv", "trocr", "vaultgemma", "xglm", "xlm"),
-        *("xlnet", "xlstm"),
-    }
-)
 
 
 class LocalBaseFolders:
@@ -58,13 +46,9 @@ def describe(base_id: str, folder: Path, licence: str) -> Base:
             path=str(folder),
             parameters=sum(parameters_of(file) for file in weights),
             context_length=_number(config, "max_position_embeddings"),
-            family=_family(config),
             licence=licence,
             hidden_size=_number(config, "hidden_size"),
-            layers=_number_or_zero(config, "num_hidden_layers"),
-            inner_size=_inner_size(config),
-            vocabulary=_number_or_zero(config, "vocab_size"),
-            eager_heads=_eager_heads(config),
+            **shape_of(config),
         )
     except FileNotFoundError as error:
         raise invalid(f"{error.filename} does not exist; name a model folder", "path") from error
@@ -112,35 +96,3 @@ def _number(config: dict[str, Any], key: str) -> int:
     if not isinstance(value, int) or value < 1:
         raise ValueError(f"config.json has no {key}")
     return value
-
-
-def _number_or_zero(config: dict[str, Any], key: str) -> int:
-    """0 where the configuration does not say it: the estimate of memory then goes by the size."""
-    value = config.get(key)
-    return value if isinstance(value, int) and value > 0 else 0
-
-
-def _inner_size(config: dict[str, Any]) -> int:
-    """The width inside of a layer for one token: of experts, of all those that it goes through.
-
-    `shared_expert_intermediate_size` is Qwen's word for what DeepSeek's `n_shared_experts` counts.
-    """
-    inner = _number_or_zero(config, "intermediate_size")
-    routed = _number_or_zero(config, "num_experts_per_tok")
-    if not routed:
-        return inner
-    expert = _number_or_zero(config, "moe_intermediate_size") or inner
-    shared = _number_or_zero(config, "shared_expert_intermediate_size")
-    return (routed + _number_or_zero(config, "n_shared_experts")) * expert + shared
-
-
-def _eager_heads(config: dict[str, Any]) -> int:
-    if config.get("model_type") not in WITHOUT_SDPA:
-        return 0
-    return _number_or_zero(config, "num_attention_heads")
-
-
-def _family(config: dict[str, Any]) -> str:
-    """The letters that `model_type` begins with, such as "llama" or "qwen"; "unknown" without."""
-    letters = re.match("[a-z]+", str(config.get("model_type", "")).lower())
-    return letters[0] if letters else "unknown"

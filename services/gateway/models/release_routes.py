@@ -7,7 +7,7 @@ from schemas.topics import MODEL
 from services.gateway.models.domain.bodies import ApprovalRequest, ApprovalRuleRequest
 from services.gateway.models.domain.responses import (
     ApprovalRuleResponse,
-    BaseModelResponse,
+    CheckedBaseResponse,
     FineTunedModelResponse,
     ModelChangeResponse,
     change_response,
@@ -85,7 +85,7 @@ async def set_approval_rule(
 
 
 @router.post("/v1/bases/{base_id:path}/check")
-async def check_base(base_id: str, deps: WithDeps, admin: Admin) -> BaseModelResponse:
+async def check_base(base_id: str, deps: WithDeps, admin: Admin) -> CheckedBaseResponse:
     """Hash the files of a base model where they lie. While they differ, its versions are stale."""
     row = await deps.views.first(BASES, {"id": base_id})
     if row is None:
@@ -96,4 +96,5 @@ async def check_base(base_id: str, deps: WithDeps, admin: Admin) -> BaseModelRes
         message = f"{row.base.path} cannot be read where the gateway runs: {error.strerror}"
         raise invalid(message, "id") from error
     command = RecordBaseBytes(base_id=base_id, sha256=sha256)
-    return await decide_for_base(deps, admin, base_id, command)
+    checked = await decide_for_base(deps, admin, base_id, command)
+    return CheckedBaseResponse(**dict(checked), path=row.base.path)

@@ -67,6 +67,12 @@ class BaseModelResponse(ModelResponse):
     drifted_sha256: str | None
 
 
+class CheckedBaseResponse(BaseModelResponse):
+    """A base model whose files were hashed. `path`: their folder, where gateway and nodes run."""
+
+    path: str
+
+
 class AliasModelResponse(ModelResponse):
     """Another name under which a model answers: of a base model, or of the version that holds a
     stage. `parent`: that model.

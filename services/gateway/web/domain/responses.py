@@ -75,8 +75,11 @@ def with_fields(**fields: Any) -> Callable[[type[Model]], type[Model]]:
 
 
 def fields_of(record: type[Struct]) -> dict[str, Any]:
-    """Fields for `with_fields` of a record without defaults: the model has the same ones."""
-    return {field.name: (field.type, ...) for field in structs.fields(record)}
+    """Fields for `with_fields` of a record: the model has the same ones, with their defaults."""
+    return {
+        field.name: (field.type, ... if field.required else field.default)
+        for field in structs.fields(record)
+    }
 
 
 def seconds(at_ms: int) -> int:

@@ -9,15 +9,19 @@ from typing import Any
 
 import httpx
 import pytest
-from msgspec import to_builtins
+from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
+from schemas.model import BaseProof
+from services.gateway.models.base_folders import describe
 from tests.bases import tiny_base
 from tests.hub_server import COMMIT, HubServer, serving
 from tests.unit.services.gateway.models.test_base_folders import a_base
 from tests.unit.services.ingest.base import make_base
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, refusal
 from tests.unit.tunery.plan.samples import PROOF
+from tunery.plan.hyperparameters import resolve
+from tunery.plan.memory import memory_bytes
 from tunery.platform.blobs.base_files import base_files, hash_base
 
 BASE = {
@@ -275,8 +279,15 @@ def test_a_base_is_tried_and_a_note_says_that_it_guesses(
     done = api.run("base", "add", str(tiny_base().dir), "--id", "x")
     assert (done.exit_code, len(api.bodies)) == (0, 1), done.output
     assert "as chance does" in done.output
-    assert api.bodies[0]["proof"]["adaptations"] == ["lora", "full"]
+    proof = convert(api.bodies[0]["proof"], BaseProof)
+    assert proof.adaptations == ("lora", "full")
     assert "rows with reasoning are refused" in done.output
+    base = describe("x", tiny_base().dir, "")
+    for adaptation, peak in (("lora", proof.lora_bytes), ("full", proof.full_bytes)):
+        asked: dict[str, Any] = {"adaptation": adaptation, "precision": "fp32", "batch_size": 1}
+        asked |= {"dropout": 0, "max_length": proof.step_tokens}
+        hyper, _ = resolve(asked, base, None, 1)
+        assert memory_bytes(base, hyper, "cpu") == pytest.approx(peak, rel=0.15)
 
 
 def test_what_a_base_was_shown_to_do_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +296,43 @@ def test_what_a_base_was_shown_to_do_is_shown(monkeypatch: pytest.MonkeyPatch) -
     shown = [line.split() for line in api.run("base", "show", "smol").output.splitlines()]
     assert ["packs", "no"] in shown
     assert ["adapters", "on", "in_proj,", "q_proj"] in shown
+    (memory,) = (" ".join(line) for line in shown if line[0] == "memory")
+    assert "weights 16.00 GB, LoRA step 1.14 GB, full step 1.22 GB; steps of 432 tokens" in memory
+    assert memory.endswith(
+        "of the small model; layers keep 3.0 times what is usual, and plans count it"
+    )
     assert "nothing" in api.run("base", "show", "smol").output
+
+
+def test_bases_that_were_proven_with_other_libraries_are_proven_again_where_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunery.cli import base
+
+    old = to_builtins(replace(PROOF, libraries={"transformers": "4.0"}))
+    new: dict[str, Any] = to_builtins(replace(PROOF, packs=True, libraries={"transformers": "5.0"}))
+    new |= {name: [*new[name]] for name in ("adaptations", "targets")}
+    folders: list[Path] = []
+
+    def proof_of(folder: Path) -> dict[str, Any]:
+        folders.append(folder)
+        return new
+
+    monkeypatch.setattr(base, "_try", proof_of)
+    checked = BASE | {"proof": old, "path": str(tmp_path), "drifted_sha256": None}
+    answers = {
+        "GET /bases": {"data": [BASE | {"id": "untried"}, checked], "has_more": False},
+        "POST /bases/smol/check": [checked, checked | {"path": "/none"}],
+        "POST /bases": BASE | {"proof": new},
+    }
+    api = ScriptedApi(monkeypatch, answers)
+    done = api.run("base", "prove")
+    assert (done.exit_code, folders) == (0, [tmp_path]), done.output
+    body = {"id": "smol", "path": str(tmp_path), "licence": BASE["licence"], "proof": new}
+    assert api.bodies[-1] == body
+    assert "transformers 5.0" in done.output
+    elsewhere = api.run("base", "prove", "smol")
+    assert (elsewhere.exit_code, "/none is not on this machine" in elsewhere.output) == (1, True)
 
 
 def test_a_proof_that_takes_too_long_leaves_the_base_without_one(

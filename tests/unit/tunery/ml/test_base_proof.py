@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from schemas.model import TemplateProof
+from schemas.units import PPM
 from tests.bases import Base
 from tests.families import write_tiny
 from tests.unit.tunery.data.tokens.test_base_variants import REASONS
@@ -52,13 +53,17 @@ def test_a_base_with_few_weights_is_proven_with_its_own(tiny: Base, proven: Prov
     )
     assert {"q_proj", "down_proj", "lm_head"} <= {*proof.targets}
     assert "norm" not in proof.targets
+    assert proof.lora_bytes <= proof.full_bytes
+    # its two heads of keys and values are half as many as those of queries
+    assert proof.kept_ppm == pytest.approx(0.79 * PPM, rel=0.05)
 
 
 @pytest.mark.parametrize(
-    ("family", "packs", "targets", "others"),
+    ("family", "packs", "targets", "others", "kept"),
     [
-        ("gpt_oss", True, {"q_proj", "experts.down_proj"}, {"down_proj"}),  # no layers
-        ("falcon_h1", False, {"q_proj", "in_proj"}, {"out_proj"}),  # a kernel of Mamba reads it
+        ("gpt_oss", True, {"q_proj", "experts.down_proj"}, {"down_proj"}, 0.83),  # no layers
+        # a kernel of Mamba reads `out_proj`
+        ("falcon_h1", False, {"q_proj", "in_proj"}, {"out_proj"}, 2.95),
     ],
 )
 def test_review2_f1_a_small_model_of_its_family_shows_what_a_large_base_can_do(
@@ -66,6 +71,7 @@ def test_review2_f1_a_small_model_of_its_family_shows_what_a_large_base_can_do(
     packs: bool,
     targets: set[str],
     others: set[str],
+    kept: float,
     proven: Prove,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -78,6 +84,7 @@ def test_review2_f1_a_small_model_of_its_family_shows_what_a_large_base_can_do(
     assert (proof.packs, proof.adaptations) == (packs, ("lora", "full"))
     assert targets <= {*proof.targets}
     assert not others & {*proof.targets}
+    assert proof.kept_ppm == pytest.approx(kept * PPM, rel=0.05)
     assert packs != any("packed documents see each other" in note for note in result.notes)
 
 

@@ -31,6 +31,11 @@ PROOF: Final = BaseProof(
     tools=True,
     reasoning=False,
     libraries={},
+    weights_bytes=16_000_000_000,
+    step_tokens=432,
+    lora_bytes=1_141_000_000,
+    full_bytes=1_223_000_000,
+    kept_ppm=2_950_000,
 )
 
 # Weights, hidden size, layers, inner size and tokens, by the configurations that are published.

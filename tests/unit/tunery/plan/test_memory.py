@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.model import Base
-from schemas.training import Adaptation, EngineName, HyperParameters
-from tests.unit.tunery.plan.samples import SMOL, tokens
+from schemas.training import Adaptation, Device, EngineName, HyperParameters
+from schemas.units import PPM
+from tests.unit.tunery.plan.samples import PROOF, SMOL, tokens
 from tunery.plan.hyperparameters import resolve
 from tunery.plan.memory import (
     CONTEXT_BYTES,
@@ -15,6 +16,7 @@ from tunery.plan.memory import (
     PAIR_BYTES,
     SHARD_BYTES,
     VOCABULARY,
+    layers_bytes,
     memory_bytes,
     memory_of_variants,
     trained_weights,
@@ -61,6 +63,20 @@ def test_training_m5_attention_without_sdpa_keeps_each_pair_of_tokens_in_each_he
     assert more > rows * 30 * 8 * 2048**2 * PAIR_BYTES
     again = replace(hyper, recompute=True)
     assert memory_bytes(eager, again, "cuda") < memory_bytes(eager, hyper, "cuda") / 2
+
+
+def test_bases_layers_that_keep_more_than_is_usual_are_estimated_by_their_proof() -> None:
+    """On processors, where it was counted: a GPU may have kernels that keep less."""
+    base = replace(SMOL, layers=30, inner_size=1536, vocabulary=49_152)
+    hyper, _ = resolve({"precision": "fp32", "max_length": 2048, "dropout": 0}, base, None, 1)
+
+    def more(kept: float, device: Device) -> float:
+        proven = replace(base, proof=replace(PROOF, kept_ppm=int(kept * PPM)))
+        return memory_bytes(proven, hyper, device) - memory_bytes(base, hyper, device)
+
+    assert (more(0.0, "cpu"), more(0.8, "cpu"), more(3.0, "cuda")) == (0, 0, 0)
+    usual = rows_at_once(hyper) * layers_bytes(base, hyper.max_length)
+    assert more(3.0, "cpu") == pytest.approx(2 * usual * 1.5, rel=0.01)  # what glibc keeps
 
 
 @pytest.mark.parametrize("tables", [1, 2])

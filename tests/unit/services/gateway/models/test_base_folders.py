@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from services.gateway.models.base_folders import WITHOUT_SDPA, describe
+from services.gateway.models.base_folders import describe
 from services.gateway.web.domain.errors import ApiError
 from tunery.platform.blobs.base_files import hash_base
+from tunery.platform.blobs.base_shapes import WITHOUT_SDPA
 
 
 def a_base(folder: Path, **config: object) -> Path:

@@ -107,6 +107,7 @@ async def test_one_changed_byte_of_a_base_model_makes_its_versions_stale(
     assert listed[BASE.base_id]["drifted_sha256"] is None
     checked = (await api.api.post("/v1/bases/small/check")).json()
     assert checked["drifted_sha256"] == listed["small"]["drifted_sha256"]
+    assert ("path" in listed["small"], Path(checked["path"]).is_dir()) == (False, True)
     config.write_bytes(data)
     assert (await api.api.post("/v1/bases/small/check")).json()["drifted_sha256"] is None
     promoted = await client.post(f"/v1/models/{model_id}/promote", json=promotion)
