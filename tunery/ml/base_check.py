@@ -6,7 +6,8 @@ told: a model of random weights may be wanted, for tests.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from math import comb, isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -14,17 +15,21 @@ from typing import Any, Final
 import msgspec
 import torch
 from msgspec import Struct
+from safetensors import safe_open
 from transformers import AutoTokenizer
 
 from tunery.ml import choices
 from tunery.ml.language import load_language_model
 from tunery.ml.score import ITEMS
 from tunery.ml.sides import Sides
+from tunery.platform.blobs.base_files import weight_files
 from tunery.work.exits import WorkError
 
 EVERY: Final = 6  # of the bundled items, one of so many is asked
 MESSAGE: Final = "Which words are these?"
 ANSWER: Final = "These words."
+MISSING_NAMED: Final = 3  # names of missing weights in a message
+HAS_OWN_CODE: Final = "contains custom code"  # in transformers' refusal
 LEVEL: Final = 0.05  # more than chance: so seldom by chance
 
 
@@ -51,18 +56,56 @@ def check(folder: Path) -> BaseCheck:
     """Try the base model in a folder."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        model: Any = load_language_model(folder, dtype="auto").eval()
+        model, loaded = load_language_model(folder, dtype="auto", output_loading_info=True)
+        model.eval()
     except WorkError as error:
         return BaseCheck((Problem("no_language_model", error.message, error.advice),))
     except (
         Exception
     ) as error:  # libraries raise what they like for files that are not as they think
-        fix = "Download the folder again, or convert it with `save_pretrained`."
-        return BaseCheck((Problem("does_not_load", f"{folder}: {error}"[:500], fix),))
-    problems = (*_of_tokenizer(tokenizer, model), *_of_template(tokenizer))
+        return BaseCheck((_why_unloaded(folder, error),))
+    problems = (
+        *_of_weights(model, loaded["missing_keys"]),
+        *_of_tokenizer(tokenizer, model),
+        *_of_template(tokenizer),
+    )
     if problems:
         return BaseCheck(problems)
     return _of_answers(model, tokenizer, _endless(tokenizer, model))
+
+
+def _why_unloaded(folder: Path, error: Exception) -> Problem:
+    text = f"{folder}: {error}"[:500]
+    if HAS_OWN_CODE in str(error):
+        fix = "Take a base of a family that transformers has."
+        return Problem("needs_own_code", f"code of a base is never run: {text}", fix)
+    with suppress(OSError, ValueError, KeyError):  # else the library's own words
+        for file in weight_files(folder):
+            try:
+                with safe_open(file, "pt"):
+                    pass
+            except Exception as damage:  # of a type of the library's own, or OSError
+                text = f"{file} cannot be read: {damage}"[:500]
+                return Problem("does_not_load", text, "Download this file again.")
+    fix = "Download the folder again, or convert it with `save_pretrained`."
+    return Problem("does_not_load", text, fix)
+
+
+def _of_weights(model: Any, missing: Collection[str]) -> Iterator[Problem]:
+    """Problems of what transformers accepts: it draws missing weights at random."""
+    if missing:
+        some = ", ".join(sorted(missing)[:MISSING_NAMED])
+        text = f"its files have no {some}" + (", …" if len(missing) > MISSING_NAMED else "")
+        fix = "Download the folder again; tie_word_embeddings of config.json must fit the weights."
+        yield Problem("weights_missing", text, fix)
+    head, table = model.get_output_embeddings(), model.get_input_embeddings()
+    is_tied = model.config.get_text_config().tie_word_embeddings
+    if is_tied and head is not None and not torch.equal(head.weight, table.weight):
+        text = (
+            "config.json ties the output layer to the table of tokens, but its files have another"
+        )
+        fix = "Set tie_word_embeddings to false, or remove lm_head.weight: engines take either."
+        yield Problem("heads_disagree", text, fix)
 
 
 def _of_tokenizer(tokenizer: Any, model: Any) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tunery.ml.base_check import at_least, check
 
@@ -69,8 +70,6 @@ def test_a_model_without_an_end_token_is_named(folder: Path) -> None:
 
 
 def test_likelihoods_that_are_no_numbers_are_named(folder: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
     tensors = load_file(folder / "model.safetensors")
     tensors["model.norm.weight"] = torch.full_like(tensors["model.norm.weight"], float("nan"))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -86,6 +85,51 @@ def test_bad_input_a_vision_base_without_a_language_model_is_refused(folder: Pat
     (folder / "model.safetensors").unlink()
     ViTModel(config).save_pretrained(folder)
     assert names(folder) == ["no_language_model"]
+
+
+def test_bad_input_code_of_a_base_is_never_run(folder: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    (folder / "m.py").write_text(f"open({str(ran)!r}, 'w')")
+    code = {"AutoConfig": "m.C", "AutoModelForCausalLM": "m.M"}
+    change(folder / "config.json", auto_map=code)
+    assert names(folder) == []  # transformers has the family
+    change(folder / "config.json", model_type="strange")
+    assert names(folder) == ["needs_own_code"]
+    assert not ran.exists()
+
+
+def test_bad_input_heads_that_are_tied_in_one_place_alone_are_refused(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(folder / "config.json", tie_word_embeddings=False)
+    (problem,) = check(folder).problems  # transformers drew one at random
+    assert (problem.name, "lm_head.weight" in problem.text) == ("weights_missing", True)
+    change(folder / "config.json", tie_word_embeddings=True)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert names(folder) == ["heads_disagree"]
+
+
+def test_bad_input_a_config_of_another_precision_and_two_end_tokens_are_taken(folder: Path) -> None:
+    change(folder / "config.json", dtype="float32", eos_token_id=[0, 2])
+    assert {each.dtype for each in load_file(folder / "model.safetensors").values()} == {
+        torch.bfloat16
+    }
+    assert names(folder) == []
+
+
+def test_bad_input_a_cut_shard_of_many_is_named(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    shards = {name: f"model-{at:05}-of-00100.safetensors" for at, name in enumerate(tensors)}
+    index = {"metadata": {}, "weight_map": shards}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    for name, shard in shards.items():
+        save_file({name: tensors[name]}, folder / shard, metadata={"format": "pt"})
+    cut = folder / shards["model.norm.weight"]
+    cut.write_bytes(cut.read_bytes()[:-1])
+    (problem,) = check(folder).problems
+    assert problem.name == "does_not_load"
+    assert f"{cut} cannot be read" in problem.text
 
 
 def test_more_right_answers_are_rarer_by_chance() -> None:
