@@ -16,6 +16,8 @@ from tunery.ml.float8 import unwrapped
 from tunery.ml.ranks import ALONE, Ranks
 
 MOMENTS: Final = ("exp_avg", "exp_avg_sq", "step")
+# What each byte of moments in eight bits means, one table for all weights.
+CODES: Final = ("qmap1", "qmap2")
 
 
 class MasterWeights(torch.optim.Optimizer):
@@ -161,8 +163,10 @@ def rehearse(optimizer: torch.optim.Optimizer, step: Any) -> None:
 def forget_steps(optimizer: torch.optim.Optimizer) -> None:
     """Set moments and counts to what they were before the first step."""
     for of_weight in optimizer.state.values():
-        for value in of_weight.values():
-            if isinstance(value, Tensor):
+        for name, value in of_weight.items():
+            if not isinstance(value, Tensor):
+                of_weight[name] = 0  # a count of bitsandbytes
+            elif name not in CODES:
                 value.zero_()
 
 

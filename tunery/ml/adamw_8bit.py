@@ -13,13 +13,12 @@ from bitsandbytes.optim import AdamW8bit
 from torch import Tensor
 from torch.nn import Parameter
 
-from tunery.ml.adamw import MasterWeights, parameter_groups, read_tensors
+from tunery.ml.adamw import CODES, MasterWeights, parameter_groups, read_tensors
 from tunery.ml.optimizers import divided
 from tunery.ml.ranks import Ranks
 from tunery.work.spec import Hyper
 
 BITS: Final = "optim_bits"  # setting of a group
-CODES: Final = ("qmap1", "qmap2")  # what each byte means, the same for all weights
 
 
 class AdapterAdamW8bit(MasterWeights, AdamW8bit):  # type: ignore[misc]  # untyped

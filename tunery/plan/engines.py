@@ -62,7 +62,7 @@ EngineCode: TypeAlias = Literal[
     "no_tensor_of",  # name
     "no_float8_of",  # name
     "no_context_of",  # name
-    "optimizer_needs_single",  # optimizer, name
+    "no_optimizer_of",  # optimizer, name, fix
 ]
 # For the API and for processes that train: what is wrong; the nearest that works.
 ENGINE_WORDS: Final[Mapping[EngineCode, str]] = {
@@ -80,10 +80,7 @@ ENGINE_WORDS: Final[Mapping[EngineCode, str]] = {
     "no_tensor_of": "matrices of {name} are not divided; set tensor_parallel to 1",
     "no_context_of": "rows of {name} are not divided; set context_parallel to 1",
     "no_float8_of": "{name} cannot be computed in float8; set precision to bf16",
-    "optimizer_needs_single": (
-        "{optimizer} runs in one process with all weights, and not with {name}; set optimizer to "
-        "adamw"
-    ),
+    "no_optimizer_of": "{optimizer} does not run with {name}; set {fix}",
     "no_shards": (
         "layers of the family {family} are no plain list; leave shard_weights and offload out, "
         "slots have copies"
@@ -236,25 +233,30 @@ def engine_problem(asked: Mapping[str, Any], base: Base | None, slots: int) -> E
         return _problem(param, "no_shards", family=family)
     if engine == "deepspeed" and (shards is True or offload) and asked.get("adaptation") == "qlora":
         return _problem("engine", "no_shards_of_four_bits")
-    if (problem := _optimizer_problem(asked, slots)) is not None:
+    if (problem := _optimizer_problem(asked)) is not None:
         return problem
     return _float8_problem(asked, base) if asked.get("precision") == "fp8" else None
 
 
-def _optimizer_problem(asked: Mapping[str, Any], slots: int) -> EngineProblem | None:
+def _optimizer_problem(asked: Mapping[str, Any]) -> EngineProblem | None:
     """Return what does not go together with another optimizer than AdamW."""
-    optimizer, engine = asked.get("optimizer"), asked.get("engine")
+    optimizer = asked.get("optimizer")
     if optimizer in (None, "auto", "adamw"):
         return None
     names = {
-        f"the engine {engine}": engine in ("fsdp2", "deepspeed"),
+        "the engine deepspeed": asked.get("engine") == "deepspeed",
         "offload": asked.get("offload") is True,
-        f"{slots} slots": slots > 1,
+        "tensor_parallel": is_divided(asked, "tensor_parallel"),
+        "shard_weights": asked.get("shard_weights") is True,
     }
     name = next((name for name, is_so in names.items() if is_so), None)
     if name is None:
         return None
-    return _problem("optimizer", "optimizer_needs_single", optimizer=str(optimizer), name=name)
+    fix = {
+        "the engine deepspeed": "engine to fsdp2 or auto",
+        "shard_weights": "it to false: each slot then has all weights",
+    }.get(name, "optimizer to adamw")
+    return _problem("optimizer", "no_optimizer_of", optimizer=str(optimizer), name=name, fix=fix)
 
 
 def _float8_problem(asked: Mapping[str, Any], base: Base | None) -> EngineProblem | None:

@@ -5,6 +5,7 @@ What costs least is tried first, in micro-batches of any size:
     one slot                 as it is; `recompute` (1.4 times as long); `offload` (the bus is slow)
     several slots, adapters  weights copied; with `recompute`; `shard_weights`; both; `offload`
     several slots, all       `shard_weights`; with `recompute`; `offload`
+    another optimizer        weights copied; with `recompute`
 
 A slot that has others never offloads before it shards: NVLink carries ten times what the bus does.
 What a request sets stays as it is set.
@@ -126,7 +127,7 @@ def _ways(
     family: str, hyper: HyperParameters, device: Device, asked: Collection[str], ranks: int
 ) -> Iterator[HyperParameters]:
     """The step in all ways that the plan may choose, what costs least first."""
-    if not has_plain_layers(family):
+    if not has_plain_layers(family) or hyper.optimizer != "adamw":
         ways = COPIED
     elif hyper.tensor_parallel > 1:
         ways = SHARDED

@@ -89,6 +89,25 @@ def test_copied_ranks_train_an_adapter_to_the_losses_of_one_process(
     assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "kind", "changed"),
+    [
+        ("muon", "pairs_spec", FULL),
+        ("adamw_8bit", "spec", FULL),
+        pytest.param("muon", "spec", {}, marks=pytest.mark.soak),
+        pytest.param("adamw_8bit", "prompts_spec", {}, marks=pytest.mark.soak),
+    ],
+)
+def test_copied_ranks_train_with_other_optimizers_to_the_bytes_of_one_process(
+    optimizer: str, kind: str, changed: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    spec = request.getfixturevalue(kind)
+    spec = spec_of(spec, COPIED, optimizer=optimizer, **changed)
+    events, whole = trained(spec), alone(spec)
+    assert losses(events) == pytest.approx(losses(whole), abs=FP32)
+    assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+
+
 @pytest.fixture
 def ragged(
     make_shard: Callable[..., Path], documents: Callable[[int, int], list[list[list[int]]]]

@@ -185,8 +185,11 @@ async def test_an_optimizer_that_cannot_be_used_is_refused_with_the_fix(api: Con
     client, file_id = await ready(api)
     for training, words in (
         ({"optimizer": "lion"}, "must be one of adamw, adamw_8bit, muon"),
-        ({"optimizer": "muon", "slots": 2}, "not with 2 slots; set optimizer to adamw"),
-        ({"optimizer": "adamw_8bit", "offload": True}, "not with offload; set optimizer to adamw"),
+        (
+            {"optimizer": "muon", "slots": 2, "shard_weights": True},
+            "shard_weights; set it to false",
+        ),
+        ({"optimizer": "adamw_8bit", "offload": True}, "with offload; set optimizer to adamw"),
     ):
         refused = await submit(client, file_id, training=training)
         error = refused.json()["error"]
