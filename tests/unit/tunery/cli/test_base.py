@@ -140,7 +140,7 @@ def test_bases_that_were_proven_with_other_libraries_are_named(
     first, second = api.run("base", "list").output.splitlines()[1:]
     assert (" yes " in first, " with others " in second) == (True, True)
     shown = api.run("base", "show", "smol").output
-    assert f"msgspec {version('msgspec')}: `tunery base add` tries it again" in shown
+    assert f"msgspec {version('msgspec')}: `tunery base prove` tries it again" in shown
 
 
 def test_first_hour_s12_a_base_has_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
