@@ -53,7 +53,9 @@ async def test_exit_kit_an_assistant_goes_from_a_file_to_a_job_at_an_agreed_pric
         await call("show_spending")
 
 
-async def test_exit_kit_a_key_with_the_scope_read_submits_nothing(running: Stack, tmp_path: Path) -> None:
+async def test_exit_kit_a_key_with_the_scope_read_submits_nothing(
+    running: Stack, tmp_path: Path
+) -> None:
     """The rights are those of the key, whatever tools are offered."""
     headers = {"authorization": f"Bearer {running.admin_key}"}
     async with httpx.AsyncClient(base_url=running.api_url, headers=headers) as http:

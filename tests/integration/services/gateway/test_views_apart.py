@@ -1,5 +1,5 @@
-"""Read models filled by a separate process: two gateways, a crash, and an upgrade with both
-releases running.
+"""Read models filled by a separate process: two gateways, a crash, an upgrade with both releases
+running, and two of each process that end in turn.
 """
 
 import asyncio
@@ -50,8 +50,10 @@ class Installation:
     servers: Stack
     stack: AsyncExitStack
 
-    async def start(self, *arguments: str, port: int | None = None) -> Process:
-        environment = self.servers.settings.environment("gateway")
+    async def start(
+        self, *arguments: str, port: int | None = None, service: str = "gateway"
+    ) -> Process:
+        environment = self.servers.settings.environment(service)
         environment |= {"TUNERY_GATEWAY_FILLS_VIEWS": "false"}
         if port is not None:
             environment["TUNERY_GATEWAY_PORT"] = str(port)
@@ -173,3 +175,77 @@ async def test_fleet_read_models_have_a_process_of_their_own_and_versions_beside
     assert await newer.tenants() >= {"acme", "later", "both"}
     rows = await operator.fetch("SELECT nspname FROM pg_namespace WHERE nspname ~ '^gateway_v'")
     assert [row["nspname"] for row in rows] == [NEXT]
+
+
+async def write(gateways: list[Api], tenant: str, cut_off: list[str]) -> None:
+    """Create a tenant by whichever gateway answers, as a client behind a balancer does."""
+    expected = {201}
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            for gateway in gateways:
+                try:
+                    answer = await gateway.client.post("/v1/tenants", json={"id": tenant})
+                except httpx.ConnectError:
+                    continue  # a balancer takes the next one
+                except httpx.TransportError:
+                    cut_off.append(tenant)
+                else:
+                    if answer.status_code != 503:
+                        assert answer.status_code in expected, answer.text
+                        return
+                expected = {201, 409}  # the try whose outcome nobody knows may have done it
+            await asyncio.sleep(0.1)
+
+
+async def test_fleet_two_of_each_end_in_turn_and_no_write_is_lost() -> None:
+    with temporary_data_dir() as folder:
+        async with stack(folder, [], environ={}) as servers, AsyncExitStack() as processes:
+            installation = Installation(servers, processes)
+            await installation.start("-m", "services.gateway.fill_views")
+            owners = [await owner(installation) for _ in range(2)]
+            gateways = [await installation.gateway("-m", "services.gateway") for _ in range(2)]
+            for gateway in gateways:
+                await until_ready(gateway)
+            written, cut_off = list[str](), list[str]()
+
+            async def write_on() -> None:
+                while True:
+                    tenant = f"tenant-{len(written)}"
+                    await write(gateways[len(written) % 2 :] + gateways, tenant, cut_off)
+                    written.append(tenant)
+                    await asyncio.sleep(0.2)
+
+            writer = asyncio.create_task(write_on())
+            for number, how in enumerate((signal.SIGKILL, signal.SIGTERM)):
+                before = len(cut_off)
+                await gateways[number].process.end(how)
+                await more(written, writer)
+                gateways[number] = await installation.gateway("-m", "services.gateway")
+                await until_ready(gateways[number])
+                assert how == signal.SIGKILL or len(cut_off) == before
+                await owners[number].end(how)
+                owners[number] = await owner(installation)
+                await more(written, writer)
+            writer.cancel()
+            for gateway in gateways:
+                answer = await gateway.client.get("/v1/tenants", params={"limit": 1_000})
+                ids = [tenant["id"] for tenant in answer.json()["data"]]
+                assert len(ids) == len({*ids})
+                assert {*ids} >= {*written}
+
+
+async def owner(installation: Installation) -> Process:
+    """Start a process of the service that decides about tenants."""
+    process = await installation.start("-m", "services.billing", service="billing")
+    await process.await_log_line("process.ready")
+    return process
+
+
+async def more(written: list[str], writer: "asyncio.Task[None]") -> None:
+    """Wait until further writes are acknowledged."""
+    enough = len(written) + 5
+    async with asyncio.timeout(WAIT_S):
+        while len(written) < enough and not writer.done():  # noqa: ASYNC110  # others write
+            await asyncio.sleep(0.1)
+    if writer.done():
+        writer.result()
