@@ -171,10 +171,4 @@ def _cluster(settings: ClusterSettings, node: TrainerSettings) -> KubernetesClus
         client = connect(settings.kubeconfig, settings.namespace)
     except (ConfigError, OSError) as error:
         raise SettingsError(f"there is no way to the cluster: {error}") from None
-    return KubernetesCluster(
-        client,
-        node.id,
-        settings.queue,
-        resource=settings.resource,
-        fresh_s=settings.poll_ms / 2_000,
-    )
+    return KubernetesCluster(client, node.id, settings.queue, resource=settings.resource)

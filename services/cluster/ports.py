@@ -48,9 +48,6 @@ class ClusterClient(Protocol):
     async def delete(self, name: str, *, grace_s: int | None = None) -> None:
         """Delete a JobSet and its pods; repeats are harmless. grace_s: None: as the pods say."""
 
-    async def close(self) -> None:
-        """Free connections."""
-
 
 class UrlSigner(Protocol):
     """Signs URLs of single objects with the agent's account of object storage."""

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,6 +17,7 @@ from lightkube.types import PatchType
 from schemas.account import LANES
 from services.cluster.adapters.kubernetes import (
     ClusterQueue,
+    KubernetesCluster,
     LocalQueue,
     ResourceFlavor,
     Workload,
@@ -53,6 +54,7 @@ class Team:
     client: AsyncClient
     name: str
     plane: KubernetesServers
+    clusters: list[KubernetesCluster] = field(default_factory=list)
 
     async def set_quota(
         self, *, flavors: tuple[str, ...] = (), check: str = "", **quota: str
@@ -100,6 +102,11 @@ class Team:
             patch_type=PatchType.MERGE,
         )
 
+    async def close(self) -> None:
+        """End the watches of all clusters so far."""
+        for cluster in self.clusters:
+            await cluster.close()
+
     async def _has_evicted(self) -> bool:
         return "True" in [
             condition["status"]
@@ -115,9 +122,11 @@ async def team(plane: KubernetesServers) -> AsyncIterator[Team]:
     name = f"team-{uuid4().hex[:8]}"
     config = KubeConfig.from_file(plane.kubeconfig)
     client = AsyncClient(config=config, namespace=name, trust_env=False)
+    own = Team(client, name, plane)
     try:
-        yield await _prepared(Team(client, name, plane))
+        yield await _prepared(own)
     finally:
+        await own.close()
         await client.close()
 
 

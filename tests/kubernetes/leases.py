@@ -107,9 +107,12 @@ class Leases:
         return said
 
 
-def cluster_of(team: Team, client: AsyncClient | None = None) -> KubernetesCluster:
+def cluster_of(
+    team: Team, client: AsyncClient | None = None, *, agent: str = NODE, queue: str = "tunery"
+) -> KubernetesCluster:
     """The cluster as an agent sees it. client: with rights of its own."""
-    return KubernetesCluster(client or team.client, NODE, "tunery", resource="cpu", fresh_s=0.2)
+    team.clusters.append(KubernetesCluster(client or team.client, agent, queue, resource="cpu"))
+    return team.clusters[-1]
 
 
 @asynccontextmanager

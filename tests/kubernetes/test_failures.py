@@ -251,6 +251,7 @@ async def account(
     try:
         yield client
     finally:
+        await team.close()
         await client.close()
 
 
@@ -265,12 +266,13 @@ async def everything(team: Team, client: AsyncClient) -> None:
     await eventually("nothing is left of the time before", is_empty)
     cluster = cluster_of(team, client)
     flavor = (await cluster.quota(team.name, 1)).flavor
+    await cluster.look()
     request = LeaseRequest(NODE, "a1" * 16, "default", 1, "j", 1, "free", 1, MIB)
     jobset = jobset_of(request, template_of(), flavor)
     for _ in range(2):
         await cluster.create(jobset, secret_of(request, flavor, {"tls.key": "pem"}))
     await pod_of(team)
-    await cluster.look()
+    await cluster.look()  # its watches have begun meanwhile, or were refused
     await cluster.delete(jobset["metadata"]["name"], grace_s=0)
 
 
@@ -406,8 +408,6 @@ async def test_two_agents_with_names_of_their_own_share_a_namespace(
     async with node_of(team, tmp_path, SLEEPS), leases(team) as running:
         lease = await running.start()
         await running.stage(lease, Runs)
-        other = kubernetes.KubernetesCluster(
-            team.client, "another", "tunery", resource="cpu", fresh_s=0.2
-        )
+        other = cluster_of(team, agent="another")
         assert await Sweeper(other, CLOCK, "https://another:8443", team.name).sweep() == 0
         assert await jobsets(team) == [lease.name]

@@ -13,7 +13,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Secret
 from lightkube.types import PatchType
 
-from services.cluster.adapters.kubernetes import KUEUE, JobSet, KubernetesCluster
+from services.cluster.adapters.kubernetes import KUEUE, JobSet
 from services.cluster.domain.manifests import Flavor, LeaseRequest, jobset_of, secret_of
 from services.cluster.domain.stages import Admitted, Runs, Waits
 from services.cluster.effect.sweeping import Sweeper
@@ -83,7 +83,7 @@ async def test_the_slots_are_those_of_the_quota(team: Team) -> None:
 
 
 async def test_a_queue_that_is_missing_is_named(team: Team) -> None:
-    cluster = KubernetesCluster(team.client, NODE, "absent", resource="cpu", fresh_s=0.2)
+    cluster = cluster_of(team, queue="absent")
     with pytest.raises(ClusterRefused, match=r'"absent" not found'):
         await cluster.quota(team.name, 1)
 

@@ -8,10 +8,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import httpx2
 import pytest
 from lightkube import ApiError
 from lightkube.models.coordination_v1 import LeaseSpec
@@ -22,15 +24,15 @@ from lightkube.types import PatchType
 from msgspec.structs import replace
 
 from schemas.pool import ConfirmFreed, ReportExit
-from services.cluster.adapters.kubernetes import JobSet, KubernetesCluster, Workload
+from services.cluster.adapters.kubernetes import JobSet, Workload
 from services.cluster.effect.lease import ClusterLease, LeaseTools
 from services.cluster.effect.sweeping import Sweeper
 from tests.kubernetes.conftest import Team
-from tests.kubernetes.leases import AGENT_URL, template_of
+from tests.kubernetes.leases import AGENT_URL, cluster_of, template_of
 from tests.kubernetes.waiting import eventually
 from tests.unit.services.cluster.clusters import Links, PlainSigner, Reported
 from tests.unit.services.trainer.domain.test_evolve import grant
-from tunery.local.kubernetes.kubelet import POLL_S, timestamp
+from tunery.local.kubernetes.kubelet import timestamp
 from tunery.runtime.clock import SystemClock
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3_600)]
@@ -67,7 +69,7 @@ class SimulatedNodes:
     """Nodes without processes: each pod runs for RUN_S, then it has succeeded."""
 
     team: Team
-    until_s: dict[str, float] = field(default_factory=dict)
+    started: int = 0  # pods so far
 
     async def register(self) -> None:
         await in_parallel([self._node(number) for number in range(NODES)])
@@ -110,22 +112,33 @@ class SimulatedNodes:
             )
 
     async def _sync(self) -> None:
-        while True:
-            pods = [pod async for pod in self.team.client.list(Pod) if pod.spec.nodeName]
-            await in_parallel([self._follow(pod) for pod in pods])
-            await asyncio.sleep(POLL_S)
+        seen = set[str]()
+        async with asyncio.TaskGroup() as running:
+            while True:
+                with suppress(httpx2.HTTPError):  # the API server ends watches that are too slow
+                    async for change, pod in self.team.client.watch(Pod):
+                        name = pod.metadata.name
+                        if change == "DELETED":
+                            continue
+                        if pod.metadata.deletionTimestamp:
+                            running.create_task(self._unless_gone(self._delete(name)))
+                        elif pod.spec.nodeName and name not in seen:
+                            seen.add(name)
+                            running.create_task(self._unless_gone(self._run(name)))
 
-    async def _follow(self, pod: Any) -> None:
-        client, name = self.team.client, pod.metadata.name
+    async def _run(self, name: str) -> None:
+        await self._status(name, "Running", {"running": {"startedAt": timestamp()}})
+        self.started += 1
+        await asyncio.sleep(RUN_S)
+        end = {"exitCode": 0, "reason": "Completed"}
+        await self._status(name, "Succeeded", {"terminated": end})
+
+    async def _delete(self, name: str) -> None:
+        await self.team.client.delete(Pod, name, grace_period=0)
+
+    async def _unless_gone(self, request: Awaitable[None]) -> None:
         try:
-            if pod.metadata.deletionTimestamp:
-                await client.delete(Pod, name, grace_period=0)
-            elif name not in self.until_s:
-                self.until_s[name] = time.monotonic() + RUN_S
-                await self._status(name, "Running", {"running": {"startedAt": timestamp()}})
-            elif pod.status.phase == "Running" and time.monotonic() > self.until_s[name]:
-                end = {"exitCode": 0, "reason": "Completed"}
-                await self._status(name, "Succeeded", {"terminated": end})
+            await request
         except ApiError as error:
             if error.status.code != GONE:
                 raise
@@ -165,13 +178,9 @@ class Agent:
     def node_id(self) -> str:
         return f"k8s-{self.number}"
 
-    @property
-    def cluster(self) -> KubernetesCluster:
-        client: Any = self.client
-        return KubernetesCluster(client, self.node_id, "tunery", resource="cpu", fresh_s=1.0)
-
     async def start(self, numbers: Iterable[int]) -> None:
-        cluster = self.cluster
+        client: Any = self.client
+        cluster = cluster_of(self.team, client, agent=self.node_id)
         tools = LeaseTools(
             cluster=cluster,
             server=Links(),
@@ -208,7 +217,7 @@ async def test_500_leases_on_1000_nodes_leave_nothing_over(team: Team) -> None:
             await agent.start(range(agent.number, LEASES, AGENTS))
         # Every tenth is killed wherever it is, and one agent dies with all of its leases.
         await eventually(
-            "pods run", lambda: asyncio.sleep(0, len(nodes.until_s) > ADMITTED_MAX // 2), 900
+            "pods run", lambda: asyncio.sleep(0, nodes.started > ADMITTED_MAX // 2), 900
         )
         for agent in agents:
             for lease in agent.leases[::10]:
@@ -217,7 +226,8 @@ async def test_500_leases_on_1000_nodes_leave_nothing_over(team: Team) -> None:
         for task in dead.tasks:
             task.cancel()
         await asyncio.gather(*dead.tasks, return_exceptions=True)
-        await Sweeper(dead.cluster, CLOCK, AGENT_URL, team.name).sweep()
+        next_one = cluster_of(team, agent=dead.node_id)
+        await Sweeper(next_one, CLOCK, AGENT_URL, team.name).sweep()
         async with asyncio.timeout(SECONDS_MAX):
             await asyncio.gather(*(task for agent in alive for task in agent.tasks))
         for agent in alive:

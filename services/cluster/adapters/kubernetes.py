@@ -1,12 +1,11 @@
 """One namespace of a Kubernetes cluster, over lightkube."""
 
 import asyncio
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import httpx2
 import msgspec
@@ -30,9 +29,13 @@ LocalQueue = create_namespaced_resource(*KUEUE, "LocalQueue", "localqueues")
 ClusterQueue = create_global_resource(*KUEUE, "ClusterQueue", "clusterqueues")
 ResourceFlavor = create_global_resource(*KUEUE, "ResourceFlavor", "resourceflavors")
 JOB_UID: Final = "kueue.x-k8s.io/job-uid"  # label of a Workload
-UIDS_MAX: Final = 100  # in one URL, which may have 8 KiB
-MISSING, CONFLICT, TOO_MANY = 404, 409, 429
+OBJECTS: Final = "the objects of our leases"
+RESYNC_S: Final = 60.0  # between two lists of what a watch follows: a connection may die unnoticed
+PAUSE_S: Final = 1.0  # before a watch that broke begins again
+REFUSED_S: Final = 10.0  # the same, where the API server refuses it
+FORBIDDEN, MISSING, CONFLICT, GONE, TOO_MANY = 403, 404, 409, 410, 429
 SERVER_ERROR: Final = 500
+T = TypeVar("T")
 
 
 def connect(kubeconfig: Path | None, namespace: str) -> AsyncClient:
@@ -45,29 +48,112 @@ def connect(kubeconfig: Path | None, namespace: str) -> AsyncClient:
     return AsyncClient(config=config, namespace=namespace, trust_env=False)
 
 
+class Watched(Generic[T]):
+    """Objects of one kind by name, as a watch has them: a list, then each change as it comes.
+
+    listed, watched: the requests; the second gets the version of the first
+    """
+
+    def __init__(
+        self,
+        listed: Callable[[], Any],
+        watched: Callable[[str], AsyncGenerator[tuple[str, Any], None]],
+        parsed: Callable[[Any], T],
+    ) -> None:
+        self._listed, self._watched, self._parsed = listed, watched, parsed
+        self._objects: dict[str, T] = {}
+        self._added: set[str] = set()  # names of `add` since the last list began
+        self._failure: Exception | None = None
+        self._has_answer = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, at the first call."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def objects(self) -> Mapping[str, T]:
+        """Return what there is. Raises ClusterUnavailable or ClusterRefused while that is old."""
+        await self._has_answer.wait()
+        if self._failure is not None:
+            raise type(self._failure)(*self._failure.args)
+        return self._objects
+
+    def add(self, name: str, created: Any) -> None:
+        """Add what was just created: its creator must not miss it until the watch has it, too."""
+        self._added.add(name)
+        self._objects.setdefault(name, self._parsed(created))
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                with _named_errors(OBJECTS):
+                    version = await self._list()
+                self._failure = None
+                self._has_answer.set()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(RESYNC_S):
+                        with _named_errors(OBJECTS):
+                            await self._watch(version)
+            except Exception as error:  # any: nobody may take what is old for the present
+                is_known = isinstance(error, ClusterRefused | ClusterUnavailable)
+                self._failure = error if is_known else ClusterUnavailable(f"{OBJECTS}: {error!r}")
+                self._has_answer.set()
+                await asyncio.sleep(REFUSED_S if isinstance(error, ClusterRefused) else PAUSE_S)
+
+    async def _list(self) -> str:
+        self._added.clear()
+        listed = self._listed()
+        objects = {each.metadata.name: self._parsed(each) async for each in listed}
+        # What was created meanwhile may be missing in the list.
+        self._objects = {name: self._objects[name] for name in self._added} | objects
+        return str(listed.resourceVersion)
+
+    async def _watch(self, version: str) -> None:
+        """Take changes until the API server has forgotten the version at which they begin."""
+        try:
+            async with aclosing(self._watched(version)) as changes:
+                async for change, each in changes:
+                    if change == "DELETED":
+                        self._objects.pop(each.metadata.name, None)
+                    else:
+                        self._objects[each.metadata.name] = self._parsed(each)
+        except ApiError as error:
+            if error.status.code != GONE:
+                raise
+
+
 class KubernetesCluster:
     """Implements `ClusterClient`.
 
     agent: whose leases it sees; others may have theirs in the same namespace
     resource: what the quota is of
-    fresh_s: how long what it has seen counts: leases that look at the same time cost one look
     """
 
-    def __init__(
-        self,
-        client: AsyncClient,
-        agent: str,
-        queue: str,
-        *,
-        resource: str,
-        fresh_s: float,
-    ) -> None:
-        self._client, self._agent = client, agent
-        self._queue, self._resource = queue, resource
-        self._fresh_s = fresh_s
-        self._seen: Mapping[str, LeaseObjects] = {}
-        self._seen_s = self._changed_s = float("-inf")
-        self._looking = asyncio.Lock()
+    def __init__(self, client: AsyncClient, agent: str, queue: str, *, resource: str) -> None:
+        self._client, self._queue, self._resource = client, queue, resource
+        ours = {NODE: agent}
+        self._jobsets = Watched(
+            lambda: self._client.list(JobSet, labels=ours),
+            lambda version: self._client.watch(JobSet, labels=ours, resource_version=version),
+            _managed,
+        )
+        # Kueue gives its Workloads no labels of ours: it reads those of all agents.
+        self._workloads = Watched(
+            lambda: self._client.list(Workload),
+            lambda version: self._client.watch(Workload, resource_version=version),
+            _managed,
+        )
+        self._pods = Watched(
+            lambda: self._client.list(Pod, labels=ours),
+            lambda version: self._client.watch(Pod, labels=ours, resource_version=version),
+            lambda pod: msgspec.convert(pod.to_dict(), stages.Pod),
+        )
 
     async def quota(self, flavor: str, per_slot: int) -> QueueQuota:
         """Return the quota of our queue in a flavor.
@@ -107,6 +193,7 @@ class KubernetesCluster:
                 if error.status.code != CONFLICT:
                     raise
                 created = await self._client.get(JobSet, name)
+            self._jobsets.add(name, created)
             (owner,) = secret["metadata"]["ownerReferences"]
             metadata = {
                 **secret["metadata"],
@@ -114,35 +201,19 @@ class KubernetesCluster:
             }
             with _unless(CONFLICT):
                 await self._client.create(Secret.from_dict({**secret, "metadata": metadata}))
-        self._changed_s = time.monotonic()
 
     async def look(self) -> Mapping[str, LeaseObjects]:
-        async with self._looking:
-            began_s = time.monotonic()
-            if self._seen_s <= self._changed_s or began_s - self._seen_s > self._fresh_s:
-                with _named_errors("the objects of our leases"):
-                    self._seen = await self._list()
-                self._seen_s = began_s  # what changes meanwhile may be missing in it
-            return self._seen
-
-    async def _list(self) -> Mapping[str, LeaseObjects]:
-        """Read the pods last, so that work that ends meanwhile has its pod's message."""
-        ours = {NODE: self._agent}
-        jobsets: dict[str, ManagedObject] = {}
-        async for jobset in self._client.list(JobSet, labels=ours):
-            jobsets[jobset.metadata.name] = msgspec.convert(dict(jobset), ManagedObject)
-        workloads: dict[str, ManagedObject] = {}
-        names = {jobset.metadata.uid: name for name, jobset in jobsets.items()}
-        # The first look asks for them without a JobSet, too: does the cluster serve them at all?
-        uids = list(names) or (["none"] if self._seen_s == float("-inf") else [])
-        for first in range(0, len(uids), UIDS_MAX):
-            some = uids[first : first + UIDS_MAX]
-            async for each in self._client.list(Workload, labels={JOB_UID: some}):
-                workload = msgspec.convert(dict(each), ManagedObject)
-                workloads[names[workload.metadata.labels[JOB_UID]]] = workload
+        """Return what the watches have: it costs no request."""
+        for each in (self._jobsets, self._workloads, self._pods):
+            each.start()
+        jobsets = await self._jobsets.objects()
+        by_uid = {
+            workload.metadata.labels.get(JOB_UID): workload
+            for workload in (await self._workloads.objects()).values()
+        }
+        workloads = {name: by_uid.get(each.metadata.uid) for name, each in jobsets.items()}
         pods: dict[str, list[stages.Pod]] = {}
-        async for seen in self._client.list(Pod, labels=ours):
-            pod = msgspec.convert(seen.to_dict(), stages.Pod)
+        for pod in (await self._pods.objects()).values():
             pods.setdefault(pod.metadata.labels.get(JOBSET_NAME, ""), []).append(pod)
         return {
             name: LeaseObjects(
@@ -162,10 +233,15 @@ class KubernetesCluster:
                 async for pod in self._client.list(Pod, labels={JOBSET_NAME: name}):
                     with _unless(MISSING):
                         await self._client.delete(Pod, pod.metadata.name, grace_period=grace_s)
-        self._changed_s = time.monotonic()
 
     async def close(self) -> None:
-        await self._client.close()
+        """End the watches. The client stays open."""
+        for each in (self._jobsets, self._workloads, self._pods):
+            await each.close()
+
+
+def _managed(seen: Any) -> ManagedObject:
+    return msgspec.convert(dict(seen), ManagedObject)
 
 
 def _quota_of(spec: Mapping[str, Any], flavor: str, resource: str) -> Decimal | None:
@@ -215,6 +291,9 @@ def _named_errors(what: str) -> Iterator[None]:
     except ConfigError as error:
         raise ClusterRefused(str(error)) from error
     except httpx2.HTTPStatusError as error:
+        if error.response.status_code == FORBIDDEN:  # a watch, whose answer is not read
+            resource = error.request.url.path.rpartition("/")[2]
+            raise ClusterRefused(f'{what}: cannot watch resource "{resource}"') from error
         if error.response.status_code != MISSING:
             raise ClusterUnavailable(f"{what}: {error}") from error
         # A missing object has a Status. This is a missing path: no such kind, or version of it.

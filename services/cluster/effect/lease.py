@@ -6,7 +6,6 @@ contradicting facts and refuses the rest.
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -62,6 +61,7 @@ from tunery.runtime.telemetry.logs import log_context, log_event
 SILENT_MS: Final[Ms] = 10_000  # a living pod has sent a pulse by then
 WAIT_MS: Final[Ms] = 10_000  # before a wait is reported, and between two reports of it
 ENDED_MS: Final[Ms] = 5_000  # for an ended pod to report its end
+ROUNDS_OF_DELETE: Final = 10  # looks at what is being deleted before it is deleted again
 FACT_MS: Final[Ms] = 100  # between two commands of one pod, which all tenants' leases wait for
 LOG: Final = logging.getLogger(__name__)
 
@@ -335,11 +335,13 @@ class ClusterLease:
     async def _remove(self) -> None:
         """Delete the JobSet, and return when no pod of it is left."""
         grace_s = 0 if self._target == "kill" else None
+        rounds = 0
         while True:
             try:
-                await self._tools.cluster.delete(self.name, grace_s=grace_s)
-                left: Mapping[str, LeaseObjects] = await self._tools.cluster.look()
-                objects = left.get(self.name)
+                if rounds % ROUNDS_OF_DELETE == 0:
+                    await self._tools.cluster.delete(self.name, grace_s=grace_s)
+                rounds += 1  # not where it failed
+                objects = (await self._tools.cluster.look()).get(self.name)
                 if objects is None or (objects.jobset is None and not objects.pods):
                     return
             except Exception as error:  # any: its slots are not free before its pods are gone

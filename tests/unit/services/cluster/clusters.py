@@ -61,9 +61,6 @@ class MemoryCluster:
         if not self.keeps:
             self.objects.pop(name, None)
 
-    async def close(self) -> None:
-        """There is nothing to free."""
-
     def _answer(self) -> None:
         if self.failure is not None:
             raise self.failure

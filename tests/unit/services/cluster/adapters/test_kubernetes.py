@@ -1,7 +1,8 @@
 """The API of Kubernetes, answered by a test."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import httpx2
@@ -9,13 +10,16 @@ import pytest
 from lightkube import AsyncClient, KubeConfig
 from lightkube.config.models import Cluster, User
 
-from services.cluster.adapters.kubernetes import KubernetesCluster
+from services.cluster.adapters.kubernetes import JOB_UID, PAUSE_S, RESYNC_S, KubernetesCluster
+from services.cluster.domain.manifests import JOBSET_NAME
 from services.cluster.ports import ClusterRefused, ClusterUnavailable
+from tests.virtual_time import on_virtual_time
 
 Json = dict[str, Any]
 Answer = Callable[[httpx2.Request], httpx2.Response]
 Awaited = Callable[[httpx2.Request], Coroutine[None, None, httpx2.Response]]
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+NAME = "t-default-1-a1"
 
 
 def cluster_of(answer: Answer | Awaited) -> KubernetesCluster:
@@ -24,7 +28,7 @@ def cluster_of(answer: Answer | Awaited) -> KubernetesCluster:
         namespace="team-a",
         transport=httpx2.MockTransport(answer),
     )
-    return KubernetesCluster(client, "k8s", "tunery", resource="nvidia.com/gpu", fresh_s=60)
+    return KubernetesCluster(client, "k8s", "tunery", resource="nvidia.com/gpu")
 
 
 def queue_with(**quota: str) -> Answer:
@@ -68,6 +72,7 @@ async def test_slots_are_the_quota_and_what_may_be_borrowed(
     assert answer.flavor.taints == ({"key": "gpu"},)
 
 
+@on_virtual_time
 async def test_a_missing_right_is_named() -> None:
     said = 'jobsets.jobset.x-k8s.io is forbidden: User "agent" cannot list resource "jobsets"'
     with pytest.raises(ClusterRefused, match='cannot list resource "jobsets"'):
@@ -75,17 +80,20 @@ async def test_a_missing_right_is_named() -> None:
 
 
 @pytest.mark.parametrize("code", [429, 500, 503, 504])
+@on_virtual_time
 async def test_an_api_server_in_trouble_is_asked_again_later(code: int) -> None:
     with pytest.raises(ClusterUnavailable):
         await cluster_of(refusing(code, "etcdserver: leader changed")).look()
 
 
+@on_virtual_time
 async def test_bad_input_a_kind_that_the_cluster_does_not_serve_is_named() -> None:
     cluster = cluster_of(lambda _request: httpx2.Response(404, text="404 page not found"))
     with pytest.raises(ClusterRefused, match=r"does not serve jobset\.x-k8s\.io/v1alpha2: inst"):
         await cluster.look()
 
 
+@on_virtual_time
 async def test_an_api_server_that_is_away_is_asked_again_later() -> None:
     def answer(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("refused", request=request)
@@ -103,6 +111,7 @@ async def test_an_api_server_that_is_away_is_asked_again_later() -> None:
         httpx2.Response(200, json={"items": [{"metadata": {"name": None}}], "metadata": {}}),
     ],
 )
+@on_virtual_time
 async def test_what_is_no_answer_of_kubernetes_is_that_of_an_api_server_in_trouble(
     answer: httpx2.Response,
 ) -> None:
@@ -114,45 +123,143 @@ async def test_what_is_no_answer_of_kubernetes_is_that_of_an_api_server_in_troub
             await cluster.delete("t-default-1-a1")
 
 
-async def test_leases_that_look_at_the_same_time_cost_one_look() -> None:
-    asked: list[str] = []
+class Lines(httpx2.AsyncByteStream):
+    """Answer to a watch: what a test puts into it, for as long as the test runs."""
 
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        asked.append(request.url.path.rpartition("/")[2])
-        return httpx2.Response(200, json={"items": [], "metadata": {}})
+    def __init__(self) -> None:
+        self._lines = asyncio.Queue[Json]()
 
-    cluster = cluster_of(answer)
+    def put(self, change: str, seen: Json) -> None:
+        self._lines.put_nowait({"type": change, "object": seen})
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            yield json.dumps(await self._lines.get()).encode() + b"\n"
+
+
+class Api:
+    """Lists are of `objects` by kind. Each watch is another stream, the last one in `watches`."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, list[Json]] = {}
+        self.watches: dict[str, Lines] = {}
+        self.requests: list[str] = []
+        self.watch_status = 200
+        self.may_list = asyncio.Event()
+        self.may_list.set()
+
+    async def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        kind, params = request.url.path.rpartition("/")[2], request.url.params
+        if request.method == "POST":
+            return httpx2.Response(201, json=json.loads(request.content))
+        if kind == "workloads":
+            assert "labelSelector" not in params, "Kueue gives them no label of ours"
+        else:
+            assert params["labelSelector"] == "tunery.dev/node=k8s"
+        if "watch" in params:
+            assert params["resourceVersion"] == "7"
+            self.requests.append(f"watch {kind}")
+            self.watches[kind] = Lines()
+            return httpx2.Response(self.watch_status, stream=self.watches[kind])
+        self.requests.append(f"list {kind}")
+        items = list(self.objects.get(kind, ()))
+        await self.may_list.wait()
+        return httpx2.Response(200, json={"items": items, "metadata": {"resourceVersion": "7"}})
+
+
+def seen(name: str, /, version: str = "8", **labels: str) -> Json:
+    return {
+        "metadata": {"name": name, "uid": f"u-{name}", "labels": labels, "resourceVersion": version}
+    }
+
+
+async def counts(cluster: KubernetesCluster) -> dict[str, tuple[bool, bool, int]]:
+    """By lease, once nothing is left to do: has it a JobSet, a Workload, and how many pods?"""
+    await asyncio.sleep(0.1)
+    return {
+        name: (each.jobset is not None, each.workload is not None, len(each.pods))
+        for name, each in (await cluster.look()).items()
+    }
+
+
+@on_virtual_time
+async def test_looks_cost_no_requests_but_those_of_watches_and_a_list_a_minute() -> None:
+    api = Api()
+    cluster = cluster_of(api)
+    kinds = ("jobsets", "workloads", "pods")
+    wanted = [f"{verb} {kind}" for kind in kinds for verb in ("list", "watch")]
     for _ in range(5):
-        assert await cluster.look() == {}
-    assert asked == ["jobsets", "workloads", "pods"]
+        assert await counts(cluster) == {}
+    assert sorted(api.requests) == sorted(wanted)
+    await asyncio.sleep(RESYNC_S)
+    assert await counts(cluster) == {}
+    assert sorted(api.requests) == sorted(2 * wanted)
 
 
-async def test_a_look_asks_for_workloads_of_own_jobsets_alone() -> None:
-    selectors: list[str] = []
+@on_virtual_time
+async def test_changes_are_seen_as_they_come() -> None:
+    api = Api()
+    api.objects["jobsets"] = [seen(NAME)]
+    api.objects["workloads"] = [
+        seen("of-another", **{JOB_UID: "u-another"}),
+        seen("own", **{JOB_UID: f"u-{NAME}"}),
+    ]
+    cluster = cluster_of(api)
+    await cluster.look()
+    assert await counts(cluster) == {NAME: (True, True, 0)}
+    pod = seen("pod", **{JOBSET_NAME: NAME})
+    api.watches["pods"].put("ADDED", pod)
+    assert await counts(cluster) == {NAME: (True, True, 1)}
+    for kind, gone in (("jobsets", seen(NAME)), ("pods", pod)):
+        api.watches[kind].put("DELETED", gone)
+    assert await counts(cluster) == {}
 
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        kind = request.url.path.rpartition("/")[2]
-        items: list[Json] = []
-        if kind == "jobsets":
-            assert request.url.params["labelSelector"] == "tunery.dev/node=k8s"
-            items = [{"metadata": {"name": f"t-{n}", "uid": f"u-{n}"}} for n in range(150)]
-        elif kind == "workloads":
-            selectors.append(request.url.params["labelSelector"])
-            label, _, uids = selectors[-1].partition(" in ")
-            items = [
-                {"metadata": {"name": f"w-{uid}", "labels": {label: uid}}}
-                for uid in uids.strip("()").split(",")
-            ]
-        return httpx2.Response(200, json={"items": items, "metadata": {}})
 
-    seen = await cluster_of(answer).look()
-    assert len(seen) == 150
-    for n in range(150):
-        workload = seen[f"t-{n}"].workload
-        assert workload is not None
-        assert workload.metadata.name == f"w-u-{n}"
-    assert [each.count(",") + 1 for each in selectors] == [100, 50], "a URL has a limit"
-    assert all(len(each) < 4_000 for each in selectors)
+@on_virtual_time
+async def test_a_lease_sees_what_it_created_although_a_list_began_before() -> None:
+    api = Api()
+    api.may_list.clear()
+    cluster = cluster_of(api)
+    looking = asyncio.create_task(cluster.look())
+    await asyncio.sleep(0.1)
+    owner = {"apiVersion": "v1", "kind": "JobSet", "name": NAME, "uid": ""}
+    secret = {"metadata": {"name": NAME, "ownerReferences": [owner]}}
+    jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", **seen(NAME)}
+    await cluster.create(jobset, {"apiVersion": "v1", "kind": "Secret", **secret})
+    api.may_list.set()
+    assert list(await looking) == [NAME]
+
+
+@on_virtual_time
+async def test_a_version_that_the_api_server_has_forgotten_is_listed_again() -> None:
+    api = Api()
+    cluster = cluster_of(api)
+    assert await counts(cluster) == {} == await counts(cluster)
+    api.objects["jobsets"] = [seen(NAME)]
+    api.watches["jobsets"].put("ERROR", {"kind": "Status", "code": 410, "message": "too old"})
+    assert await counts(cluster) == {NAME: (True, False, 0)}
+
+
+@on_virtual_time
+async def test_what_a_broken_watch_had_is_not_taken_for_the_present() -> None:
+    api = Api()
+    cluster = cluster_of(api)
+    assert await counts(cluster) == {} == await counts(cluster)
+    api.watches["pods"].put("ERROR", {"kind": "Status", "code": 500, "message": "no etcd"})
+    with pytest.raises(ClusterUnavailable, match="no etcd"):
+        await counts(cluster)
+    await asyncio.sleep(PAUSE_S)
+    assert await counts(cluster) == {}
+    assert api.requests.count("watch pods") == 2
+
+
+@on_virtual_time
+async def test_a_watch_that_is_refused_is_named() -> None:
+    api = Api()
+    api.watch_status = 403
+    cluster = cluster_of(api)
+    with pytest.raises(ClusterRefused, match='cannot watch resource "jobsets"'):
+        assert await counts(cluster) == await counts(cluster)
 
 
 async def test_what_is_gone_already_is_deleted() -> None:
@@ -162,25 +269,5 @@ async def test_what_is_gone_already_is_deleted() -> None:
         deleted.append(f"{request.method} {request.url.path.rpartition('/')[2]}")
         return refusing(404, "not found")(request)
 
-    await cluster_of(answer).delete("t-default-1-a1")
-    assert deleted == ["DELETE t-default-1-a1"]
-
-
-async def test_a_look_that_began_before_a_change_does_not_count_after_it() -> None:
-    began, may_end, asked = asyncio.Event(), asyncio.Event(), list[str]()
-
-    async def answer(request: httpx2.Request) -> httpx2.Response:
-        if request.method == "GET":
-            asked.append(request.url.path.rpartition("/")[2])
-            began.set()
-            await may_end.wait()
-        return httpx2.Response(200, json={"items": [], "metadata": {}})
-
-    cluster = cluster_of(answer)
-    looking = asyncio.create_task(cluster.look())
-    await began.wait()
-    await cluster.delete("t-default-1-a1")
-    may_end.set()
-    await looking
-    await cluster.look()
-    assert asked == ["jobsets", "workloads", "pods", "jobsets", "pods"]
+    await cluster_of(answer).delete(NAME)
+    assert deleted == [f"DELETE {NAME}"]
