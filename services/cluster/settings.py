@@ -2,9 +2,9 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.units import DAY_MS, Ms
@@ -53,7 +53,9 @@ class ClusterSettings(BaseSettings):
     memory_per_slot_bytes: int = Field(default=PodTemplate.memory_per_slot_bytes, ge=1 << 28)
     work_bytes: int = Field(default=PodTemplate.work_bytes, ge=1 << 28)
     grace_s: int = Field(default=PodTemplate.grace_s, ge=1, le=3_600)
+    # bases_claim, bases_image: one of them at most
     bases_claim: str = PodTemplate.bases_claim
+    bases_image: str = Field(default="", pattern=r"^(\S+@sha256:[0-9a-f]{64})?$")
     bases_dir: str = PodTemplate.bases_dir
     runtime_class: str = PodTemplate.runtime_class
     user_namespaces: bool = PodTemplate.user_namespaces
@@ -66,6 +68,12 @@ class ClusterSettings(BaseSettings):
     wait_ms_max: Ms = Field(default=1_800_000, ge=1_000, le=DAY_MS)
     stuck_ms_max: Ms = Field(default=300_000, ge=1_000)  # how long an admitted pod may not start
     poll_ms: Ms = Field(default=2_000, ge=100, le=60_000)
+
+    @model_validator(mode="after")
+    def _bases_come_from_one_place(self) -> Self:
+        if self.bases_claim and self.bases_image:
+            raise ValueError("base models are of bases_claim or of bases_image: unset one of them")
+        return self
 
     @property
     def agent_url(self) -> str:

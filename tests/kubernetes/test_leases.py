@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Secret
+from lightkube.resources.core_v1 import Pod, Secret
 from lightkube.types import PatchType
 
 from services.cluster.adapters.kubernetes import KUEUE, JobSet
@@ -51,6 +51,7 @@ FAILS: Final = (sys.executable, "-c", "import sys; sys.exit(3)")
     [
         {},
         {"bases_claim": "bases"},
+        {"bases_image": f"registry.example.com/bases@sha256:{'0' * 64}"},
         {"user_namespaces": True},
         {"resource": "nvidia.com/gpu"},
     ],
@@ -64,7 +65,14 @@ async def test_the_api_server_takes_every_manifest(team: Team, changes: dict[str
     accepted = await team.client.create(JobSet(manifest), dry_run=True)
     assert accepted["spec"]["suspend"] is True
     (job,) = accepted["spec"]["replicatedJobs"]
-    assert job["template"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    template = job["template"]["spec"]["template"]
+    assert template["spec"]["restartPolicy"] == "Never"
+    pod = Pod.from_dict({"metadata": {"name": "lease"}, "spec": template["spec"]})
+    created: Any = await team.client.create(pod, dry_run=True)
+    volumes = {each.name: each.to_dict() for each in created.spec.volumes}
+    assert len(volumes) == len(template["spec"]["volumes"])
+    if "bases_image" in changes:  # and no field was dropped
+        assert volumes["bases"]["image"]["reference"] == changes["bases_image"]
     secret = secret_of(request, flavor, {"tls.key": "pem"})
     (owner,) = secret["metadata"]["ownerReferences"]
     owner["uid"] = "0000"

@@ -52,8 +52,10 @@ class PodTemplate:
     memory_per_slot_bytes: int = 32 << 30
     work_bytes: int = 64 << 30  # limit of the work folder
     grace_s: int = 60  # time from SIGTERM to SIGKILL, in which a checkpoint is written
-    # ReadOnlyMany claim with the base models, mounted at `bases_dir`; empty: the image has them
+    # ReadOnlyMany claim with the base models, or an image with nothing else, that is mounted at
+    # `bases_dir`; both empty: `image` has them
     bases_claim: str = ""
+    bases_image: str = ""
     bases_dir: str = "/bases"
     runtime_class: str = ""  # such as "gvisor"; empty: the cluster's own
     user_namespaces: bool = False  # whether nodes can give a pod users of its own
@@ -177,9 +179,12 @@ def _pod_spec(request: LeaseRequest, template: PodTemplate, flavor: Flavor) -> J
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
         {"name": "link", "secret": {"secretName": name_of(request), "defaultMode": 0o440}},
     ]
-    if template.bases_claim:
+    if template.bases_claim or template.bases_image:
         claim = {"claimName": template.bases_claim, "readOnly": True}
-        volumes.append({"name": "bases", "persistentVolumeClaim": claim})
+        source: Json = {"persistentVolumeClaim": claim}
+        if template.bases_image:
+            source = {"image": {"reference": template.bases_image, "pullPolicy": "IfNotPresent"}}
+        volumes.append({"name": "bases", **source})
         mounts.append({"name": "bases", "mountPath": template.bases_dir, "readOnly": True})
     container: Json = {
         "name": "attempt",

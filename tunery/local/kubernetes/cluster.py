@@ -185,7 +185,7 @@ class KubernetesServers:
             *("--bind-address=127.0.0.1", f"--secure-port={ports['api']}"),
             *(f"--tls-cert-file={pki / 'tls.crt'}", f"--tls-private-key-file={pki / 'tls.key'}"),
             *(f"--token-auth-file={self._folder / 'tokens.csv'}", "--authorization-mode=RBAC"),
-            "--service-cluster-ip-range=10.96.0.0/16",
+            *("--service-cluster-ip-range=10.96.0.0/16", "--feature-gates=ImageVolume=true"),
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={pki / 'sa.key'}",
             f"--service-account-signing-key-file={pki / 'sa.key'}",

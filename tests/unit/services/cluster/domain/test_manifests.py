@@ -100,10 +100,29 @@ def test_a_pod_runs_where_its_flavor_is() -> None:
     ]
 
 
-def test_bases_come_from_a_claim_that_is_only_read() -> None:
-    pod = pod_of(template=replace(TEMPLATE, bases_claim="bases"))
-    claims = [v["persistentVolumeClaim"] for v in pod["volumes"] if "persistentVolumeClaim" in v]
-    assert claims == [{"claimName": "bases", "readOnly": True}]
+@pytest.mark.parametrize(
+    ("changes", "source"),
+    [
+        (
+            {"bases_claim": "bases"},
+            {"persistentVolumeClaim": {"claimName": "bases", "readOnly": True}},
+        ),
+        (
+            {"bases_image": "registry.example.com/bases@sha256:00"},
+            {
+                "image": {
+                    "reference": "registry.example.com/bases@sha256:00",
+                    "pullPolicy": "IfNotPresent",
+                }
+            },
+        ),
+    ],
+)
+def test_bases_come_from_a_claim_or_an_image_and_are_only_read(
+    changes: dict[str, Any], source: dict[str, Any]
+) -> None:
+    pod = pod_of(template=replace(TEMPLATE, **changes))
+    assert {"name": "bases", **source} in pod["volumes"]
     mounts = {each["name"]: each for each in pod["containers"][0]["volumeMounts"]}
     assert (mounts["bases"]["mountPath"], mounts["bases"]["readOnly"]) == ("/bases", True)
 
