@@ -67,14 +67,14 @@ class Watched(Generic[T]):
         self._has_answer = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin, at the first call."""
+    async def start(self) -> None:
+        """Begin, at the first call, and wait for the answer to the first list."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
-
-    async def objects(self) -> Mapping[str, T]:
-        """Return what there is. Raises ClusterUnavailable or ClusterRefused while that is old."""
         await self._has_answer.wait()
+
+    def objects(self) -> Mapping[str, T]:
+        """Return what there is. Raises ClusterUnavailable or ClusterRefused while that is old."""
         if self._failure is not None:
             raise type(self._failure)(*self._failure.args)
         return self._objects
@@ -204,16 +204,16 @@ class KubernetesCluster:
 
     async def look(self) -> Mapping[str, LeaseObjects]:
         """Return what the watches have: it costs no request."""
-        for each in (self._jobsets, self._workloads, self._pods):
-            each.start()
-        jobsets = await self._jobsets.objects()
+        watched = (self._jobsets, self._workloads, self._pods)
+        await asyncio.gather(*(each.start() for each in watched))
+        jobsets = self._jobsets.objects()
         by_uid = {
             workload.metadata.labels.get(JOB_UID): workload
-            for workload in (await self._workloads.objects()).values()
+            for workload in self._workloads.objects().values()
         }
         workloads = {name: by_uid.get(each.metadata.uid) for name, each in jobsets.items()}
         pods: dict[str, list[stages.Pod]] = {}
-        for pod in (await self._pods.objects()).values():
+        for pod in self._pods.objects().values():
             pods.setdefault(pod.metadata.labels.get(JOBSET_NAME, ""), []).append(pod)
         return {
             name: LeaseObjects(
