@@ -25,6 +25,8 @@ def main() -> int:
         "-q",
         "-p",
         "no:cacheprovider",
+        # Two control planes: tests wait for one most of the time.
+        *("-n", "2", "--dist", "worksteal"),
         "-m",
         "not soak",
         str(Path(__file__).parent),

@@ -1,8 +1,8 @@
 """A node without a container engine: starts the command of each pod as a process of this machine.
 
 It does of a kubelet what pods of leases need: Secrets and empty folders, SIGTERM and SIGKILL after
-the pod's grace period, exit codes, the reason OOMKilled, images that cannot be pulled, a node that
-goes away. There are no images, networks or control groups: containers are not confined by it.
+the pod's grace period, exit codes, the reason OOMKilled, images that cannot be pulled. There are no
+images, networks or control groups: containers are not confined by it.
 """
 
 import asyncio
@@ -25,7 +25,6 @@ from lightkube.resources.core_v1 import Node, NodeStatus, Pod, PodStatus, Secret
 from lightkube.types import PatchType
 
 POLL_S: Final = 0.3
-BEAT_S: Final = 5.0
 MISSING: Final = 404
 NO_IMAGE: Final = "no-such-image"  # in the name of an image that cannot be pulled
 Json = dict[str, Any]
@@ -55,17 +54,12 @@ class Kubelet:
     capacity: Mapping[str, str]
     command: Sequence[str] | None = None
     containers: dict[str, Container] = field(default_factory=dict)
-    is_silent: bool = False
 
     async def register(self) -> None:
         """Make the Node, ready."""
         labels = {"kubernetes.io/hostname": self.name, **self.labels}
         metadata = ObjectMeta(name=self.name, labels=labels)
         await self.client.create(Node(metadata=metadata))
-        await self.beat()
-
-    async def beat(self) -> None:
-        """Say that the node is ready."""
         now = timestamp()
         status = {
             "capacity": dict(self.capacity),
@@ -87,14 +81,9 @@ class Kubelet:
 
     async def run(self) -> None:
         """Work until cancelled; an API server that is away is asked again."""
-        beaten_s = 0.0
         while True:
             try:
-                if not self.is_silent:
-                    if time.monotonic() - beaten_s > BEAT_S:
-                        await self.beat()
-                        beaten_s = time.monotonic()
-                    await self.sync()
+                await self.sync()
             except Exception as error:  # as a kubelet does
                 print(f"kubelet {self.name}: {type(error).__name__}: {error}")
             await asyncio.sleep(POLL_S)
