@@ -99,7 +99,8 @@ def _of_weights(model: Any, missing: Collection[str]) -> Iterator[Problem]:
         fix = "Download the folder again; tie_word_embeddings of config.json must fit the weights."
         yield Problem("weights_missing", text, fix)
     head, table = model.get_output_embeddings(), model.get_input_embeddings()
-    is_tied = model.config.get_text_config().tie_word_embeddings
+    # Some wrappers say it of the whole alone, as Qwen3-VL.
+    is_tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
     if is_tied and head is not None and not torch.equal(head.weight, table.weight):
         text = (
             "config.json ties the output layer to the table of tokens, but its files have another"

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.families import write_tiny
 from tunery.ml.base_check import at_least, check
 
 pytestmark = pytest.mark.train
@@ -107,6 +108,12 @@ def test_bad_input_heads_that_are_tied_in_one_place_alone_are_refused(folder: Pa
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     assert names(folder) == ["heads_disagree"]
+
+
+def test_a_wrapper_whose_text_part_does_not_say_whether_tables_are_tied_is_taken(
+    tmp_path: Path,
+) -> None:
+    assert names(write_tiny("qwen3_vl", tmp_path / "base")) == []
 
 
 def test_bad_input_a_config_of_another_precision_and_two_end_tokens_are_taken(folder: Path) -> None:
