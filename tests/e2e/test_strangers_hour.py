@@ -23,6 +23,9 @@ import pytest
 from tests.bases import tiny_base
 from tests.e2e.stories import Api, client
 from tests.stacks import sweep, temporary_data_dir
+from tunery.cli._unnamed import find_unnamed
+from tunery.cli.backup import surroundings
+from tunery.cli.journal.connection import open_log
 from tunery.local.paths import BASE_MODEL_ID, DataDir, cache_dir
 from tunery.local.state import connection
 
@@ -303,11 +306,18 @@ async def everything(stranger: Stranger) -> dict[str, Any]:
 
 
 async def check_books(stranger: Stranger) -> None:
-    """Replay and bills are equal."""
+    """Replay and bills are equal, and the log names every object that is stored."""
     replay = await stranger.json("tunery replay --verify")
     assert replay["equal"], replay
     reconciled = await stranger.json("tunery reconcile")
     assert reconciled["equal"], reconciled
+    folders, after_all = DataDir(stranger.data_dir), 2**53
+    async with (
+        open_log(folders) as log,
+        surroundings.open_objects(folders, {}) as list_objects,
+    ):
+        unnamed = await find_unnamed(log, list_objects, before=after_all)
+    assert (unnamed.objects, unnamed.foreign) == ([], [])
 
 
 def false_alarms(stranger: Stranger) -> Iterator[tuple[str, dict[str, Any]]]:

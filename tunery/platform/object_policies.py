@@ -96,11 +96,9 @@ def _of_all(bucket: str) -> Policy:
 
 def _of_service(bucket: str, service: str) -> Iterator[Policy]:
     for grant in object_grants(service):
-        yield {
-            "Effect": "Allow",
-            "Action": [ACTIONS[verb] for verb in grant.verbs],
-            "Resource": [f"arn:aws:s3:::{bucket}/{prefix}*" for prefix in grant.prefixes],
-        }
+        actions = [ACTIONS[verb] for verb in grant.verbs]
+        resources = [f"arn:aws:s3:::{bucket}/{prefix}*" for prefix in grant.prefixes]
         if grant.prefixes[0] == EVERYTHING:
-            whole = f"arn:aws:s3:::{bucket}"
-            yield {"Effect": "Allow", "Action": [LIST_UPLOADS], "Resource": [whole]}
+            actions.append(LIST_UPLOADS)
+            resources.append(f"arn:aws:s3:::{bucket}")  # which has the uploads
+        yield {"Effect": "Allow", "Action": actions, "Resource": resources}
