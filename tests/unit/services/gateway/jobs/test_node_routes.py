@@ -88,7 +88,8 @@ async def free_slots(api: ControlPlane, node_id: str) -> list[int]:
 
 async def test_devices_with_a_fault_are_shown_with_what_to_do(api: ControlPlane) -> None:
     registered = node("eight", "eight-1", 8)
-    described = replace(registered.node, interconnect="nvlink")
+    # tainted, so that no job of another test takes its slots
+    described = replace(registered.node, interconnect="nvlink", taints=("faulty",))
     await send(api, replace(registered, node=described))
     shown = await known(api, "up", "eight")
     assert (shown["interconnect"], shown["device_faults"]) == ("nvlink", [])
