@@ -18,6 +18,7 @@ from tunery.plan.knobs import KNOBS
 
 TABLE: Final = Path(__file__).with_name("bases.toml")
 PLAN: Final = "plan.json"
+BENCHMARKS: Final = "MMLU-Pro / MATH / HumanEval / IFEval"
 EPOCHS_MAX: Final = 50
 METADATA_MAX: Final = 16
 TOKEN_BYTES: Final = 4  # of a file of rows, where nothing says how many tokens it has
@@ -30,11 +31,25 @@ RATE: Final = (
 
 
 class Replacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """ReplacingBase models there that some of here replace, best first. `old` may have * in it."""
+    """Models there that some of here replace, best first. `old` may have * in it."""
 
     old: list[str]
     new: list[str]
     why: str = ""
+    #: scores in percent by `BENCHMARKS` of models there and here, which all are of one source
+    published: dict[str, tuple[float, float, float, float]] = {}
+
+    def reasons(self, new: str) -> str:
+        """Why a model of here is taken, and what to expect of it by published scores."""
+        of_old = [model for model in self.published if model not in self.new]
+        scores = [
+            f"{model} {' / '.join(map(str, self.published[model]))}"
+            for model in (new, *of_old)
+            if model in self.published
+        ]
+        return "; ".join(
+            filter(None, (self.why, f"{BENCHMARKS}: {', '.join(scores)}" if scores else ""))
+        )
 
 
 class _Replacements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,8 +117,9 @@ def base_for(
             continue
         for new in row.new:
             if (known := here.get(new) or here.get(name_of(new))) is not None:
-                return ReplacingBase(known, True, new, row.why)
-        return ReplacingBase(name_of(row.new[0]), False, row.new[0], row.why)
+                return ReplacingBase(known, True, new, row.reasons(new))
+        new = row.new[0]
+        return ReplacingBase(name_of(new), False, new, row.reasons(new))
     if "/" in old:  # an open model, which can be had here, too
         source = OWN_NAMES.sub("", old)
         known = here.get(source) or here.get(name_of(source))

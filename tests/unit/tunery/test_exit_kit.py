@@ -38,7 +38,21 @@ def test_first_hour2_the_page_of_base_models_is_the_table() -> None:
     rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["replacement"]
     expected = [
         f"| {', '.join(f'`{old}`' for old in row['old'])} | "
-        f"{', '.join(f'`{new}`' for new in row['new'])} | {row['why']} |"
+        f"{', '.join(f'`{new}`' for new in row['new'])} | {row['why']} | "
+        + "; ".join(
+            f"{model.partition('/')[2] or model}: {' / '.join(map(str, scores))}"
+            for model, scores in row["published"].items()
+        )
+        + " |"
         for row in rows
     ]
     assert [line for line in page.splitlines() if line.startswith("| `")] == expected
+
+
+def test_exit_kit_published_scores_say_what_to_expect() -> None:
+    chosen = base_for("gpt-4o-mini-2024-07-18", replacements(None), {})
+    assert chosen is not None
+    assert chosen.why.endswith(
+        "MMLU-Pro / MATH / HumanEval / IFEval: Qwen/Qwen2.5-7B-Instruct 56.3 / 75.5 / 84.8 / 71.2, "
+        "gpt-4o-mini 63.1 / 70.2 / 88.4 / 80.4"
+    )
