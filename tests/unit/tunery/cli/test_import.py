@@ -7,11 +7,13 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner, Result
@@ -95,6 +97,24 @@ def test_exit_kit_reads_files_and_jobs_and_writes_a_recipe_for_each(
     assert printed.exit_code == 0, printed.output
     assert KEY not in "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
     assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_exit_kit_connects_to_that_account_and_to_nothing_else(
+    stub: AccountStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached: set[tuple[str, int]] = set()
+    connect = socket.socket.connect
+
+    def record(self: socket.socket, address: Any) -> None:
+        reached.add(address)
+        connect(self, address)
+
+    stub.add_file("file-a", rows())
+    stub.add_job("ftjob-1", "file-a")
+    monkeypatch.setattr(socket.socket, "connect", record)
+    read(stub, tmp_path)
+    address = urlsplit(stub.url)
+    assert reached == {(address.hostname, address.port)}
 
 
 def test_exit_kit_a_second_run_asks_for_nothing_that_is_there(
