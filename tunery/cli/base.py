@@ -364,7 +364,7 @@ def _proof_pairs(proof: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
 
 
 def _memory(proof: Mapping[str, Any]) -> str:
-    """What the steps of a proof took, and how plans go by it."""
+    """Format the memory that the steps of a proof took, and how plans use it."""
     sizes = {"weights": "weights_bytes", "LoRA step": "lora_bytes", "full step": "full_bytes"}
     text = ", ".join(f"{name} {proof[of] / 1e9:.2f} GB" for name, of in sizes.items() if proof[of])
     text += f"; steps of {proof['step_tokens']} tokens in fp32 on processors"

@@ -125,7 +125,7 @@ class _Trial(NamedTuple):
             answers(self._base().eval(), self.tokenizer, [prompt], new_tokens_max=NEW_TOKENS)
 
     def kept_ppm(self) -> int:
-        """What layers keep of a document for the backward pass, by what a plan expects of them."""
+        """Memory that layers keep of a document for the backward pass, as a ratio to the plan's."""
         model = load_model(self.spec(HYPER), HYPER, "fp32", CPU)
         weights = {
             each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())

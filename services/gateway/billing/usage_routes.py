@@ -1,4 +1,4 @@
-"""What a tenant has used, by day or hour, and the statement of a job.
+"""Usage of a tenant, by day or hour, and the statement of a job.
 
 `/v1/usage`: GPU time by job, model, key, suffix, metadata, lane and hardware.
 `/v1/usage/completions`, `/v1/usage/sessions`: tokens of answers, and of sessions.

@@ -52,7 +52,7 @@ WEIGHTS_KEPT: Final = 8  # newest folders of fetched weights that no command wai
 
 
 class KnownSession(Struct, frozen=True):
-    """What agents read of a session in the scheduler's snapshots: that it is there."""
+    """A session in the scheduler's snapshots; agents read no more than that it is there."""
 
 
 class OwnLoop(Training):

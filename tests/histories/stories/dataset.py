@@ -196,7 +196,7 @@ def uploads_that_end(story: Recorder) -> None:
 
 
 def objects_that_no_record_names(story: Recorder) -> None:
-    """What a record names after all stays."""
+    """Objects stay that a record names after the inventory."""
     story.when(file(story, 1))
     named, unnamed = "t/acme/files/1", "t/acme/checkpoints/ftjob-1/1/aa"
     story.when(EraseUnnamed(blobs=(named, unnamed, "t/other/files/2"), before=1))

@@ -230,7 +230,7 @@ class S3Blobs(StreamedBlobs):
         return removed
 
     async def listed(self, prefix: str) -> AsyncIterator[Listed]:
-        """What is stored below a prefix, for an operator. Raises BlobsUnavailable."""
+        """Yield what is stored below a prefix, for an operator. Raises BlobsUnavailable."""
         async for page in self._pages(prefix, self._client.list_objects_v2, "ContinuationToken"):
             for entry in page.get("Contents", ()):
                 yield Listed(entry["Key"], int(entry["Size"]), _ms(entry["LastModified"]))

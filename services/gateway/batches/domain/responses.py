@@ -1,4 +1,4 @@
-"""Batches as responses."""
+"""Bodies and responses of batches."""
 
 import json
 from typing import Final, Literal

@@ -1,4 +1,4 @@
-"""Serving pools as responses."""
+"""Bodies and responses of serving pools."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, TypeAlias

@@ -1,4 +1,4 @@
-"""What `InferenceProcess` starts in tests: a server that answers who it is, and how much it got.
+"""Server that `InferenceProcess` starts in tests: it answers with its process and how much it got.
 
 Each answer is counted with the route "/told".
 """

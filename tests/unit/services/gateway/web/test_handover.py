@@ -31,7 +31,7 @@ class Gateway:
     client: httpx.AsyncClient
 
     async def ask(self, path: str = QUESTION, content: bytes = b"{}") -> tuple[int, int]:
-        """Which process has answered, and how many bytes it got."""
+        """Ask, and return which process has answered and how many bytes it got."""
         answer = await self.client.post(path, content=content)
         process, size, _ = answer.text.split()
         return int(process), int(size)
