@@ -23,6 +23,7 @@ Answer: TypeAlias = tuple[int, Any]
 Events: TypeAlias = Iterator[TokenWritten | TokensEnded]
 #: folder of the adapter or None, and the body of the question; the last event ends the answer
 Writer: TypeAlias = Callable[[Path | None, dict[str, Any]], Events]
+VERSIONS: Final = {"vllm": "0.32.0", "sglang": "0.5.23"}
 END: Final = 2  # the token that ends an answer
 
 
@@ -36,6 +37,9 @@ class InferenceServer:
     root: str | None = None  # what it says of the base model's folder; None: its path
     key: str | None = None  # which requests must have; None: any
     context_length: int | None = 512
+    version: str = ""  # empty: the one whose routes these are
+    loads: bool = True  # whether it loads adapters while it runs
+    usage: dict[str, Any] = field(default_factory=dict)  # what it says of tokens, if not the truth
     url: str = ""
     # folders by name; gone when it starts again
     adapters: dict[str, str] = field(default_factory=dict)
@@ -68,6 +72,10 @@ class InferenceServer:
         prefix = "" if sglang else "/v1"
         if route == "/v1/models":
             return 200, {"object": "list", "data": self._cards()}
+        if route == ("/server_info" if sglang else "/version"):
+            return 200, {"version": self.version or VERSIONS[self.kind]}
+        if route == "/openapi.json":
+            return 200, {"paths": {f"{prefix}/load_lora_adapter": {}} if self.loads else {}}
         if route == "/model_info" and sglang:
             return 200, {"model_path": self.folder, "is_generation": True}
         if route == f"{prefix}/load_lora_adapter":
@@ -143,7 +151,7 @@ class InferenceServer:
                 yield self._part(pending, body, event.finish_reason)
             details = {"cached_tokens": 1}
             usage = {"prompt_tokens": len(body["prompt"]), "prompt_tokens_details": details}
-            yield json.dumps({"choices": [], "usage": usage})
+            yield json.dumps({"choices": [], "usage": usage | self.usage})
         yield "[DONE]"
 
     def _part(self, token: TokenWritten, body: dict[str, Any], end: str | None = None) -> str:

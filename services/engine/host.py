@@ -31,6 +31,7 @@ from tunery.work.engine import (
     TENANT_BUSY,
     AnswerEnded,
     AnswerWaits,
+    EngineModel,
     Question,
     QuestionRefused,
     Reply,
@@ -80,6 +81,8 @@ class EngineHost:
         self._limits: Final = limits
         self._threads = ThreadPoolExecutor(THREADS_MAX, "answer")
         self._asked = Counter[str]()  # tenant → its questions here; "" has none
+        # tenant and model → its questions that wait, the first one first
+        self._waiting: dict[tuple[str, EngineModel], list[object]] = {}
         self._bytes = 0  # of all of them
         self._ends = deque[float](maxlen=PACE_ANSWERS)  # when the last answers ended
         self._ready = asyncio.Event()
@@ -169,6 +172,9 @@ class EngineHost:
         """
         loop, wait_s = asyncio.get_running_loop(), self._limits.wait_ms_max / 1_000
         turn, ends_s = asyncio.ensure_future(borrowing), loop.time() + wait_s
+        of = "" if question.asker is None else question.asker.tenant, question.model
+        queue = self._waiting.setdefault(of, [])
+        queue.append(turn)
         try:
             while (left_s := ends_s - loop.time()) > 0:
                 await asyncio.wait(
@@ -179,11 +185,14 @@ class EngineHost:
                 if turn.done() or gone.done():
                     break
                 loading = not self._models.is_loaded(question.model)
-                writer.write(encode_line(AnswerWaits(loading)))
+                writer.write(encode_line(AnswerWaits(loading, queue.index(turn))))
             if turn.done():
                 loaded = turn.result()
                 return None if gone.done() else loaded
         finally:
+            queue.remove(turn)
+            if not queue:
+                self._waiting.pop(of, None)
             if not turn.done():
                 turn.cancel()
                 await asyncio.wait((turn,))

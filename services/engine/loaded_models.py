@@ -30,11 +30,21 @@ class LoadedModels:
     """
 
     def __init__(
-        self, weights: Weights, engine: ModelLoader, *, models_max: int, answers_max: int
+        self,
+        weights: Weights,
+        engine: ModelLoader,
+        *,
+        models_max: int,
+        answers_max: int,
+        tenant_answers_max: int | None = None,
     ) -> None:
+        """Load up to `models_max` models, each with places for `answers_max` answers at once, of
+        one tenant for `tenant_answers_max`; None: for all of them.
+        """
         self._weights, self._engine = weights, engine
         self._models_max: Final = models_max
         self._answers_max: Final = answers_max
+        self._tenant_answers_max: Final = tenant_answers_max
         self._entries: OrderedDict[EngineModel, MemoryEntry] = OrderedDict()
         self._dropping: set[asyncio.Task[None]] = set()
         self._released = asyncio.Event()
@@ -82,7 +92,8 @@ class LoadedModels:
                     if self._drop_idle():
                         loading = asyncio.create_task(self._load(model), name="load model")
                         loading.add_done_callback(self._forget_if_failed(model))
-                        self._entries[model] = MemoryEntry(loading, FairPlaces(self._answers_max))
+                        fair_places = FairPlaces(self._answers_max, self._tenant_answers_max)
+                        self._entries[model] = MemoryEntry(loading, fair_places)
                     else:
                         self._released.clear()
                         await self._released.wait()

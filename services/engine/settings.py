@@ -2,13 +2,13 @@
 
 import ipaddress
 import os
-from typing import Literal
 
 import httpx
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.units import Ms
+from tunery.work.engine_rows import Driver
 
 
 class EngineSettings(BaseSettings):
@@ -18,11 +18,13 @@ class EngineSettings(BaseSettings):
 
     # llama: llama.cpp in this process; peft: transformers and PEFT in fp32, the reference; vllm,
     # sglang: servers that the operator runs
-    driver: Literal["llama", "peft", "vllm", "sglang"] = "llama"
+    driver: Driver = "llama"
     # base models and versions in memory at once; versions of one base share its weights
     models_max: int = Field(default=4, ge=1, le=64)
     # answers that each model writes at once; more wait
     answers_max: int = Field(default=4, ge=1, le=64)
+    # how many of these one tenant may have at once; not set: all
+    tenant_answers_max: int | None = Field(default=None, ge=1, le=64)
     # questions of all tenants that are answered or wait, and of one tenant; more are refused
     questions_max: int = Field(default=1_024, ge=1, le=65_536)
     tenant_questions_max: int = Field(default=512, ge=1, le=65_536)

@@ -25,6 +25,7 @@ completion                       completion for shells
 _api, _options                   what the commands share
 _gate_benchmarks                 what the gate asks: import, list
 _adapter_folder, _model_exports  the folder of a downloaded adapter, and other formats of it
+_engine_check                    what an engine of a version can do
 _mlflow                          an MLflow server: a downloaded model in its registry
 _job_files                       files that options of a job name
 _job_mirror                      a job in TensorBoard, MLflow and W&B

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
@@ -67,8 +68,10 @@ def command(
                 answer = _ask(api, name, said, question, options)
                 _show(answer, with_name=other is not None)
                 use = answer["usage"]
-                tokens = f"{use['prompt_tokens']} tokens read, {use['completion_tokens']} written"
-                click.echo(click.style(tokens, dim=True))
+                spent = f"{use['prompt_tokens']} tokens read, {use['completion_tokens']} written"
+                if (price := use.get("price")) is not None:
+                    spent += f", {in_units(price['amount_micro'])} {price['currency']}"
+                click.echo(click.style(spent, dim=True))
 
 
 def _next_question() -> str:

@@ -9,9 +9,11 @@ import click
 
 from tunery.cli import _api, _model_exports, _options
 from tunery.cli._adapter_folder import BASE, CONFIG, base_folder, name_base
+from tunery.cli._engine_check import check_engine, row_lines
 from tunery.cli._job_view import gate_lines
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
+from tunery.work.engine_rows import ENGINES
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -37,6 +39,7 @@ Examples:
   tunery model export ./adapter ./artifact --format oci
   tunery model register ./adapter --server http://127.0.0.1:5000 --alias champion
   tunery model where ./adapter
+  tunery model serve --check --engine vllm --server http://127.0.0.1:8000
   tunery model verify ./adapter
   tunery model verify ./adapter --key tunery-public.pem
   tunery model rollback ft:smollm2-135m-instruct:local:demo:1a2b3c4d production
@@ -367,6 +370,35 @@ def register(folder: Path, server: str, name: str | None, alias: str | None, as_
     with MlflowServer(server) as mlflow:
         known = mlflow.register(folder, name, alias)
     _api.show_one(known, as_json, [(key, known[key]) for key in ("name", "version", "source")])
+
+
+@command.command("serve")
+@click.option("--check", is_flag=True, help="Print the capability row of the engine's version.")
+@click.option(
+    "--engine",
+    type=click.Choice(tuple(ENGINES)),
+    envvar="TUNERY_ENGINE_DRIVER",
+    default="llama",
+    help="Which engine. [TUNERY_ENGINE_DRIVER, or llama]",
+)
+@click.option(
+    "--server",
+    envvar="TUNERY_ENGINE_SERVERS",
+    default="http://127.0.0.1:8000",
+    help="URL of a vLLM or SGLang server to ask. [the first of TUNERY_ENGINE_SERVERS]",
+)
+@_options.as_json
+def serve(check: bool, engine: Any, server: str, as_json: bool) -> None:
+    """Print what an engine can do with models, and what it cannot.
+
+    Exit code 1 where the server that answers is too old or loads no adapters while it runs.
+    """
+    if not check:
+        raise click.UsageError("`tunery serving create` starts replicas; name --check here.")
+    checked = check_engine(engine, server.split(",")[0].strip())
+    _api.show_one(checked, as_json, row_lines(checked))
+    if checked["lacks"]:
+        raise SystemExit(1)
 
 
 @command.command("verify")

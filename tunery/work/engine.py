@@ -140,6 +140,7 @@ class AnswerWaits(Struct, frozen=True, tag="waits"):
     """Keep-alive of an answer that has not begun, sent every few seconds."""
 
     loading: bool  # its model is being loaded; else other answers come first
+    ahead: int = 0  # questions of the same tenant that wait for the same model since before
 
 
 class QuestionRefused(Struct, frozen=True, tag="refused"):

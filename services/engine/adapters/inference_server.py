@@ -13,6 +13,8 @@ import httpx
 import msgspec
 from msgspec import Struct, field
 
+from tunery.work.engine_rows import Driver
+
 CONNECT_S_MAX: Final = 5
 SILENT_S_MAX: Final = 120  # between two tokens, and while an adapter is loaded
 OK: Final = 200
@@ -202,6 +204,9 @@ class SglangServer(VllmServer):
     def _base_folder(self, card: ModelCard) -> str:
         info: ModelInfo = self._get("/model_info", ModelInfo)
         return info.model_path
+
+
+SERVERS: Final[Mapping[Driver, type[VllmServer]]] = {"vllm": VllmServer, "sglang": SglangServer}
 
 
 def _chunks(reply: httpx.Response) -> Iterator[Chunk]:

@@ -22,9 +22,11 @@ from services.engine.adapters.weights import (
     fetch_adapter,
     link_base,
     unfinished_folder,
+    with_plain_scale,
 )
 from services.engine.ports import AdapterFiles, WeightFiles
 from tunery.work.engine import EngineModel
+from tunery.work.engine_rows import ENGINES, Driver
 
 #: options with which PEFT would change the base model while it loads an adapter
 CHANGES_BASE: Final = ("layer_replication", "loftq_config", "corda_config")
@@ -99,3 +101,11 @@ class PlainWeights:
         oldest = sorted(others, key=lambda path: path.stat().st_mtime_ns)
         for path in oldest[: max(0, len(others) + 1 - self._kept_max)]:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def served_weights(
+    driver: Driver, blobs: AdapterFiles, folder: Path, kept_max: int
+) -> PlainWeights:
+    """Return the files that a server reads: with options that it computes as PEFT does."""
+    rewrite = with_plain_scale if driver == "sglang" else None  # it knows no rsLoRA
+    return PlainWeights(blobs, folder, kept_max, ENGINES[driver].adapters_refused, rewrite)

@@ -61,7 +61,7 @@ NOT_BOTH: Final = (
     "This engine holds no answer to a schema beside calls of tools. Leave out "
     "`response_format`, or force the call."
 )
-NO_TOKENS: Final = "server returns no token ids; use vLLM 0.32, SGLang 0.5.23 or newer"
+NO_TOKENS: Final = "the server returns no token ids; see `tunery model serve --check`"
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class RemoteModel:
                 return
             body = self._body(question, chosen, prompt, tokens_left)
             with chosen.server.completion(body) as chunks:
-                self._tell(question, len(prompt), chunks, say)
+                self._tell(question, len(prompt), body["max_tokens"], chunks, say)
         except Refusal as refused:
             say(QuestionRefused(refused.code, refused.message))
         except ServerAway as error:
@@ -284,27 +284,39 @@ class RemoteModel:
         return body
 
     def _tell(
-        self, question: Question, prompt_tokens: int, chunks: Iterator[Chunk], say: Say
+        self,
+        question: Question,
+        prompt_tokens: int,
+        tokens_max: int,
+        chunks: Iterator[Chunk],
+        say: Say,
     ) -> None:
+        """Send an answer. Its tokens are counted here, whatever the server says of its usage."""
         text = AnswerText(self._prompts.decode, question.sampling.stop)
         stream = AnswerStream(text, prompt_tokens, say)
         tokens = cached_tokens = 0
         finish_reason = None
         for chunk in chunks:
-            cached_tokens = chunk.cached_tokens or cached_tokens
+            claimed = chunk.cached_tokens or cached_tokens
+            cached_tokens = min(prompt_tokens, max(0, claimed))
             for choice in chunk.choices:
                 if choice.text and choice.token_ids is None:
                     raise ServerAway(NO_TOKENS)
-                ids = choice.token_ids or []
+                sent = choice.token_ids or []
+                ids = sent[: tokens_max - tokens]
                 tokens += len(ids)
                 finish_reason = choice.finish_reason or finish_reason
                 # without stop texts, which stay here, it is the token that ends an answer
-                written = ids[:-1] if choice.finish_reason == "stop" else ids
+                ended = choice.finish_reason == "stop" and len(ids) == len(sent)
+                written = ids[:-1] if ended else ids
                 for index, token in enumerate(written):
                     if not stream.add(
                         token, self._logprob(question, token, index, choice.logprobs)
                     ):
                         return
+                if len(ids) < len(sent):  # the server did not end where it had to
+                    stream.end("length", tokens, cached_tokens)
+                    return
         if finish_reason not in ("stop", "length"):
             raise ServerAway(f"an answer ended with {finish_reason!r}")
         stream.end(finish_reason, tokens, cached_tokens)

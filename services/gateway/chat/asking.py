@@ -51,7 +51,7 @@ async def ask(
 
     Raises ApiError where the model, or the question to it, is refused, or a budget is reached.
     """
-    await refuse_above_budget(deps, caller)
+    book = await refuse_above_budget(deps, caller)
     served = await find_model(deps, caller, name, user)
     name, model = served.name, served.model
     asked = question_of(model)
@@ -70,6 +70,7 @@ async def ask(
         created=deps.clock.now_ms() // 1_000,
         model=name,
         system_fingerprint=f"fp_{model.base_sha256[:FINGERPRINT_DIGITS]}",
+        book=book,
     )
     prompted = [replace(question, prompt=prompt) for prompt in prompts] or [question]
     numbered = [each for question in prompted for each in questions(question, count)]

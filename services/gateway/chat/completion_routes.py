@@ -45,7 +45,7 @@ async def create_completion(body: CompletionRequest, deps: WithDeps, caller: Cal
         count=count,
         prompts=body.prompt,
     )
-    shared = {**vars(identity), "object": "text_completion"}
+    shared = {**identity.shared, "object": "text_completion"}
 
     def chunk_of(index: int, part: TextAdded | AnswerEnded) -> dict[str, Any]:
         if isinstance(part, AnswerEnded):
@@ -53,15 +53,16 @@ async def create_completion(body: CompletionRequest, deps: WithDeps, caller: Cal
         return {**shared, "choices": [_choice(index, part.text, part.logprobs)]}
 
     if body.stream:
-        begun = await first_of(parts)
-        return stream_response(frames(begun, chunk_of, count=count, with_usage=body.with_usage))
+        begun, headers = await first_of(parts)
+        shown = frames(identity, begun, chunk_of, count=count, with_usage=body.with_usage)
+        return stream_response(shown, headers)
     answers = await complete(parts, count * len(body.prompt))
     choices = [
         _choice(index, "".join(answer.texts), answer.logprobs, answer.ended.finish_reason)
         for index, answer in enumerate(answers)
         if answer.ended is not None
     ]
-    usage = usage_of([answer.ended for answer in answers], count)
+    usage = usage_of(identity, [answer.ended for answer in answers], count)
     return json_response({**shared, "choices": choices, "usage": usage})
 
 

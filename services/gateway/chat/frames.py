@@ -12,6 +12,7 @@ from tunery.work.engine import AnswerEnded, AnswerWaits, TextAdded
 
 
 async def frames(
+    identity: AnswerIdentity,
     parts: Parts,
     chunk_of: Callable[[int, TextAdded | AnswerEnded], dict[str, Any]],
     *,
@@ -43,14 +44,17 @@ async def frames(
         yield frame(error.body().model_dump())
         return
     if with_usage:
-        usage = usage_of([ended[index] for index in sorted(ended)], count)
+        usage = usage_of(identity, [ended[index] for index in sorted(ended)], count)
         yield frame({**written, "choices": [], "usage": usage})
     yield DONE
 
 
 def sign_of(part: AnswerWaits) -> bytes:
     """A comment that keeps the line open until the answer begins."""
-    return b": loading the model\n\n" if part.loading else b": other answers come first\n\n"
+    if part.loading:
+        return b": loading the model\n\n"
+    who = f"{part.ahead} of your questions" if part.ahead else "other answers"
+    return f": {who} come first\n\n".encode()
 
 
 def chat_frames(
@@ -68,4 +72,4 @@ def chat_frames(
 
     role = {"role": "assistant", "content": ""}
     first = [chunk(identity, index, role) for index in range(count)]
-    return frames(parts, chunk_of, count=count, first=first, with_usage=with_usage)
+    return frames(identity, parts, chunk_of, count=count, first=first, with_usage=with_usage)

@@ -46,7 +46,8 @@ async def create_response(
     if body.parallel_tool_calls is False:
         parts = one_call(parts)
     if body.stream:
-        return stream_response(_events(body, identity, await first_of(parts)))
+        begun, headers = await first_of(parts)
+        return stream_response(_events(body, identity, begun), headers)
     (written,) = await complete(parts, 1)
     return json_response(_response(body, identity, "".join(written.texts), written.ended))
 
@@ -134,7 +135,7 @@ def _response(
         "tools": [tool.model_dump(exclude_unset=True) for tool in body.tools or ()],
         "top_p": body.sampling().top_p,
         "truncation": "disabled",
-        "usage": None if ended is None else _usage(ended),
+        "usage": None if ended is None else _usage(identity, ended),
     }
 
 
@@ -170,14 +171,14 @@ def _format(body: ResponseRequest) -> dict[str, Any]:
             return {"type": "text"}
 
 
-def _usage(ended: AnswerEnded) -> dict[str, Any]:
-    usage = usage_of([ended])
+def _usage(identity: AnswerIdentity, ended: AnswerEnded) -> dict[str, Any]:
+    usage = usage_of(identity, [ended])
     return {
-        "input_tokens": usage["prompt_tokens"],
-        "input_tokens_details": usage["prompt_tokens_details"],
-        "output_tokens": usage["completion_tokens"],
+        "input_tokens": usage.pop("prompt_tokens"),
+        "input_tokens_details": usage.pop("prompt_tokens_details"),
+        "output_tokens": usage.pop("completion_tokens"),
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": usage["total_tokens"],
+        **usage,
     }
 
 

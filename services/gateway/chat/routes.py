@@ -45,5 +45,6 @@ async def create_chat_completion(
         parts = one_call(parts)
     if not body.stream:
         return json_response(completion(identity, await complete(parts, count)))
-    begun = await first_of(parts)
-    return stream_response(chat_frames(identity, begun, count=count, with_usage=body.with_usage))
+    begun, headers = await first_of(parts)
+    shown = chat_frames(identity, begun, count=count, with_usage=body.with_usage)
+    return stream_response(shown, headers)

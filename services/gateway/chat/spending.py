@@ -27,12 +27,15 @@ class Bound(NamedTuple):
     used_micro: Micro
 
 
-async def refuse_above_budget(deps: Deps, caller: Principal) -> None:
-    """Raises ApiError 429 where the tenant's budget, or the key's budget or cap, is reached."""
+async def refuse_above_budget(deps: Deps, caller: Principal) -> PriceBook | None:
+    """Return the prices of answers, if they have any.
+
+    Raises ApiError 429 where the tenant's budget, or the key's budget or cap, is reached.
+    """
     tenant = await deps.views.first(TENANTS, {"id": caller.tenant})
     book = None if tenant is None else await deps.prices.book(tenant.price_version)
     if book is None or book.answers is None:
-        return
+        return None
     month = period_of(deps.clock.now_ms())
     async for bound in _bounds(deps, caller, book, month):
         if bound.used_micro >= bound.limit_micro:
@@ -42,6 +45,7 @@ async def refuse_above_budget(deps: Deps, caller: Principal) -> None:
                 "Raise it, or wait for the next month."
             )
             raise ApiError(429, INSUFFICIENT_QUOTA, message)
+    return book
 
 
 async def _bounds(

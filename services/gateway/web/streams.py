@@ -1,6 +1,6 @@
 """Responses that are streams of server-sent events, or one JSON value."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +35,8 @@ def json_response(data: Any) -> Response:
     return Response(msgspec.json.encode(data), media_type="application/json")
 
 
-def stream_response(frames: AsyncIterator[bytes]) -> StreamingResponse:
-    """The response that sends each frame as it comes."""
-    return StreamingResponse(frames, media_type=MEDIA_TYPE, headers=HEADERS)
+def stream_response(
+    frames: AsyncIterator[bytes], headers: Mapping[str, str] | None = None
+) -> StreamingResponse:
+    """The response that sends each frame as it comes. headers: beside those of each stream."""
+    return StreamingResponse(frames, media_type=MEDIA_TYPE, headers={**HEADERS, **(headers or {})})

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from schemas.billing import PriceBook
+from tunery.billing.answers import AnswersOfMonth, answer_charge
 from tunery.work.engine import AnswerEnded
 
 #: fields of a token in OpenAI's API; engines have more
@@ -18,6 +20,11 @@ class AnswerIdentity:
     created: int  # seconds since the epoch
     model: str
     system_fingerprint: str  # changes when the bytes of the base model do
+    book: PriceBook | None = None  # the tenant's prices, where tokens of answers have any
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "book"}
 
 
 @dataclass
@@ -41,8 +48,8 @@ def completion(identity: AnswerIdentity, answers: Sequence[Answer]) -> dict[str,
         for index, answer in enumerate(answers)
         if answer.ended is not None
     ]
-    usage = usage_of([answer.ended for answer in answers])
-    return {**vars(identity), "object": "chat.completion", "choices": choices, "usage": usage}
+    usage = usage_of(identity, [answer.ended for answer in answers])
+    return {**identity.shared, "object": "chat.completion", "choices": choices, "usage": usage}
 
 
 def _message(identity: AnswerIdentity, index: int, text: str, ended: AnswerEnded) -> dict[str, Any]:
@@ -87,7 +94,7 @@ def chunk(
         "logprobs": logprobs_of(logprobs),
         "finish_reason": finish_reason,
     }
-    return {**vars(identity), "object": "chat.completion.chunk", "choices": [choice]}
+    return {**identity.shared, "object": "chat.completion.chunk", "choices": [choice]}
 
 
 def logprobs_of(tokens: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -105,8 +112,11 @@ def _likely(token: dict[str, Any]) -> dict[str, Any]:
     return {name: token[name] for name in LIKELY_TOKEN}
 
 
-def usage_of(ended: Sequence[AnswerEnded | None], count: int | None = None) -> dict[str, Any]:
-    """Tokens of all answers; a question is counted once, as in OpenAI's API.
+def usage_of(
+    identity: AnswerIdentity, ended: Sequence[AnswerEnded | None], count: int | None = None
+) -> dict[str, Any]:
+    """Tokens of all answers; a question is counted once, as in OpenAI's API. Where they have a
+    price, `price` is what they cost; an invoice rounds the sum of a month once.
 
     count: of answers to one question; by default all of them are.
     """
@@ -115,12 +125,23 @@ def usage_of(ended: Sequence[AnswerEnded | None], count: int | None = None) -> d
     asked = [known[first : first + each] for first in range(0, len(known), each)]
     read = sum(max(answer.prompt_tokens for answer in answers) for answers in asked)
     written = sum(answer.completion_tokens for answer in known)
-    return {
+    cached = sum(answers[0].cached_tokens for answers in asked)
+    usage: dict[str, Any] = {
         "prompt_tokens": read,
         "completion_tokens": written,
         "total_tokens": read + written,
         # how many of them were in memory from an earlier question
-        "prompt_tokens_details": {
-            "cached_tokens": sum(answers[0].cached_tokens for answers in asked)
-        },
+        "prompt_tokens_details": {"cached_tokens": cached},
     }
+    book = identity.book
+    if book is not None:
+        use = AnswersOfMonth(
+            price_version=book.version,
+            prompt_tokens=read,
+            cached_tokens=cached,
+            completion_tokens=written,
+        )
+        charge = answer_charge(use, {book.version: book})
+        cost = 0 if charge is None else charge.amount_micro
+        usage["price"] = {"amount_micro": cost, "currency": book.currency}
+    return usage

@@ -150,10 +150,17 @@ async def test_first_hour2_u23_questions_wait_for_a_place_and_say_that_they_do(
     async with serving(tmp_path, QuestionLimits(), answers_max=1) as (client, engine):
         first = client.ask(replace(question("a", FOREVER), asker=asked.asker))
         await anext(first)
+        early, late = client.ask(asked), client.ask(asked)
+        other = client.ask(replace(asked, asker=Asker("other", "key_2", "a")))
+        assert await anext(early) == AnswerWaits(loading=False)
+        assert await anext(late) == AnswerWaits(loading=False, ahead=1)
+        assert await anext(other) == AnswerWaits(loading=False)  # it learns nothing of others
+        await early.aclose()  # it left while it waited, and takes no place
+        while await anext(late) != AnswerWaits(loading=False):
+            pass
         waiting = [asyncio.create_task(said(client, asked)) for _ in range(60)]
-        late = client.ask(asked)
-        assert await anext(late) == AnswerWaits(loading=False)
-        await late.aclose()  # it left while it waited, and takes no place
+        await late.aclose()
+        await other.aclose()
         await first.aclose()
         assert await asyncio.to_thread(engine.loaded[0][1].stopped.wait, 5)
         answers = await asyncio.gather(*waiting)

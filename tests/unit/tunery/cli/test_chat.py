@@ -24,7 +24,9 @@ def run(
         reason = "length" if body["max_tokens"] == 1 else "stop"
         message = {"role": "assistant", "content": content, "refusal": None}
         choice = {"index": 0, "message": message, "finish_reason": reason}
-        use = {"prompt_tokens": 4 + len(asked), "completion_tokens": 2}
+        use: dict[str, Any] = {"prompt_tokens": 4 + len(asked), "completion_tokens": 2}
+        if len(asked) == 2:
+            use["price"] = {"amount_micro": 125, "currency": "EUR"}
         answer = {"model": body["model"], "choices": [choice], "usage": use}
         return httpx.Response(200, json=answer)
 
@@ -62,7 +64,7 @@ def test_a_conversation_goes_on_until_an_empty_line(monkeypatch: pytest.MonkeyPa
     assert [message["content"] for message in asked[1]["messages"]] == ["one", " answer 1", "two"]
     assert [line for line in done.output.splitlines() if "tokens" in line] == [
         "5 tokens read, 2 written",
-        "6 tokens read, 2 written",
+        "6 tokens read, 2 written, 0.000125 EUR",
     ]
     assert len(asked) == 2
 

@@ -142,6 +142,31 @@ def test_bases_f7_a_version_with_a_tokenizer_of_its_own_names_what_ends_answers(
         assert plain["prompt"] != body["prompt"]
 
 
+@pytest.mark.parametrize(("cached", "counted"), [(10**9, None), (-5, 0)])
+def test_usage_that_a_server_claims_costs_nobody_anything(
+    tmp_path: Path, cached: int, counted: int | None
+) -> None:
+    claims = {
+        "prompt_tokens": 10**9,
+        "completion_tokens": 10**9,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+    with served(tmp_path, usage=claims) as at:
+        ended = said(at.engine.load(at.base))[1][-1]
+        read = len(at.server.asked("/v1/completions")[-1]["prompt"])
+    assert ended == AnswerEnded("stop", read, 4, read if counted is None else counted)
+
+
+def test_tokens_above_those_that_were_asked_for_are_neither_sent_nor_counted(
+    tmp_path: Path,
+) -> None:
+    with served(tmp_path) as at:
+        model = at.engine.load(at.base)
+        text, replies = said(model, Sampling(temperature=0, tokens_max=2))
+        read = len(at.server.asked("/v1/completions")[-1]["prompt"])
+    assert (text, replies[-1]) == ("ab", AnswerEnded("length", read, 2))
+
+
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_probabilities_have_openais_format(tmp_path: Path, kind: str) -> None:
     with served(tmp_path, kind) as at:

@@ -38,10 +38,13 @@ async def test_an_answer_is_a_role_its_texts_an_end_and_done() -> None:
 
 
 async def test_first_hour2_u28_a_stream_that_waits_is_kept_alive_by_comments() -> None:
-    role, *signs, text, _, _ = await sent(
-        AnswerWaits(loading=True), AnswerWaits(loading=False), *HELLO
-    )
-    assert signs[:2] == [b": loading the model\n\n", b": other answers come first\n\n"]
+    waits = AnswerWaits(loading=True), AnswerWaits(loading=False, ahead=3)
+    role, *signs, text, _, _ = await sent(*waits, AnswerWaits(loading=False), *HELLO)
+    assert signs[:3] == [
+        b": loading the model\n\n",
+        b": 3 of your questions come first\n\n",
+        b": other answers come first\n\n",
+    ]
     assert decoded(role)["choices"][0]["delta"]["role"] == "assistant"
     assert decoded(text)["choices"][0]["delta"] == {"content": "lo"}
 

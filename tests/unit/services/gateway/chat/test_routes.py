@@ -6,9 +6,9 @@ import httpx
 import openai
 import pytest
 
-from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
+from tests.unit.services.gateway.chat.scripted_engine import HELLO, ScriptedEngine
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
-from tunery.work.engine import TOO_LONG, AnswerEnded, QuestionRefused, ToolCall
+from tunery.work.engine import TOO_LONG, AnswerEnded, AnswerWaits, QuestionRefused, ToolCall
 
 URL = "/v1/chat/completions"
 PARAMETERS: dict[str, Any] = {
@@ -65,6 +65,17 @@ async def test_the_sdk_streams(api: ControlPlane, engine: ScriptedEngine) -> Non
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "Hello"
     assert chunks[-1].usage is not None
     assert len(engine.asked) == 1
+
+
+async def test_a_stream_that_waits_says_where_it_stands(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    client, body = await api.tenant(), {"model": BASE.base_id, "messages": HI, "stream": True}
+    assert "x-tunery-queue-position" not in (await client.post(URL, json=body)).headers
+    engine.replies = (AnswerWaits(loading=False, ahead=2), *HELLO)
+    answer = await client.post(URL, json=body)
+    assert answer.headers["x-tunery-queue-position"] == "3"
+    assert ": 2 of your questions come first" in answer.text
 
 
 @pytest.mark.parametrize("stream", [False, True])

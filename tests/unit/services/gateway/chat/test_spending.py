@@ -55,6 +55,15 @@ async def count(api: ControlPlane, tenant: str, key_id: str) -> None:
     await api.deps.commands.decide(ACCOUNT, tenant, counted)
 
 
+async def test_usage_has_the_price_of_an_answer(api: ControlPlane, engine: ScriptedEngine) -> None:
+    client, _, _ = await asking(api, await priced(api))
+    for route in ("chat/completions", "completions", "responses"):
+        usage = (await answer(client, route)).json()["usage"]
+        assert usage["price"] == {"amount_micro": 5 * 2 + 2 * 3, "currency": "EUR"}
+    unpriced, _, _ = await asking(api, {})
+    assert "price" not in (await answer(unpriced)).json()["usage"]
+
+
 @pytest.mark.parametrize("whose", ["tenant", "key"])
 async def test_a_budget_that_answers_reach_refuses_the_next(
     api: ControlPlane, engine: ScriptedEngine, whose: str
