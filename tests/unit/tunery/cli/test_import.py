@@ -23,7 +23,7 @@ from tunery.cli.main import main
 from tunery.exit_kit.stand_in import KEY, AccountStub, account_stub, rows
 
 ROOT: Final = Path(__file__).parents[4]
-PAGE: Final = ROOT / "docs/how-to/from-openai.md"
+PAGE: Final = ROOT / "docs/how-to/import-account.md"
 WAIT_S_MAX: Final = 120.0
 MIB: Final = 1024 * 1024
 
