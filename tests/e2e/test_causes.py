@@ -94,7 +94,10 @@ def test_cause_a_step_that_does_not_fit_is_out_of_memory_before_it_is_billed(
     forks: Forks, tmp_path: Path
 ) -> None:
     """The kernel refuses what the trial step on the longest rows asks for."""
-    status, events = forks.attempt(tmp_path, [], None, spare_bytes=40 * MB)
+    long = Forks(
+        forks.server, replace(forks.spec, hyper=replace(forks.spec.hyper, n_epochs=EPOCHS))
+    )
+    status, events = long.attempt(tmp_path, [], None, spare_bytes=40 * MB)
     assert [event["type"] for event in events] == ["failed"], "nothing has started"
     assert (status, events[0]["cause"]) == (EXIT_OF_CAUSE["oom"], "oom")
     assert "batch_size" in events[0]["advice"]

@@ -45,6 +45,8 @@ INEXACT: Final = (
     "the self-check of this lease took its first steps twice, and a rank came to other bytes: an "
     "attempt that goes on sees the same rows, and its last bits may differ"
 )
+# A shorter training loses less where its memory runs out than a trial step costs all of them.
+TRIED_FROM_STEPS: Final = 20
 # Knobs that change no result
 MEMORY_ALONE: Final = {"recompute": False}
 Loaded: TypeAlias = tuple[ResumeCandidate, checkpoints.CheckpointManifest]
@@ -174,6 +176,8 @@ def _try_longest_rows(
     run: TrainingRun, loop: TrainingLoop, proofs: Proofs, torch_device: torch.device
 ) -> None:
     """Try a step with the longest rows first. Raises what running out of memory raises."""
+    if run.plan.total_steps < TRIED_FROM_STEPS:
+        return
 
     def attempt() -> int:
         before = device.memory_in_use(torch_device)

@@ -211,8 +211,9 @@ def test_training_m5_a_trial_step_on_the_longest_rows_changes_nothing(
     spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding M5: whether a step fits was known only when the first long rows came."""
-    from tunery.ml import loop
+    from tunery.ml import fine_tuning, loop
 
+    monkeypatch.setattr(fine_tuning, "TRIED_FROM_STEPS", STEPS)
     _, tried = go(spec)
     monkeypatch.setattr(loop.TrainingLoop, "try_longest_rows", lambda self: None)
     _, untried = go(resumed(spec, out="untried"))
@@ -220,11 +221,22 @@ def test_training_m5_a_trial_step_on_the_longest_rows_changes_nothing(
     assert figures(of(tried, "step")) == figures(of(untried, "step"))
 
 
-def test_training_m5_memory_that_does_not_suffice_shows_before_the_start(
+def test_first_hour2_u15_a_short_training_begins_without_a_trial_step(
     spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tunery.ml import loop
 
+    monkeypatch.setattr(loop.TrainingLoop, "try_longest_rows", lambda self: pytest.fail("tried"))
+    code, events = go(spec)
+    assert (code, len(of(events, "step"))) == (0, STEPS)
+
+
+def test_training_m5_memory_that_does_not_suffice_shows_before_the_start(
+    spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunery.ml import fine_tuning, loop
+
+    monkeypatch.setattr(fine_tuning, "TRIED_FROM_STEPS", STEPS)
     widths: list[int] = []
 
     def fail(self: Any, batch: dict[str, torch.Tensor], items: int | None) -> Any:

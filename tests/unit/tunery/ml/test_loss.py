@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tunery.ml.loss import CHECK_TOKENS_MAX, check_packing, label_loss
+from tunery.ml.loss import EXACT_SAMPLE, check_packing, label_loss
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.work.exits import WorkError
 
@@ -103,7 +103,7 @@ def test_training_m5_long_documents_are_checked_by_their_beginnings(
 
     with pytest.raises(WorkError, match="see each other"):
         check_packing(losses, rows, exact=True)
-    assert widths == [2 * CHECK_TOKENS_MAX, CHECK_TOKENS_MAX, CHECK_TOKENS_MAX]
+    assert widths == [2 * EXACT_SAMPLE[1], EXACT_SAMPLE[1], EXACT_SAMPLE[1]]
 
 
 def test_a_model_that_gives_no_numbers_is_named(rows: PackedRows) -> None:

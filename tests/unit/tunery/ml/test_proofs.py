@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.unit.tunery.ml.runs import a_run
-from tests.unit.tunery.ml.trainings import HYPER, figures, go, of, resumed
+from tests.unit.tunery.ml.trainings import HYPER, STEPS, figures, go, of, resumed
 from tunery.ml.proofs import KEPT_MAX, Proofs
 from tunery.ml.training_run import TrainingRun
 from tunery.work.spec import Hyper, TrainSpec
@@ -120,8 +120,9 @@ def test_the_oldest_files_go(tmp_path: Path) -> None:
 def test_training_a_start_with_proofs_trains_the_same_bytes(
     spec: TrainSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tunery.ml import loop
+    from tunery.ml import fine_tuning, loop
 
+    monkeypatch.setattr(fine_tuning, "TRIED_FROM_STEPS", STEPS)
     proving = msgspec.structs.replace(spec, proof_dir=str(tmp_path / "proofs"))
     _, first = go(proving)
     assert first[0]["packing_difference_nats"] < 1e-5
