@@ -13,6 +13,7 @@ Examples:
   tunery demo                    five to eight minutes on two cores
   tunery demo --keep             leave it up until Ctrl-C, for the console, and keep its files
   tunery demo --data mine.jsonl  the same with your own rows
+  tunery demo --kubernetes       trains in pods of a small cluster, which it builds once
   tunery demo --from-openai      the move from an account, played by a stand-in, to a chat
   tunery demo --json             the demo on stderr, one JSON object last on stdout
   tunery demo --record docs      also write docs/demo.md and two pictures of the terminal
@@ -33,12 +34,22 @@ Examples:
     help="Move a model from an OpenAI account instead; a stand-in on this machine plays it.",
 )
 @click.option(
+    "--kubernetes",
+    is_flag=True,
+    help="Train in pods, as `tunery up --kubernetes` does; the agent of the cluster is killed.",
+)
+@click.option(
     "--record",
     type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
     help="Write the transcript and pictures of a run whose claims all held into this folder.",
 )
 def command(
-    as_json: bool, keep: bool, data: Path | None, from_openai: bool, record: Path | None
+    as_json: bool,
+    keep: bool,
+    data: Path | None,
+    from_openai: bool,
+    kubernetes: bool,
+    record: Path | None,
 ) -> None:
     """Run the whole loop on this machine, and check every claim.
 
@@ -50,14 +61,15 @@ def command(
     from tunery.cli.demo.display import Display
     from tunery.cli.demo.run import DemoOptions, run_demo
 
-    if from_openai and (data is not None or record is not None):
+    if from_openai and (data is not None or record is not None or kubernetes):
         raise click.UsageError(
-            "--from-openai has its own rows and no page: no --data, no --record."
+            "--from-openai has its own rows and no page: no --data, no --record, no --kubernetes."
         )
+    if kubernetes and record is not None:
+        raise click.UsageError("--record writes the page of a demo without --kubernetes.")
     display = Display(to_stderr=as_json)
-    result = asyncio.run(
-        run_demo(DemoOptions(data=data, from_openai=from_openai, keep=keep), display)
-    )
+    options = DemoOptions(data=data, from_openai=from_openai, kubernetes=kubernetes, keep=keep)
+    result = asyncio.run(run_demo(options, display))
     display.summary(result)
     if record is not None and result.all_held:
         for path in recording.write(display, record):

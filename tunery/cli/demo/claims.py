@@ -32,6 +32,13 @@ CLAIMS: Final = (
     "replay_equal_to_the_unit",
 )
 
+TAKEN_OVER: Final = "lease_expired_and_other_node_took_over"
+TAKEN_OVER_BY_A_POD: Final = "agent_came_back_and_other_pod_took_over"
+#: of `tunery demo --kubernetes`
+CLAIMS_IN_PODS: Final = tuple(
+    TAKEN_OVER_BY_A_POD if claim == TAKEN_OVER else claim for claim in CLAIMS
+)
+
 #: of `tunery demo --from-openai`
 CLAIMS_OF_A_MOVE: Final = (
     "servers_and_services_ready",

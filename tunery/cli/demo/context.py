@@ -24,6 +24,7 @@ class DemoContext:
     result: DemoResult
     receiver: Receiver
     data: Path | None  # the user's own training file; None for the example
+    in_pods: bool = False  # trainings run in pods of a cluster, not on two node agents
     # the account that `--from-openai` moves away from
     account: AccountStub = field(default_factory=AccountStub)
     file_id: str = ""  # the accepted training file

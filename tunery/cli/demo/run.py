@@ -10,7 +10,7 @@ from typing import Final
 
 from tunery.cli._stack_view import EventPrinter
 from tunery.cli.console import new_code
-from tunery.cli.demo.claims import CLAIMS, CLAIMS_OF_A_MOVE, DemoResult
+from tunery.cli.demo.claims import CLAIMS, CLAIMS_IN_PODS, CLAIMS_OF_A_MOVE, DemoResult
 from tunery.cli.demo.context import DemoContext
 from tunery.cli.demo.display import Display
 from tunery.cli.demo.polling import DeadlineExceeded
@@ -20,6 +20,7 @@ from tunery.client import ApiRefusal, AsyncApi, Unreachable
 from tunery.exit_kit.stand_in import account_stub
 from tunery.local.errors import LocalError
 from tunery.local.initial_setup import run_setup_steps
+from tunery.local.kubernetes import laptop
 from tunery.local.lifecycle import stop_signals
 from tunery.local.stack import AGENT, SERVICES, ServiceSpec, stack
 
@@ -61,12 +62,15 @@ class DemoOptions:
 
     data: Path | None  # the user's training file; None: the example
     from_openai: bool  # the move from an account instead of the whole loop
+    kubernetes: bool  # trains in pods of a small cluster
     keep: bool  # stay up after the last step, and leave the data directory
 
 
 async def run_demo(options: DemoOptions, display: Display) -> DemoResult:
     """Run every step in a new data directory. A failure is in the result, not raised."""
-    claims = CLAIMS_OF_A_MOVE if options.from_openai else CLAIMS
+    claims = CLAIMS_IN_PODS if options.kubernetes else CLAIMS
+    if options.from_openai:
+        claims = CLAIMS_OF_A_MOVE
     result = DemoResult(held=dict.fromkeys(claims, False))
     folder = Path(tempfile.mkdtemp(prefix="tunery-demo-"))
     folder.chmod(0o711)  # PostgreSQL runs as another user when we are root
@@ -109,14 +113,23 @@ async def _run_steps(
     async with AsyncExitStack() as cleanup:
         receiver = cleanup.enter_context(receiving())
         display.step("Kafka, PostgreSQL, Valkey, S3 and ten services on this machine")
+        if options.kubernetes:
+            await asyncio.to_thread(laptop.install)
         running = await cleanup.enter_async_context(
-            stack(folder, services(), listen=EventPrinter(display.console).print_event)
+            stack(
+                folder,
+                services(),
+                listen=EventPrinter(display.console).print_event,
+                kubernetes=options.kubernetes,
+            )
         )
         await run_setup_steps(running, display.line)
         api = await cleanup.enter_async_context(
             AsyncApi(f"{running.api_url}/v1", running.admin_key)
         )
-        context = DemoContext(running, api, display, result, receiver, options.data)
+        context = DemoContext(
+            running, api, display, result, receiver, options.data, options.kubernetes
+        )
         if options.from_openai:
             context.account = cleanup.enter_context(account_stub())
         await training.start_agents(context, to_lose_one=not options.from_openai)

@@ -1,12 +1,17 @@
-"""Training on two node agents: one is killed half-way, the other one resumes the job."""
+"""Training on two node agents: one is killed half-way, the other one resumes the job.
+
+In pods of a cluster its agent is killed, and the next one has another pod resume the job.
+"""
 
 import asyncio
 import time
 from typing import Final
 
+from tunery.cli.demo.claims import TAKEN_OVER, TAKEN_OVER_BY_A_POD
 from tunery.cli.demo.context import DemoContext
 from tunery.cli.demo.polling import POLL_S, DeadlineExceeded, poll_until
 from tunery.client.shapes import JobObject
+from tunery.local.kubernetes import laptop
 from tunery.local.stack import WARM_NODE, ServiceSpec
 
 GATE_QUESTIONS: Final = "200"  # of the move: the fewest with which the gate decides
@@ -21,7 +26,7 @@ PHASES: Final = {
 
 
 async def start_agents(context: DemoContext, *, to_lose_one: bool = True) -> None:
-    """Start two node agents, A first, so that the first lease is A's.
+    """Start two node agents, A first, so that the first lease is A's; a cluster has its own agent.
 
     to_lose_one: False: A alone, which loads its libraries before the first lease as `tunery up` has
         it
@@ -32,12 +37,14 @@ async def start_agents(context: DemoContext, *, to_lose_one: bool = True) -> Non
         ServiceSpec(f"agent-{node}", module="services.trainer", env={"TUNERY_NODE_ID": node} | warm)
         for node in nodes
     ]
-    for spec in specs:
+    for spec in () if context.in_pods else specs:
         await context.stack.add(spec)
     ready = await context.api.ready()
     seconds = context.display.seconds
     context.result.figures["ready_seconds"] = round(seconds, 1)
     agents = "two node agents, A and B," if to_lose_one else "a node agent"
+    if context.in_pods:
+        agents = "a cluster of Kubernetes"
     text = f"ready after {seconds:.0f} s, with {agents} on this machine"
     context.check("servers_and_services_ready", ready, text)
 
@@ -71,7 +78,8 @@ async def train_and_kill(context: DemoContext) -> None:
 
 async def resume(context: DemoContext) -> None:
     """Wait until the other node has taken over and the job is done."""
-    context.display.step("The other machine resumes the job")
+    pods = "The next agent has another pod resume the job"
+    context.display.step(pods if context.in_pods else "The other machine resumes the job")
     job = await poll_until(
         lambda: context.api.job(context.job_id),
         lambda job: job["attempt"] == 2 and job["phase"] == "running",
@@ -81,12 +89,19 @@ async def resume(context: DemoContext) -> None:
     takeover_s = round(time.monotonic() - float(context.result.figures["killed_at_s"]), 1)
     context.result.figures["takeover_seconds"] = takeover_s
     context.result.figures.pop("killed_at_s")
-    context.check(
-        "lease_expired_and_other_node_took_over",
-        context.surviving_node not in (context.killed_node, ""),
-        f"heartbeats stopped, the lease expired; node {context.surviving_node.upper()} runs "
-        f"{takeover_s:.0f} s after the kill",
-    )
+    if context.in_pods:
+        context.check(
+            TAKEN_OVER_BY_A_POD,
+            context.surviving_node == context.killed_node,
+            f"its next start deleted the pod; another pod runs {takeover_s:.0f} s after the kill",
+        )
+    else:
+        context.check(
+            TAKEN_OVER,
+            context.surviving_node not in (context.killed_node, ""),
+            f"heartbeats stopped, the lease expired; node {context.surviving_node.upper()} runs "
+            f"{takeover_s:.0f} s after the kill",
+        )
     loaded = (job["progress"] or {})["resumed_from_step"]
     text = (
         f"resumed from step {loaded}, the last accepted checkpoint: no step before it is repeated"
@@ -123,17 +138,21 @@ async def _is_time_to_kill(context: DemoContext, job: JobObject) -> bool:
 
 async def _kill(context: DemoContext, job: JobObject) -> None:
     context.killed_node = job["node"] or ""
-    pids = context.stack.kill(f"agent-{context.killed_node}", tree=True, restart=False)
+    agent = laptop.AGENT if context.in_pods else f"agent-{context.killed_node}"
+    pids = context.stack.kill(agent, tree=True, restart=context.in_pods)
     context.result.figures["killed_at_s"] = time.monotonic()
     progress = job["progress"] or {}
     step, total = progress["step"], progress["total_steps"]
     context.result.figures |= {"killed_at_step": step, "total_steps": total}
+    killed = f"agent {context.killed_node.upper()} and its training ({len(pids)} processes)"
+    if context.in_pods:
+        killed = "the agent of the cluster"
     text = (
-        f"kill -9 of agent {context.killed_node.upper()} and its training ({len(pids)} processes) "
-        f"at step {step} of {total}; the last checkpoint is from step "
+        f"kill -9 of {killed} at step {step} of {total}; the last checkpoint is from step "
         f"{context.last_checkpoint_step}"
     )
-    context.check("agent_killed_about_half_way", len(pids) >= 2 and 4 * step <= 3 * total, text)
+    is_killed = len(pids) >= (1 if context.in_pods else 2)
+    context.check("agent_killed_about_half_way", is_killed and 4 * step <= 3 * total, text)
 
 
 async def _until_done(context: DemoContext) -> None:

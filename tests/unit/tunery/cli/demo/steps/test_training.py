@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.tunery.cli.demo.test_context import context
+from tunery.cli.demo.claims import CLAIMS_IN_PODS, TAKEN_OVER_BY_A_POD, DemoResult
 from tunery.cli.demo.context import DemoContext
 from tunery.cli.demo.polling import DeadlineExceeded
 from tunery.cli.demo.steps import training
@@ -53,7 +54,8 @@ class Stack:
         self.killed: list[str] = []
 
     def kill(self, name: str, *, tree: bool, restart: bool) -> list[int]:
-        assert (tree, restart) == (True, False)
+        assert tree
+        assert restart == (name == "cluster"), "another agent takes over, or the next start of it"
         self.killed.append(name)
         return list(range(self.processes))
 
@@ -134,6 +136,20 @@ async def test_the_other_node_resumes_from_the_last_checkpoint() -> None:
         "trained_what_was_estimated",
     }
     assert context_of_job.result.figures["last_loss"] == 1.0
+
+
+async def test_in_pods_the_agent_of_the_cluster_is_killed_and_another_pod_resumes() -> None:
+    node = {"node": "cluster:laptop"}
+    in_pods = demo(Jobs(WAITING, job(11, **node)), processes=1)
+    in_pods.in_pods, in_pods.result = True, DemoResult(dict.fromkeys(CLAIMS_IN_PODS, False))
+    await training.train_and_kill(in_pods)
+    assert in_pods.stack.killed == ["cluster"]  # type: ignore[attr-defined]  # of our stack
+    api: Any = Jobs(job(9, attempt=2, resumed_from_step=8, **node), done(**node))
+    in_pods.api = api
+    await training.resume(in_pods)
+    assert {TAKEN_OVER_BY_A_POD, "agent_killed_about_half_way"} <= {
+        claim for claim, holds in in_pods.result.held.items() if holds
+    }
 
 
 @pytest.mark.parametrize(
