@@ -39,8 +39,8 @@ class ClusterClient(Protocol):
     async def quota(self, flavor: str, per_slot: int) -> QueueQuota:
         """Return the quota of our queue in a flavor. per_slot: how much of it a slot is."""
 
-    async def create(self, jobset: Json, secret: Json) -> None:
-        """Create a JobSet, and the Secret that its pods mount. Repeats are harmless."""
+    async def create(self, jobset: Json, policy: Json, secret: Json) -> None:
+        """Create a JobSet, then its NetworkPolicy and its Secret. Repeats are harmless."""
 
     async def look(self) -> Mapping[str, LeaseObjects]:
         """Return all objects of our leases, by the names of their JobSets."""

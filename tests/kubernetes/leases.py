@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from lightkube import AsyncClient
 from lightkube.resources.core_v1 import Pod, Secret
+from lightkube.resources.networking_v1 import NetworkPolicy
 from msgspec.structs import replace as changed
 
 from schemas.pool import ConfirmFreed, ReportExit
@@ -100,10 +101,11 @@ class Leases:
         assert [pod async for pod in client.list(Pod)] == []
         assert [each async for each in client.list(JobSet)] == []
 
-        async def no_secret() -> bool:
-            return [each async for each in client.list(Secret)] == []
+        async def owns_nothing() -> bool:
+            kinds = (Secret, NetworkPolicy)
+            return not [each for kind in kinds async for each in client.list(kind)]
 
-        await eventually("the Secret is gone with its JobSet", no_secret)
+        await eventually("Secret and NetworkPolicy are gone with their JobSet", owns_nothing)
         return said
 
 

@@ -29,7 +29,7 @@ from lightkube.resources.rbac_authorization_v1 import (
 
 from services.cluster.adapters import kubernetes
 from services.cluster.adapters.kubernetes import JobSet, ResourceFlavor
-from services.cluster.domain.manifests import LeaseRequest, jobset_of, secret_of
+from services.cluster.domain.manifests import LeaseRequest, jobset_of, owned_of
 from services.cluster.domain.stages import NO_POD, Admitted, Runs, Waits
 from services.cluster.effect.lease import ClusterLease
 from services.cluster.effect.sweeping import NodeNameTaken, OrphanWatch, Sweeper
@@ -270,7 +270,7 @@ async def everything(team: Team, client: AsyncClient) -> None:
     request = LeaseRequest(NODE, "a1" * 16, "default", 1, "j", 1, "free", 1, MIB)
     jobset = jobset_of(request, template_of(), flavor)
     for _ in range(2):
-        await cluster.create(jobset, secret_of(request, flavor, {"tls.key": "pem"}))
+        await cluster.create(jobset, *owned_of(request, flavor, {"tls.key": "pem"}))
     await pod_of(team)
     await cluster.look()  # its watches have begun meanwhile, or were refused
     await cluster.delete(jobset["metadata"]["name"], grace_s=0)

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from lightkube import codecs
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Pod, Secret
+from lightkube.resources.core_v1 import Pod
+from lightkube.resources.networking_v1 import NetworkPolicy
 from lightkube.types import PatchType
 
 from services.cluster.adapters.kubernetes import KUEUE, JobSet
-from services.cluster.domain.manifests import Flavor, LeaseRequest, jobset_of, secret_of
+from services.cluster.domain.manifests import Flavor, LeaseRequest, jobset_of, owned_of
 from services.cluster.domain.stages import Admitted, Runs, Waits
 from services.cluster.effect.sweeping import Sweeper
 from services.cluster.ports import ClusterRefused
@@ -73,10 +75,9 @@ async def test_the_api_server_takes_every_manifest(team: Team, changes: dict[str
     assert len(volumes) == len(template["spec"]["volumes"])
     if "bases_image" in changes:  # and no field was dropped
         assert volumes["bases"]["image"]["reference"] == changes["bases_image"]
-    secret = secret_of(request, flavor, {"tls.key": "pem"})
-    (owner,) = secret["metadata"]["ownerReferences"]
-    owner["uid"] = "0000"
-    await team.client.create(Secret.from_dict(secret), dry_run=True)
+    for owned in owned_of(request, flavor, {"tls.key": "pem"}):
+        owned["metadata"]["ownerReferences"][0]["uid"] = "0000"
+        await team.client.create(codecs.from_dict(owned), dry_run=True)
 
 
 async def test_the_slots_are_those_of_the_quota(team: Team) -> None:
@@ -106,6 +107,11 @@ async def test_a_lease_is_admitted_runs_and_dies_of_its_memory_alone(
         assert pod.spec.nodeSelector["tunery.dev/flavor"] == team.name
         (container,) = pod.spec.containers
         assert container.resources.limits == {"cpu": "1", "memory": str(256 * MIB)}
+        policy: Any = await team.client.get(NetworkPolicy, lease.name)
+        (own,) = policy.spec.podSelector.matchLabels.items()
+        assert own in pod.metadata.labels.items(), "of this lease's pods"
+        ((peer,),) = (rule.from_ for rule in policy.spec.ingress)
+        assert peer.podSelector == policy.spec.podSelector, "they alone reach each other"
         node.kill_for_memory(pod.metadata.name)
         said = await running.end()
         assert (said.outcome, said.cause) == ("failed", "oom")

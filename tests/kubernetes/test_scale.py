@@ -17,6 +17,7 @@ import pytest
 from lightkube import ApiError
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Node, NodeStatus, Pod, PodStatus, Secret
+from lightkube.resources.networking_v1 import NetworkPolicy
 from lightkube.types import PatchType
 from msgspec.structs import replace
 
@@ -209,7 +210,7 @@ async def test_500_leases_on_1000_nodes_leave_nothing_over(team: Team) -> None:
         seconds = time.monotonic() - began_s
 
         async def is_empty() -> bool:
-            kinds: tuple[Any, ...] = (JobSet, Workload, Pod, Secret)
+            kinds: tuple[Any, ...] = (JobSet, Workload, Pod, Secret, NetworkPolicy)
             return not [each for kind in kinds async for each in team.client.list(kind)]
 
         await eventually("nothing is left", is_empty)

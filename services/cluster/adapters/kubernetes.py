@@ -13,6 +13,7 @@ from lightkube import ApiError, AsyncClient, KubeConfig
 from lightkube.core.exceptions import ConfigError
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from lightkube.resources.core_v1 import Pod, Secret
+from lightkube.resources.networking_v1 import NetworkPolicy
 from lightkube.types import CascadeType
 from lightkube.utils.quantity import parse_quantity
 
@@ -183,8 +184,8 @@ class KubernetesCluster:
         known = Flavor(name=flavor, labels=labels, taints=taints)
         return QueueQuota(known, int(amount // per_slot))
 
-    async def create(self, jobset: Json, secret: Json) -> None:
-        """Create the JobSet, then the Secret that it owns; what exists already stays."""
+    async def create(self, jobset: Json, policy: Json, secret: Json) -> None:
+        """Create the JobSet, then in this order what it owns; what exists already stays."""
         name = jobset["metadata"]["name"]
         with _named_errors(f"JobSet {name}"):
             try:
@@ -194,13 +195,10 @@ class KubernetesCluster:
                     raise
                 created = await self._client.get(JobSet, name)
             self._jobsets.add(name, created)
-            (owner,) = secret["metadata"]["ownerReferences"]
-            metadata = {
-                **secret["metadata"],
-                "ownerReferences": [{**owner, "uid": created["metadata"]["uid"]}],
-            }
             with _unless(CONFLICT):
-                await self._client.create(Secret.from_dict({**secret, "metadata": metadata}))
+                await self._client.create(NetworkPolicy.from_dict(_owned(policy, created)))
+            with _unless(CONFLICT):
+                await self._client.create(Secret.from_dict(_owned(secret, created)))
 
     async def look(self) -> Mapping[str, LeaseObjects]:
         """Return what the watches have: it costs no request."""
@@ -238,6 +236,13 @@ class KubernetesCluster:
         """End the watches. The client stays open."""
         for each in (self._jobsets, self._workloads, self._pods):
             await each.close()
+
+
+def _owned(manifest: Json, created: Any) -> Json:
+    """Return a manifest with the uid of its owner, which is known now."""
+    (owner,) = manifest["metadata"]["ownerReferences"]
+    owners = [{**owner, "uid": created["metadata"]["uid"]}]
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": owners}}
 
 
 def _managed(seen: Any) -> ManagedObject:

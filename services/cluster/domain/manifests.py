@@ -1,4 +1,4 @@
-"""Manifests of a lease: the JobSet that Kueue admits, and the rights of its pod."""
+"""Manifests of a lease: the JobSet that Kueue admits, the rights of its pod, and who reaches it."""
 
 import re
 from collections.abc import Mapping
@@ -143,27 +143,33 @@ def jobset_of(request: LeaseRequest, template: PodTemplate, flavor: Flavor) -> J
     }
 
 
-def secret_of(request: LeaseRequest, flavor: Flavor, files: Mapping[str, str]) -> Json:
-    """Return the Secret with the certificate of a lease's pod; it goes with its JobSet.
+def owned_of(request: LeaseRequest, flavor: Flavor, files: Mapping[str, str]) -> tuple[Json, Json]:
+    """Return NetworkPolicy and Secret of a lease, which its JobSet owns.
 
-    Its owner's uid is missing: the cluster gives it.
+    Pods of a lease are reached by each other alone. None starts without the Secret, which has their
+    certificate: created after the policy, it keeps them from starting before that stands.
+    The owner's uid is missing: the cluster gives it.
+
+    files: of the Secret
     """
-    owner = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "name": name_of(request),
+    name = name_of(request)
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": name}
+    metadata = {"name": name, "labels": labels_of(request, flavor), "ownerReferences": [owner]}
+    pods = {"podSelector": {"matchLabels": {JOBSET_NAME: name}}}
+    policy = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata,
+        "spec": {**pods, "policyTypes": ["Ingress"], "ingress": [{"from": [pods]}]},
     }
-    return {
+    secret = {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {
-            "name": name_of(request),
-            "labels": labels_of(request, flavor),
-            "ownerReferences": [owner],
-        },
+        "metadata": metadata,
         "immutable": True,
         "stringData": dict(files),
     }
+    return policy, secret
 
 
 def _pod_spec(request: LeaseRequest, template: PodTemplate, flavor: Flavor) -> Json:

@@ -34,7 +34,7 @@ from services.cluster.domain.manifests import (
     PodTemplate,
     jobset_of,
     name_of,
-    secret_of,
+    owned_of,
 )
 from services.cluster.domain.stages import (
     Admitted,
@@ -218,7 +218,7 @@ class ClusterLease:
             return LeaseOutcome("failed", "bad_node")
         files = self._tools.server.admit(self.name, self)
         manifest = jobset_of(self._request, self._tools.template, self._tools.flavor)
-        secret = secret_of(self._request, self._tools.flavor, files)
+        policy, secret = owned_of(self._request, self._tools.flavor, files)
         self._stage_since_ms = self._wait_said_ms = self._tools.clock.monotonic_ms()
         has_created = False
         while True:
@@ -230,7 +230,7 @@ class ClusterLease:
                 return LeaseOutcome("preempted")
             try:
                 if not has_created:
-                    await self._tools.cluster.create(manifest, secret)
+                    await self._tools.cluster.create(manifest, policy, secret)
                     has_created = True
                     log_event(LOG, logging.INFO, "lease.jobset_created", jobset=self.name)
                 objects = (await self._tools.cluster.look()).get(self.name, LeaseObjects())

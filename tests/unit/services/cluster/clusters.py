@@ -34,7 +34,6 @@ class MemoryCluster:
     failure: Exception | None = None
     keeps: bool = False
     objects: dict[str, Json] = field(default_factory=dict)
-    secrets: dict[str, Json] = field(default_factory=dict)
     created: list[str] = field(default_factory=list)
     deleted: list[tuple[str, int | None]] = field(default_factory=list)
     has_created: asyncio.Event = field(default_factory=asyncio.Event)
@@ -43,12 +42,11 @@ class MemoryCluster:
         self._answer()
         return QueueQuota(replace(FLAVOR, name=flavor), self.slots // per_slot)
 
-    async def create(self, jobset: Json, secret: Json) -> None:
+    async def create(self, jobset: Json, policy: Json, secret: Json) -> None:
         self._answer()
         name = jobset["metadata"]["name"]
         self.created.append(name)
         self.objects[name] = {"jobset": jobset, "workload": None, "pods": []}
-        self.secrets[name] = secret
         self.has_created.set()
 
     async def look(self) -> Mapping[str, LeaseObjects]:

@@ -223,9 +223,9 @@ async def test_a_lease_sees_what_it_created_although_a_list_began_before() -> No
     looking = asyncio.create_task(cluster.look())
     await asyncio.sleep(0.1)
     owner = {"apiVersion": "v1", "kind": "JobSet", "name": NAME, "uid": ""}
-    secret = {"metadata": {"name": NAME, "ownerReferences": [owner]}}
+    owned = {"metadata": {"name": NAME, "ownerReferences": [owner]}}
     jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", **seen(NAME)}
-    await cluster.create(jobset, {"apiVersion": "v1", "kind": "Secret", **secret})
+    await cluster.create(jobset, owned, owned)
     api.may_list.set()
     assert list(await looking) == [NAME]
 

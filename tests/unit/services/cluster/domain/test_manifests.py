@@ -11,7 +11,7 @@ from services.cluster.domain.manifests import (
     PodTemplate,
     jobset_of,
     name_of,
-    secret_of,
+    owned_of,
 )
 
 REQUEST = LeaseRequest(
@@ -146,8 +146,15 @@ def test_another_incarnation_has_another_name() -> None:
     assert name_of(REQUEST) != name_of(replace(REQUEST, incarnation="f" * 32))
 
 
-def test_the_secret_goes_with_its_jobset() -> None:
-    secret = secret_of(REQUEST, H100, {"tls.key": "pem"})
-    (owner,) = secret["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["name"]) == ("JobSet", name_of(REQUEST))
+def test_security_only_pods_of_a_lease_reach_each_other_from_before_the_first_starts() -> None:
+    name = name_of(REQUEST)
+    policy, secret = owned_of(REQUEST, H100, {"tls.key": "pem"})
+    for each in (policy, secret):
+        (owner,) = each["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"]) == ("JobSet", name)
+    own = {"podSelector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": name}}}
+    rules = {"policyTypes": ["Ingress"], "ingress": [{"from": [own]}]}
+    assert policy["spec"] == own | rules
     assert secret["stringData"] == {"tls.key": "pem"}
+    mounted = [each["secret"]["secretName"] for each in pod_of()["volumes"] if "secret" in each]
+    assert mounted == [secret["metadata"]["name"]], "no pod starts without it"

@@ -24,14 +24,14 @@ def jobset(name: str, url: str = URL, flavor: str = "h100") -> dict[str, Any]:
 async def test_what_an_earlier_agent_left_is_removed() -> None:
     cluster = MemoryCluster()
     for name in ("t-default-1-aaaaaaaa", "t-default-2-aaaaaaaa"):
-        await cluster.create(jobset(name), {})
+        await cluster.create(jobset(name), {}, {})
     assert await Sweeper(cluster, CLOCK, URL, "h100").sweep() == 2
     assert cluster.objects == {}
     # On the node of another flavor, whose agent has begun before, leases run.
-    await cluster.create(jobset("t-default-4-cccccccc", flavor="a100"), {})
+    await cluster.create(jobset("t-default-4-cccccccc", flavor="a100"), {}, {})
     assert await Sweeper(cluster, CLOCK, URL, "h100").sweep() == 0
     cluster.keeps = True
-    await cluster.create(jobset("t-default-3-aaaaaaaa"), {})
+    await cluster.create(jobset("t-default-3-aaaaaaaa"), {}, {})
     with pytest.raises(TimeoutError, match="t-default-3"):
         await Sweeper(cluster, CLOCK, URL, "h100").sweep()
 
@@ -39,7 +39,7 @@ async def test_what_an_earlier_agent_left_is_removed() -> None:
 @on_virtual_time
 async def test_bad_input_leases_of_another_installation_under_this_name_are_left_alone() -> None:
     cluster = MemoryCluster()
-    await cluster.create(jobset("t-default-1-bbbbbbbb", "https://other:8443"), {})
+    await cluster.create(jobset("t-default-1-bbbbbbbb", "https://other:8443"), {}, {})
     with pytest.raises(NodeNameTaken, match="https://other:8443: give each"):
         await Sweeper(cluster, CLOCK, URL, "h100").sweep()
     await OrphanWatch(cluster, Links(), CLOCK, URL).sweep()
@@ -51,7 +51,7 @@ async def test_what_comes_back_after_its_lease_ended_is_removed_and_what_lives_s
     cluster, links = MemoryCluster(), Links()
     links.links["t-default-1-aaaaaaaa"] = None  # type: ignore[assignment]  # nobody speaks
     for name in ("t-default-1-aaaaaaaa", "t-default-2-aaaaaaaa"):
-        await cluster.create(jobset(name), {})
+        await cluster.create(jobset(name), {}, {})
     watch = OrphanWatch(cluster, links, CLOCK, URL)
     assert await watch.sweep() == 1
     assert list(cluster.objects) == ["t-default-1-aaaaaaaa"]
