@@ -15,7 +15,7 @@ from msgspec.structs import replace as changed
 
 from schemas.pool import ConfirmFreed, ReportExit
 from services.cluster.adapters.kubernetes import JobSet, KubernetesCluster
-from services.cluster.domain.manifests import PodTemplate
+from services.cluster.domain.manifests import Flavor, PodTemplate
 from services.cluster.effect.lease import ClusterLease, LeaseTools
 from tests.kubernetes.conftest import Team
 from tests.kubernetes.waiting import eventually
@@ -53,10 +53,13 @@ class Leases:
     reports: Reported
     links: Links
     tasks: list[asyncio.Task[None]]
+    flavor: Flavor | None = None
 
     async def start(self, number: int = 1, slots: int = 1, **changes: Any) -> ClusterLease:
         """Run a lease. changes: of the pod template, `wait_ms_max`, `stuck_ms_max`."""
-        own, quota = grant(slots), await self.cluster.quota(self.team.name, 1)
+        own = grant(slots)
+        if self.flavor is None:
+            self.flavor = (await self.cluster.quota(self.team.name, 1)).flavor
         token = changed(own.token, lease=number)
         own = changed(own, lease=changed(own.lease, token=token))
         wait_ms_max = changes.pop("wait_ms_max", 600_000)
@@ -68,7 +71,7 @@ class Leases:
             reports=self.reports,
             clock=SystemClock(),
             template=template_of(**changes),
-            flavor=quota.flavor,
+            flavor=self.flavor,
             incarnation="a1" * 16,
             encrypts=True,
             wait_ms_max=wait_ms_max,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,13 +20,20 @@ from lightkube.resources.admissionregistration_v1 import (
     ValidatingAdmissionPolicy,
     ValidatingAdmissionPolicyBinding,
 )
-from lightkube.resources.core_v1 import Pod, ResourceQuota, ServiceAccount, ServiceAccountToken
+from lightkube.resources.core_v1 import (
+    Node,
+    Pod,
+    ResourceQuota,
+    ServiceAccount,
+    ServiceAccountToken,
+)
 from lightkube.resources.rbac_authorization_v1 import (
     ClusterRole,
     ClusterRoleBinding,
     Role,
     RoleBinding,
 )
+from lightkube.types import PatchType
 
 from services.cluster.adapters import kubernetes
 from services.cluster.adapters.kubernetes import JobSet, ResourceFlavor
@@ -84,10 +92,16 @@ async def test_a_server_that_dies_takes_no_lease_with_it(
         (container,) = node.containers.values()
         assert container.process.returncode is None
         assert not running.tasks[-1].done()
-        await team.plane.restart(server)
+        # What begins and ends meanwhile does so afterwards.
+        second = await running.start(2)
         lease.set_target("kill")
-        said = await running.end()
-        assert said.outcome == "not_started", "its pod had not begun"
+        await eventually("its end is reported", lambda: asyncio.sleep(0, running.exits))
+        await team.plane.restart(server)
+        await running.stage(second, Runs)
+        await running.tasks[0]
+        assert await jobsets(team) == [second.name]
+        (said,) = running.exits
+        assert (said.token.lease, said.outcome) == (1, "not_started"), "its pod had not begun"
 
 
 @pytest.mark.parametrize("server", [*SERVERS, *CONTROLLERS])
@@ -173,6 +187,21 @@ async def test_an_agent_that_dies_leaves_nothing_to_the_next(
             return all(each.process.returncode is not None for each in node.containers.values())
 
         await eventually("no process is left", all_ended)
+
+
+async def test_a_node_that_is_lost_frees_its_slots_although_its_kubelet_ends_no_pod(
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node_of(team, tmp_path, SLEEPS) as node, leases(team) as running:
+        lease = await running.start(grace_s=1)
+        await running.stage(lease, Runs)
+        monkeypatch.setattr(node, "sync", partial(asyncio.sleep, 0))
+        # As the controller manager does it once the pod's toleration has ended.
+        taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+        spec = {"spec": {"taints": [taint]}}
+        await team.client.patch(Node, team.name, spec, patch_type=PatchType.MERGE)
+        said = await running.end()
+        assert (said.outcome, said.cause) == ("failed", "bad_node")
 
 
 # --- quotas and flavors ------------------------------------------------------------------------

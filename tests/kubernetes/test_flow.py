@@ -16,7 +16,7 @@ from services.cluster.adapters.kubernetes import JobSet, ResourceFlavor
 from tests.e2e.stories import RunningStack, replayed, running_stack, training
 from tests.kubernetes.conftest import Team
 from tests.kubernetes.waiting import eventually
-from tunery.local.kubernetes.kubelet import Kubelet, kubelet
+from tunery.local.kubernetes.kubelet import Container, Kubelet, kubelet
 from tunery.local.stack import ServiceSpec
 
 pytestmark = pytest.mark.timeout(1_800)
@@ -94,35 +94,39 @@ async def further(home: RunningStack, job_id: str) -> None:
     await home.api.job(job_id, lambda seen: seen["progress"]["step"] > step + 2)
 
 
+async def another_pod(node: Kubelet, before: set[str]) -> Container:
+    """Wait for a pod beside those of before."""
+
+    async def first() -> Container | None:
+        return next((node.containers[uid] for uid in set(node.containers) - before), None)
+
+    container: Container = await eventually("another pod", first)
+    return container
+
+
 async def assert_billed_to_the_unit(home: RunningStack, job_id: str) -> None:
     bill = await home.bill(job_id)
     assert bill["net_gpu_ms"] == bill["billable_gpu_ms"] - bill["credited_gpu_ms"] > 0
-    assert (await replayed(home.stack.folders.root))["equal"]
 
 
-async def test_a_job_is_trained_in_a_pod_and_billed_to_the_unit(team: Team, tmp_path: Path) -> None:
+async def test_jobs_are_trained_in_pods_survive_what_becomes_of_these_and_are_billed_to_the_unit(
+    team: Team, tmp_path: Path
+) -> None:
     async with stack_with_pods(team, tmp_path) as (home, node):
         nodes = (await home.api.patiently("GET", "/nodes")).json()["data"]
         slots = {each["id"]: each["slots"] for each in nodes if each["id"].startswith(NODE)}
         assert slots == {f"{NODE}:{team.name}": 2, f"{NODE}:{second_of(team)}": 2}
-        job_id = await home.submit()
+        evicted = await home.submit()
         # An eviction in the middle: the pod writes a checkpoint, the job goes on from it.
-        await home.with_checkpoint(job_id)
+        await home.with_checkpoint(evicted)
         before = set(node.containers)
         await team.evict()
-
-        async def again() -> bool:
-            return bool(set(node.containers) - before)
-
-        await eventually("another pod", again)
-        await next_attempt(home, job_id, 1)
-        await home.api.ended(job_id)
-        await assert_billed_to_the_unit(home, job_id)
-
-
-async def test_a_job_in_a_pod_survives_kill_9_of_all_around_it(team: Team, tmp_path: Path) -> None:
-    async with stack_with_pods(team, tmp_path) as (home, node):
+        await another_pod(node, before)
+        await next_attempt(home, evicted, 1)
+        await home.api.ended(evicted)
+        before = set(node.containers)
         job_id = await home.submit(n_epochs=40)
+        container = await another_pod(node, before)
         # The API server and etcd: the pod trains on, and says so to its agent.
         await home.with_checkpoint(job_id)
         for server in ("apiserver", "etcd"):
@@ -132,16 +136,19 @@ async def test_a_job_in_a_pod_survives_kill_9_of_all_around_it(team: Team, tmp_p
         job = await home.api.job(job_id, training)
         assert job["attempt"] == 1
         # The pod's program.
-        (container,) = node.containers.values()
+        before = set(node.containers)
         os.killpg(container.process.pid, signal.SIGKILL)
         attempt = await next_attempt(home, job_id, 1)
+        # All that the pod's memory limit allows.
+        container = await another_pod(node, before)
+        node.kill_for_memory(container.folder.name)
+        attempt = await next_attempt(home, job_id, attempt)
         # The agent: the next one removes the pod, and its job goes on in another.
         assert home.stack.kill(AGENT)
-        attempt = await next_attempt(home, job_id, attempt)
+        await next_attempt(home, job_id, attempt)
         reply = await home.api.patiently("POST", f"/fine_tuning/jobs/{job_id}/cancel")
         assert reply.is_success, reply.text
         await home.api.ended(job_id, "cancelled")
-        await assert_billed_to_the_unit(home, job_id)
 
         async def nothing_is_left() -> bool:
             jobsets = [each async for each in team.client.list(JobSet)]
@@ -149,3 +156,6 @@ async def test_a_job_in_a_pod_survives_kill_9_of_all_around_it(team: Team, tmp_p
             return not jobsets and ended
 
         await eventually("no pod is left", nothing_is_left)
+        for each in (evicted, job_id):
+            await assert_billed_to_the_unit(home, each)
+        assert (await replayed(home.stack.folders.root))["equal"]

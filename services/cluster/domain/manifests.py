@@ -24,6 +24,16 @@ WORK, LINK = "/work", "/run/tunery/link"  # folders in the pod
 AGENT_URL: Final = "TUNERY_POD_AGENT_URL"
 LINK_DIR: Final = "TUNERY_POD_LINK_DIR"
 WORK_DIR: Final = "TUNERY_POD_WORK_DIR"
+# A node that does not answer is given up after this; Kubernetes' own default is five minutes.
+LOST: Final = tuple(
+    {
+        "key": f"node.kubernetes.io/{state}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 60,
+    }
+    for state in ("not-ready", "unreachable")
+)
 KEPT_S: Final = 3_600  # after its end, where the agent cannot delete it
 MODULE: Final = "services.cluster.pod"
 Json = dict[str, Any]
@@ -216,7 +226,7 @@ def _pod_spec(request: LeaseRequest, template: PodTemplate, flavor: Flavor) -> J
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": template.grace_s,
         "nodeSelector": flavor.labels,
-        "tolerations": [_toleration(taint) for taint in flavor.taints],
+        "tolerations": [*map(_toleration, flavor.taints), *LOST],
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": USER,

@@ -202,13 +202,19 @@ def _terminations(pod: Pod) -> Iterator[Terminated]:
 
 
 def _loss(pod: Pod) -> Ended | None:
-    """Return how the pod was evicted; None: it was not, or still writes its checkpoint."""
+    """Return how the pod was evicted or its node lost; None: neither.
+
+    An evicted pod may still write its checkpoint, and says so to its agent. One whose node is lost
+    stays as it was: no kubelet says that it has ended.
+    """
     status = pod.status
-    if status.phase not in ("Failed", "Unknown"):
+    if status.phase == "Succeeded":
         return None
     target = next((each for each in status.conditions if each.type == "DisruptionTarget"), None)
     if target is not None and target.status == "True":
         return Ended("lost", f"{target.reason}: {target.message}")
+    if status.phase not in ("Failed", "Unknown"):
+        return None
     if status.phase == "Unknown" or (status.reason and not any(_terminations(pod))):
         return Ended("lost", f"{status.reason or 'the node is silent'}: {status.message}")
     return None

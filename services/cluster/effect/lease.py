@@ -334,9 +334,12 @@ class ClusterLease:
 
     async def _remove(self) -> None:
         """Delete the JobSet, and return when no pod of it is left."""
-        grace_s = 0 if self._target == "kill" else None
-        rounds = 0
+        clock, rounds = self._tools.clock, 0
+        forced_ms = clock.monotonic_ms() + self._tools.template.grace_s * 1_000 + SILENT_MS
         while True:
+            # What is left after its grace period is on a node that does not answer.
+            is_forced = self._target == "kill" or clock.monotonic_ms() > forced_ms
+            grace_s = 0 if is_forced else None
             try:
                 if rounds % ROUNDS_OF_DELETE == 0:
                     await self._tools.cluster.delete(self.name, grace_s=grace_s)

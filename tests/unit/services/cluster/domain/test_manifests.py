@@ -94,7 +94,9 @@ def test_security_a_pod_has_no_account_no_root_and_no_rights() -> None:
 def test_a_pod_runs_where_its_flavor_is() -> None:
     pod = pod_of()
     assert pod["nodeSelector"] == {"accelerator": "h100"}
-    assert pod["tolerations"] == [
+    *of_flavor, not_ready, unreachable = pod["tolerations"]
+    assert {each["tolerationSeconds"] for each in (not_ready, unreachable)} == {60}
+    assert of_flavor == [
         {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
         {"key": "team", "operator": "Equal", "effect": "NoExecute", "value": "a"},
     ]

@@ -128,6 +128,17 @@ def ended(code: int, reason: str, message: str = "") -> Json:
             ),
             Ended("lost", "DeletionByTaintManager: "),
         ),
+        (  # no kubelet says that it has ended
+            managed(*ADMITTED),
+            (
+                pod(
+                    "Running",
+                    RUNNING,
+                    conditions=[condition("DisruptionTarget", reason="EvictionByEvictionAPI")],
+                ),
+            ),
+            Ended("lost", "EvictionByEvictionAPI: "),
+        ),
         (
             managed(*ADMITTED),
             (pod("Failed", reason="NodeLost", message="unreachable"),),

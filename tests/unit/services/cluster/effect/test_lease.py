@@ -12,7 +12,13 @@ from schemas.training import AttemptStart
 from services.cluster.domain.link import PodRefused, Pulse, UrlRequest
 from services.cluster.effect.lease import ClusterLease
 from services.cluster.ports import ClusterRefused, ClusterUnavailable
-from tests.unit.services.cluster.clusters import Links, MemoryCluster, Reported, lease_in
+from tests.unit.services.cluster.clusters import (
+    TEMPLATE,
+    Links,
+    MemoryCluster,
+    Reported,
+    lease_in,
+)
 from tests.unit.services.cluster.domain.test_stages import (
     ADMITTED,
     RUNNING,
@@ -245,6 +251,21 @@ async def test_slots_are_free_when_the_pod_is_gone_and_not_before() -> None:
     assert not any(isinstance(each, ConfirmFreed) for each in world.reports.facts)
     world.cluster.keeps = False
     assert await world.ends() == ("failed", "oom")
+
+
+@on_virtual_time
+async def test_a_pod_of_a_dead_node_is_deleted_by_force_once_its_grace_period_is_over() -> None:
+    world = World()
+    await world.starts()
+    world.cluster.keeps = True
+    await world.becomes(managed(*ADMITTED), pod("Failed", reason="NodeLost"))
+    await asyncio.sleep(TEMPLATE.grace_s)
+    assert {grace_s for _, grace_s in world.cluster.deleted} == {None}
+    await asyncio.sleep(60)
+    assert world.cluster.deleted[-1] == (world.lease.name, 0)
+    assert FREED not in world.reports.facts
+    world.cluster.objects.clear()
+    assert await world.ends() == ("failed", "bad_node")
 
 
 @on_virtual_time
