@@ -131,9 +131,11 @@ async def _is_time_to_kill(context: DemoContext, job: JobObject) -> bool:
     if not checkpoints:
         return False
     context.last_checkpoint_step = last = checkpoints[0]["step_number"]
-    # the next checkpoint must not come between this look and the kill
+    # Of a step that has just ended there is no proof of life yet, and nothing to credit. The next
+    # checkpoint must not come between this look and the kill.
     steps_between = last // len(checkpoints)
-    return bool(0 < progress["step"] - last <= max(1, steps_between // 2))
+    fewest, most = max(1, steps_between // 4), max(1, steps_between // 2)
+    return bool(fewest <= progress["step"] - last <= most)
 
 
 async def _kill(context: DemoContext, job: JobObject) -> None:

@@ -90,7 +90,7 @@ async def test_the_agent_is_killed_half_way_with_steps_to_lose() -> None:
     [
         (Jobs(job(11)), 2, "waiting_was_explained"),
         (Jobs(WAITING, job(11)), 1, "agent_killed_about_half_way"),
-        (Jobs(WAITING, job(16), checkpoint=14), 2, "agent_killed_about_half_way"),
+        (Jobs(WAITING, job(16), checkpoint=12), 2, "agent_killed_about_half_way"),
     ],
     ids=["a wait without a reason", "no training to kill", "too late"],
 )
@@ -100,7 +100,7 @@ async def test_a_claim_about_the_kill_fails(jobs: Jobs, processes: int, claim: s
     assert not context_of_job.result.held[claim]
 
 
-@pytest.mark.parametrize(("step", "checkpoint"), [(9, 8), (11, None), (11, 11), (13, 8)])
+@pytest.mark.parametrize(("step", "checkpoint"), [(9, 8), (11, None), (11, 11), (11, 10), (13, 8)])
 async def test_the_kill_waits_for_half_of_the_steps_and_shortly_after_a_checkpoint(
     step: int, checkpoint: int | None
 ) -> None:
