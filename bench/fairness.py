@@ -22,14 +22,12 @@ flood: reads once more, beside a tenant that sends five times what it may; it ha
 import argparse
 import asyncio
 import json
-import os
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
@@ -37,8 +35,7 @@ import httpx
 import msgspec
 
 from bench.loads import EXAMPLE, PURPOSE, Load
-from bench.measures import data_folder, ok, percentile, print_figures
-from tunery.local import processes
+from bench.measures import cpu_s_below, data_folder, ok, percentile, print_figures
 from tunery.local.initial_setup import run_setup_steps
 from tunery.local.paths import BASE_MODEL_ID
 from tunery.local.stack import SERVICES, ServiceSpec, Stack, stack
@@ -58,7 +55,6 @@ PROBE_EVERY_S: Final = 0.1  # seconds of tasks
 ADDED: Final = 50_000  # numbers, by a loop that takes a few milliseconds
 LOOP: Final = "number = 0\nwhile True: number += 1"
 COUNTED: Final = 5  # checks, and previews, whose processor time is measured
-TICKS_S: Final = os.sysconf("SC_CLK_TCK")
 POOLS: Final = ("reads", "uploads", "previews", "streams", "checks", "strangers", "flood")
 NO_GOAL: Final = ("strangers", "flood")  # for what is lost
 
@@ -183,21 +179,10 @@ async def _worker_cpu_s(
     if pid is None:
         raise RuntimeError(f"{service} does not run")
     await task(caller)  # what is done once is not measured
-    before = _cpu_s_below(pid)
+    before = cpu_s_below(pid)
     for _ in range(COUNTED):
         await task(caller)
-    return (_cpu_s_below(pid) - before) / COUNTED
-
-
-def _cpu_s_below(service: int) -> float:
-    """Processor time of all processes that a process has started, those that have ended, too."""
-    ticks = 0
-    for pid in (service, *processes.descendants(service)):
-        with suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            first = 13 if pid == service else 11  # its own two, those of its children
-            ticks += sum(map(int, fields[first:15]))
-    return ticks / TICKS_S
+    return (cpu_s_below(pid) - before) / COUNTED
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,13 @@ BENCHES: Final = (
         (
             Figure("sequential_p50_ms", "500 submissions one after the other, p50", MS),
             Figure("sequential_p99_ms", "500 submissions one after the other, p99", MS),
+            Figure(
+                "sequential_cpu_ms",
+                "CPU time of all processes for one, one after the other",
+                MS,
+                most=40,
+            ),
+            Figure("concurrent_cpu_ms", "CPU time of all processes for one of 200", MS, most=15),
             Figure("concurrent_p50_ms", "200 submissions at once, p50", MS),
             Figure("concurrent_p99_ms", "200 submissions at once, p99", MS, most=1_000),
             Figure("bare_append_p50_ms", "one bare append to Kafka with fsync, p50", "{:,.1f} ms"),

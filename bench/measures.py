@@ -1,14 +1,19 @@
 """Helpers of benchmarks: responses, percentiles, a folder for a stack, printed figures."""
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import quantiles
-from typing import Any
+from typing import Any, Final
 
 import httpx
+
+from tunery.local import processes
+
+TICKS_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 def ok(response: httpx.Response) -> Any:
@@ -44,3 +49,14 @@ def print_figures(
         print(f"{name:30} {shown}")
     if goal:
         print(f"goal: {goal}")
+
+
+def cpu_s_below(service: int) -> float:
+    """Processor time of all processes that a process has started, those that have ended, too."""
+    ticks = 0
+    for pid in (service, *processes.descendants(service)):
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            first = 13 if pid == service else 11  # its own two, those of its children
+            ticks += sum(map(int, fields[first:15]))
+    return ticks / TICKS_S

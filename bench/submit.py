@@ -3,12 +3,15 @@
     python -m bench.submit [--json]
 
 500 sequential and 200 concurrent submissions against a whole local stack without a node agent, so
-that nothing trains beside it. The physical limit is one append that the broker has fsynced: the
-bare client's acknowledged append to a topic with the same settings is measured in the same run.
+that nothing trains beside it. CPU time is that of all processes of the stack, servers included,
+until nothing follows any more, less what an idle stack needs. The physical limit is one append
+that the broker has fsynced: the bare client's acknowledged append to a topic with the same
+settings is measured in the same run.
 """
 
 import argparse
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -19,7 +22,7 @@ import httpx
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from bench.measures import data_folder, ok, percentile, print_figures
+from bench.measures import cpu_s_below, data_folder, ok, percentile, print_figures
 from tunery.local.initial_setup import run_setup_steps
 from tunery.local.paths import BASE_MODEL_ID
 from tunery.local.stack import AGENT, SERVICES, Stack, stack
@@ -28,6 +31,8 @@ SEQUENTIAL: Final = 500
 CONCURRENT: Final = 200
 BARE: Final = 500
 WARM_UP: Final = 20
+SETTLED_S: Final = 5  # after the last answer: what follows from a submission has ended
+IDLE_S: Final = 10
 TENANT: Final = "bench"
 BARE_TOPIC: Final = "tunery.bench.bare"
 VALUE_BYTES: Final = 2_000  # a SubmitJob in its envelope
@@ -47,11 +52,14 @@ async def measure() -> dict[str, float]:
             async with _client(running, key) as client:
                 submit = await _submitter(client)
                 await _in_turn(submit, WARM_UP)
-                sequential = await _in_turn(submit, SEQUENTIAL)
-                concurrent = await _at_once(submit, CONCURRENT)
+                idle = await _idle_share()
+                sequential, alone_ms = await _measured(_in_turn(submit, SEQUENTIAL), idle)
+                concurrent, together_ms = await _measured(_at_once(submit, CONCURRENT), idle)
     return {
         "sequential_p50_ms": percentile(sequential, 50),
         "sequential_p99_ms": percentile(sequential, 99),
+        "sequential_cpu_ms": alone_ms,
+        "concurrent_cpu_ms": together_ms,
         "concurrent_p50_ms": percentile(concurrent, 50),
         "concurrent_p99_ms": percentile(concurrent, 99),
         "bare_append_p50_ms": percentile(bare, 50),
@@ -102,6 +110,23 @@ async def _submitter(client: httpx.AsyncClient) -> Callable[[], Awaitable[float]
         return 1000 * (time.perf_counter() - began)
 
     return submit
+
+
+async def _idle_share() -> float:
+    """CPU seconds of the stack in a second in which nobody asks for anything."""
+    await asyncio.sleep(SETTLED_S)
+    before = cpu_s_below(os.getpid())
+    await asyncio.sleep(IDLE_S)
+    return (cpu_s_below(os.getpid()) - before) / IDLE_S
+
+
+async def _measured(work: Awaitable[list[float]], idle: float) -> tuple[list[float], float]:
+    """Times of submissions, and the CPU time of the stack for one of them, in ms."""
+    before, began = cpu_s_below(os.getpid()), time.perf_counter()
+    times = await work
+    await asyncio.sleep(SETTLED_S)
+    spent_s = cpu_s_below(os.getpid()) - before - idle * (time.perf_counter() - began)
+    return times, 1000 * spent_s / len(times)
 
 
 async def _in_turn(submit: Callable[[], Awaitable[float]], count: int) -> list[float]:

@@ -4,6 +4,7 @@ Telemetry cannot tell an attempt that has ended from one that hangs: both are si
 keyed by tenant and watches by job, so an end goes through a topic that is keyed by job.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -26,8 +27,12 @@ class EndsHost(JournalFollower):
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime, JOB)
 
-    async def take(self, accepted: Accepted) -> None:
+    async def take(self, batch: Sequence[Accepted]) -> None:
         """Send what is younger than what is watched: the first process begins with a year of it."""
+        for accepted in batch:
+            await self._take_one(accepted)
+
+    async def _take_one(self, accepted: Accepted) -> None:
         if self._clock.now_ms() - accepted.header.at > FORGOTTEN_MS:
             return
         for event in accepted.events:

@@ -143,6 +143,12 @@ class FaultyPort:
         self.broker.expose(topic, where, appended.offset + 1)
         return appended
 
+    async def send_all(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
+    ) -> None:
+        for key, value in records:  # each may fail or be the last before a crash
+            await self.send(topic, key, value, partition)
+
     async def reader(self, topic: str, positions: Mapping[int, int]) -> "FaultyReader":
         await self.reach()
         return FaultyReader(self, topic, await self.broker.memory.reader(topic, positions))

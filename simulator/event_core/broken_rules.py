@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -228,21 +229,27 @@ RECORDED_AGAIN: Final = replace(SEATS_AGGREGATE, decide=record_again)
 # --- reactions ------------------------------------------------------------------------------------
 
 
-async def send_once(
-    self: Any, topic: str, key: bytes, value: bytes, where: int, partition: Any
-) -> None:
-    try:
-        await self._log.send(topic, key, value, where)
-    except AppendUnknown:
-        return
+async def send_once(self: Any, sends: Any) -> None:
+    for (topic, partition), records in sends.items():
+        with suppress(AppendUnknown):
+            await self._log.send_all(topic, partition, records)
+
+
+_send_all = reactor.Reactor._send_all
+
+
+async def send_each(self: Any, sends: Any) -> None:
+    """Those after one in doubt do not wait for it."""
+    alone = [{where: [record]} for where, records in sends.items() for record in records]
+    await asyncio.gather(*(_send_all(self, send) for send in alone))
 
 
 _take = reactor.Reactor.take
 
 
-async def send_later(self: Any, accepted: Any) -> None:
+async def send_later(self: Any, batch: Any) -> None:
     """The position moves on before the reactions are sent."""
-    self._sending = asyncio.create_task(_take(self, accepted))
+    self._sending = asyncio.create_task(_take(self, batch))
 
 
 # --- snapshots ------------------------------------------------------------------------------------

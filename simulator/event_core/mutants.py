@@ -157,10 +157,17 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "reaction skipped in doubt",
         reactor.Reactor,
-        "_send_until_acknowledged",
+        "_send_all",
         broken.send_once,
         "reactions",
         14,
+    ),
+    Mutant(
+        "reactions overtake one in doubt",
+        reactor.Reactor,
+        "_send_all",
+        broken.send_each,
+        "reactions",
     ),
     Mutant(
         "position saved before reactions are sent",

@@ -129,6 +129,22 @@ class BusSuite:
         assert (await writer.append(b"k", b"x" * MESSAGE_BYTES_MAX)).offset == 0
         await writer.close()
 
+    async def test_records_sent_together_keep_their_order(self, log: Log) -> None:
+        topic = await fresh_topic(log)
+        records = [(b"k", f"{number:0>1000}".encode()) for number in range(600)]
+        records.insert(300, (b"large", b"x" * MESSAGE_BYTES_MAX))
+        await asyncio.gather(
+            log.send_all(topic, 2, records[:400]), log.send_all(topic, 1, records[:1])
+        )
+        await log.send_all(topic, 2, records[400:])
+        reader = await log.reader(topic, {2: 0})
+        found = await take(reader, len(records))
+        await reader.close()
+        assert [(record.key, record.value) for record in found] == records
+        assert await log.ends(topic, (1, 2)) == {1: 1, 2: len(records)}
+        with pytest.raises(TooLarge):
+            await log.send_all(topic, 1, [(b"k", b"x" * (MESSAGE_BYTES_MAX + 1))])
+
     async def test_commits_come_back_with_their_metadata(self, log: Log) -> None:
         topic, group = await fresh_topic(log), f"contract.{uuid4().hex[:12]}"
         assert dict(await log.committed(group, topic)) == {}

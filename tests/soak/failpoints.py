@@ -6,7 +6,7 @@ Nothing of production knows of them: the log, the store and asyncpg's connection
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -109,6 +109,13 @@ class FailingLog:
         appended = await self._log.send(topic, key, value, partition)
         self._points.reach("send.after")
         return appended
+
+    async def send_all(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
+    ) -> None:
+        self._points.reach("send.before")
+        await self._log.send_all(topic, partition, records)
+        self._points.reach("send.after")
 
     async def commit(self, group: str, topic: str, commits: Mapping[int, Commit]) -> None:
         self._points.reach("position.before")

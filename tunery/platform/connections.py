@@ -42,6 +42,9 @@ BACKOFF: Final = Backoff(250, 2_000)
 PATIENCE_MS: Final = 30_000
 LOG_EVERY: Final = 8  # tries between two log lines about a server that is still away
 AWAY: Final = (StoreUnavailable, BlobsUnavailable, BusError, OSError)
+#: services that no request and no lease waits for
+UNHURRIED: Final = frozenset({"billing", "eval", "ingest", "notifier", "registry", "watcher"})
+GATHER_MS: Final = 50  # of these, for records of a journal
 UNCHECKED: Final = "off"  # of TUNERY_COMMAND_KEYS
 T = TypeVar("T")
 
@@ -55,7 +58,8 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
     clock, keys, dsn = SystemClock(), sender_keys(settings, name), database_of(settings, name)
     data_keys = key_store_of(settings, name)
     async with AsyncExitStack() as stack:
-        log = open_log(kafka_settings(settings))
+        gather_ms = GATHER_MS if name in UNHURRIED else KafkaSettings.gather_ms
+        log = open_log(dataclasses.replace(kafka_settings(settings), gather_ms=gather_ms))
         stack.push_async_callback(log.close)
         blobs = S3Blobs(s3_settings(settings))
         stack.push_async_callback(blobs.close)

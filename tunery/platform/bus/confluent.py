@@ -151,6 +151,16 @@ class ConfluentProducer:
             else:
                 return Pending(future, self._wait_ms)
 
+    async def append_all(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
+    ) -> None:
+        """Append one after the other: after one that failed, librdkafka may send what is queued.
+
+        Raises AppendUnknown, Unavailable.
+        """
+        for key, value in records:
+            await (await self.submit(topic, partition, key, value))
+
     async def discard(self) -> None:
         """Drop what is queued and in flight, and close the sockets."""
         self._is_closed = True
@@ -333,6 +343,11 @@ class ConfluentLog:
     ) -> Appended:
         where = partition_of(key) if partition is None else partition
         return await self._shared.send(topic, where, key, value)
+
+    async def send_all(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
+    ) -> None:
+        await self._shared.send_all(topic, partition, records)
 
     async def reader(self, topic: str, positions: Mapping[int, int]) -> ConfluentReader:
         return ConfluentReader(self._threads, self._options, self.bounds, topic, positions)

@@ -55,6 +55,9 @@ class KafkaSettings:
     send_ms_max: Ms = 1_500
     append_ms_max: Ms = 3_000  # limit of one journal record
     request_ms_max: Ms = 5_000  # limit of every other request
+    # after an answer with few records, how long a reader leaves more to gather: a request for each
+    # record costs a broker and its readers more than the record
+    gather_ms: Ms = 5
     # options of aiokafka's clients by which they authenticate (`KafkaLogin`)
     login: Mapping[str, Any] = field(default_factory=dict, repr=False)
     # the client library of the log; administration is aiokafka's either way
@@ -180,9 +183,16 @@ class KafkaLog:
         where = partition_of(key) if partition is None else partition
         return await self._shared.send(topic, where, key, value)
 
+    async def send_all(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
+    ) -> None:
+        await self._shared.send_all(topic, partition, records)
+
     async def reader(self, topic: str, positions: Mapping[int, int]) -> KafkaReader:
         client = await self._reading.connected()
-        return KafkaReader(self._reading, client, self.bounds, topic, positions)
+        return KafkaReader(
+            self._reading, client, self.bounds, topic, positions, self.settings.gather_ms
+        )
 
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         topic_partition = TopicPartition(topic, partition)

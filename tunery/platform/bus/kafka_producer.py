@@ -1,7 +1,8 @@
 """Appending to Kafka. A producer is thrown away after any doubt: it would retry for ever."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from aiokafka import AIOKafkaProducer
@@ -25,6 +26,14 @@ class Producer(Protocol):
         self, topic: str, partition: int, key: bytes, value: bytes
     ) -> Awaitable[Appended]:
         """Queue a record; the result is awaited for its offset. Raises Unavailable."""
+
+    async def append_all(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
+    ) -> None:
+        """Append keys and values, none before those ahead of it.
+
+        Raises AppendUnknown, Unavailable.
+        """
 
     async def discard(self) -> None:
         """Stop sending and close the sockets."""
@@ -74,6 +83,25 @@ class AiokafkaProducer:
         except (KafkaError, OSError) as error:
             raise Unavailable(repr(error)) from error
         return Pending(future, self._wait_ms)
+
+    async def append_all(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
+    ) -> None:
+        """Append batch after batch, each of which the broker takes as a whole or not at all.
+
+        Raises AppendUnknown.
+        """
+        left = deque(records)
+        try:
+            while left:
+                batch = self._producer.create_batch()
+                while left and batch.append(key=left[0][0], value=left[0][1], timestamp=None):
+                    left.popleft()
+                batch.close()
+                async with asyncio.timeout(self._wait_ms / 1_000):
+                    await (await self._producer.send_batch(batch, topic, partition=partition))
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise AppendUnknown(repr(error)) from error
 
     async def discard(self) -> None:
         """Stop sending and close the sockets. The client's own stop would flush, and so send more.
@@ -158,6 +186,19 @@ class SharedProducer:
         try:
             return await pending
         except AppendUnknown:
+            self._drop(producer)
+            raise
+
+    async def send_all(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
+    ) -> None:
+        """Raises AppendUnknown, Unavailable, TooLarge."""
+        for _, value in records:
+            check_size(value)
+        producer = await self._connect()
+        try:
+            await producer.append_all(topic, partition, records)
+        except (AppendUnknown, Unavailable):
             self._drop(producer)
             raise
 

@@ -42,6 +42,7 @@ REFUSALS: Final = (TopicAuthorizationFailedError, SaslAuthenticationFailed)
 NO_LEADER: Final = -1  # aiokafka's leader of a partition whose broker has gone
 CONNECT_MS_MAX: Final = 3_000
 REQUEST_MS_MAX: Final = 40_000  # of one fetch with its long poll; aiokafka's own default
+FEW_BYTES: Final = 65_536  # in an answer: the reader is not behind
 RETRY_BACKOFF_MS: Final = 500  # while the broker is away every reader asks for it this often
 Bounds = Callable[[str, int], Awaitable[tuple[int, int]]]
 
@@ -104,13 +105,17 @@ class KafkaReader:
         bounds: Bounds,
         topic: str,
         positions: Mapping[int, int],
+        gather_ms: Ms = 0,
     ) -> None:
+        """gather_ms: after an answer with few records, how long more are left to gather."""
         self._connect, self._client, self._bounds, self._topic = (
             shared.connect,
             client,
             bounds,
             topic,
         )
+        self._gather_ms = gather_ms
+        self._next_fetch_s: dict[int, float] = {}  # by node, on the loop's clock
         self._connections: dict[int, Any] = {}  # by node
         self._positions = dict(positions)  # where the next fetch of a partition begins
         self._fetches: dict[int | None, asyncio.Task[list[_Fetched]]] = {}  # by node
@@ -179,8 +184,14 @@ class KafkaReader:
             connection = self._connections.get(node)
             if connection is None or not connection.connected():
                 connection = self._connections[node] = await self._connect(node)
+            loop = asyncio.get_running_loop()
+            if (early_s := self._next_fetch_s.pop(node, 0) - loop.time()) > 0:
+                await asyncio.sleep(early_s)
             answer = await connection.send(self._request(positions))
-            return self._parse(answer, positions)
+            fetched = self._parse(answer, positions)
+            if fetched and _size(answer) < FEW_BYTES:
+                self._next_fetch_s[node] = loop.time() + self._gather_ms / 1_000
+            return fetched
         except OffsetOutOfRangeError:
             raise
         except (KafkaError, OSError, TimeoutError) as error:
@@ -230,6 +241,10 @@ class KafkaReader:
         (topic, partition), offset = next(iter(error.args[0].items()))
         start, end = await self._bounds(topic, partition)
         return OutOfRange(topic, partition, offset, start, end)
+
+
+def _size(answer: Any) -> int:
+    return sum(len(data) for _, partitions in answer.topics for *_, data in partitions if data)
 
 
 def _check_batches(partition: int, position: int, data: bytes) -> _Fetched:

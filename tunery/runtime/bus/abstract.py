@@ -113,7 +113,8 @@ class Log(Protocol):
     """Topics of a fixed number of partitions, each an ordered sequence of records.
 
     *Writing.* `writer` gives one partition an own connection with several appends in flight, for
-    its owner; `send` appends one record by key, for everything else. A record is durable once it
+    its owner; `send` appends one record by key, and `send_all` several of one partition, for
+    everything else. A record is durable once it
     is acknowledged. An append of unknown outcome may be in the log; the acceptance rule of
     the journal, not the log, makes sure that such doubt is harmless.
 
@@ -139,6 +140,15 @@ class Log(Protocol):
     ) -> Appended:
         """Durable append by key through one shared producer.
 
+        Raises AppendUnknown, Unavailable, TooLarge.
+        """
+
+    async def send_all(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
+    ) -> None:
+        """Durable appends of keys and values in this order through the same producer.
+
+        When it raises, some of the first may be in the log, but none without those before it.
         Raises AppendUnknown, Unavailable, TooLarge.
         """
 

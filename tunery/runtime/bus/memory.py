@@ -81,6 +81,12 @@ class MemoryLog:
     ) -> Appended:
         return self.put(topic, partition_of(key) if partition is None else partition, key, value)
 
+    async def send_all(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
+    ) -> None:
+        for key, value in records:
+            await self.send(topic, key, value, partition)
+
     async def reader(self, topic: str, positions: Mapping[int, int]) -> "MemoryReader":
         for partition in positions:
             self.partition(topic, partition)

@@ -5,8 +5,10 @@ That makes positions a matter of speed, not of correctness: they are saved now a
 losing them means sending everything again.
 """
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -19,7 +21,14 @@ from schemas.levels import level_of
 from schemas.streams import Stream
 from schemas.units import Ms
 from tunery.runtime.backoff import every, retry
-from tunery.runtime.bus.abstract import AppendUnknown, BusError, Commit, TooLarge, Unavailable
+from tunery.runtime.bus.abstract import (
+    AppendUnknown,
+    BusError,
+    Commit,
+    TooLarge,
+    Unavailable,
+    check_size,
+)
 from tunery.runtime.bus.groups import reactor_group
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.membership import AssignedPartitions, PartitionWork
@@ -27,7 +36,7 @@ from tunery.runtime.journal.acceptance import Poison
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.ports import HostLimits, JournalPorts
 from tunery.runtime.journal.reader import START, Accepted, JournalReader, Position, load_position
-from tunery.runtime.telemetry.logs import log_context, log_event, subject_of
+from tunery.runtime.telemetry.logs import log_event, subject_of
 from tunery.runtime.telemetry.traces import traced
 from tunery.runtime.telemetry.trail import Trail
 from tunery.runtime.verbs import React, Send
@@ -64,8 +73,8 @@ class JournalFollower(ABC):
         self.stopped = self._partitions.stopped
 
     @abstractmethod
-    async def take(self, accepted: Accepted) -> None:
-        """Return when the record's effect is lasting. Raises Poison to stop the partition."""
+    async def take(self, batch: Sequence[Accepted]) -> None:
+        """Return when the effect of all is lasting. Raises Poison to stop the partition."""
 
     async def run(self) -> None:
         """Raises what no rule foresees; the process starts the host again."""
@@ -96,10 +105,9 @@ class JournalFollower(ABC):
                     unsaved = position != saved
                     wait_ms = self._limits.commit_every_ms if unsaved else self._limits.idle_wait_ms
                     batch = (await reader.read(wait_ms)).get(partition)
-                    for accepted in batch.accepted if batch else ():
-                        await self.take(accepted)
-                        position = accepted.position
-                    position = batch.position if batch else position
+                    if batch:
+                        await self.take(batch.accepted)
+                        position = batch.position
                     now_ms = self._clock.monotonic_ms()
                     if position != saved and now_ms - saved_ms >= self._limits.commit_every_ms:
                         saved, saved_ms = await self._save(partition, position), now_ms
@@ -136,8 +144,24 @@ class Reactor(JournalFollower):
         super().__init__(runtime, stream, limits=limits)
         self._keys, self._react, self._streams = runtime.keys, react, streams
 
-    async def take(self, accepted: Accepted) -> None:
-        """Send in order, one at a time: the target drops what is not above the last it decided."""
+    async def take(self, batch: Sequence[Accepted]) -> None:
+        """Send to all partitions of all targets at once, and to each in the order of the entries:
+        it drops what is not above the last it decided.
+        """
+        sends: dict[tuple[str, int], list[tuple[bytes, bytes]]] = defaultdict(list)
+        try:
+            for accepted in batch:
+                for where, record in self._commands(accepted):
+                    sends[where].append(record)
+        except Poison:
+            await self._send_all(sends)  # what follows from the entries before it
+            raise
+        await self._send_all(sends)
+
+    def _commands(
+        self, accepted: Accepted
+    ) -> Iterator[tuple[tuple[str, int], tuple[bytes, bytes]]]:
+        """Yield what an entry leads to: (topic, partition), (key, value). Raises Poison."""
         header = accepted.header
         origin = (header.stream, header.partition, header.offset)
         try:
@@ -155,26 +179,30 @@ class Reactor(JournalFollower):
             trail = Trail(envelope.correlation, envelope.traceparent)
             about = {"tenant": send.tenant, **subject_of(send.body)}
             name = f"send {type(send.body).__name__} to {target.name}"
-            with log_context(**about), traced(trail, name, "producer", **about):
+            with traced(trail, name, "producer", **about):
                 signed = self._keys.sign(target.name, encode(envelope))
-                await self._send_until_acknowledged(
-                    target.commands.name, key, signed, partition, origin
-                )
+            try:
+                check_size(signed)
+            except TooLarge as error:
+                raise Poison(*origin, f"a reaction is too large: {error}") from error
+            yield (target.commands.name, partition), (key, signed)
 
-    async def _send_until_acknowledged(
-        self, topic: str, key: bytes, value: bytes, partition: int, origin: tuple[str, int, int]
+    async def _send_all(
+        self, sends: Mapping[tuple[str, int], Sequence[tuple[bytes, bytes]]]
     ) -> None:
         """Send until acknowledged. Sending the same command again is safe, skipping one is not."""
-        try:
-            await retry(
-                partial(self._log.send, topic, key, value, partition),
-                (AppendUnknown, Unavailable),
-                clock=self._clock,
-                backoff=every(self._limits.retry_ms),
-                on_failure=self._note_unsent,
+        await asyncio.gather(
+            *(
+                retry(
+                    partial(self._log.send_all, topic, partition, records),
+                    (AppendUnknown, Unavailable),
+                    clock=self._clock,
+                    backoff=every(self._limits.retry_ms),
+                    on_failure=self._note_unsent,
+                )
+                for (topic, partition), records in sends.items()
             )
-        except TooLarge as error:
-            raise Poison(*origin, f"a reaction is too large: {error}") from error
+        )
 
     def _note_unsent(self, error: Exception, try_number: int) -> None:
         log_event(

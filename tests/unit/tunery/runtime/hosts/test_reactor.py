@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest_asyncio
@@ -100,6 +101,47 @@ async def test_an_unknown_outcome_is_sent_again(world: World) -> None:
         await take(world, 2)
         await until(lambda: len(sent(world)) == 4)
     assert sent(world)[0] == sent(world)[1] == sent(world)[2] != sent(world)[3]
+
+
+async def test_when_some_of_a_batch_are_in_the_log_all_are_sent_again(world: World) -> None:
+    class Doubtful(MemoryLog):
+        batches: ClassVar[list[int]] = []
+
+        async def send_all(
+            self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
+        ) -> None:
+            self.batches.append(len(records))
+            is_first = len(self.batches) == 1
+            await super().send_all(topic, partition, records[:1] if is_first else records)
+            if is_first:
+                raise AppendUnknown("lost the answer")
+
+    world = await World(Doubtful(session_timeout_ms=50)).create()
+    async with running(world.host()):
+        await take(world, 3)
+        await world.decided(KEY, 3)
+        tally = AggregateHost(world, TALLY_AGGREGATE, limits=QUICK)
+        async with running(reactor(world), tally):
+            events = await world.decided(TALLIED, 3, TALLY)
+    assert Doubtful.batches == [3, 3]
+    assert [event.total for event in events if isinstance(event, SeatsCounted)] == [1, 2, 3]
+
+
+async def test_what_follows_from_entries_before_one_that_stops_the_partition_is_sent(
+    world: World,
+) -> None:
+    def second_fails(header: Header, event: SeatsEvent) -> tuple[Send, ...]:
+        if header.seq > 1:
+            raise ValueError("cannot react")
+        return react_seats(header, event)
+
+    host = Reactor(world, SEATS, second_fails, streams=STREAMS, limits=QUICK)
+    async with running(world.host()):
+        await take(world, 2)
+        await world.decided(KEY, 2)
+        async with running(host):
+            await until(lambda: bool(host.stopped))
+    assert len(sent(world)) == 1
 
 
 async def test_a_reaction_that_fails_stops_its_partition_and_says_where(world: World) -> None:
