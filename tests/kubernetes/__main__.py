@@ -6,9 +6,13 @@ Where it cannot be built it says so in a line. Exit status: that of the tests, o
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 from tunery.local.errors import LocalError
 from tunery.local.kubernetes.programs import folder_of_programs
+
+# The longest ones first, one for each worker.
+FILES: Final = ("failures", "flow", "leases", "laptop", "chart", "scale")
 
 
 def main() -> int:
@@ -26,10 +30,9 @@ def main() -> int:
         "-p",
         "no:cacheprovider",
         # Two control planes: tests wait for one most of the time.
-        *("-n", "2", "--dist", "worksteal"),
-        "-m",
-        "not soak",
-        str(Path(__file__).parent),
+        *("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=10"),
+        *("-m", "not soak"),
+        *(str(Path(__file__).with_name(f"test_{name}.py")) for name in FILES),
     ]
     return subprocess.run([*command, *sys.argv[1:]], check=False).returncode
 
