@@ -138,9 +138,9 @@ class BusSuite:
         )
         await log.send_all(topic, 2, records[400:])
         reader = await log.reader(topic, {2: 0})
-        found = await take(reader, len(records))
+        kept = await take(reader, len(records))
         await reader.close()
-        assert [(record.key, record.value) for record in found] == records
+        assert [(record.key, record.value) for record in kept] == records
         assert await log.ends(topic, (1, 2)) == {1: 1, 2: len(records)}
         with pytest.raises(TooLarge):
             await log.send_all(topic, 1, [(b"k", b"x" * (MESSAGE_BYTES_MAX + 1))])
