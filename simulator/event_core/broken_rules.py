@@ -238,8 +238,8 @@ async def send_once(self: Any, sends: Any) -> None:
 _send_all = reactor.Reactor._send_all
 
 
+async def send_each(self: Any, sends: Any) -> None:
     """Send each record by itself: none waits for one in doubt before it."""
-    """Those after one in doubt do not wait for it."""
     alone = [{where: [record]} for where, records in sends.items() for record in records]
     await asyncio.gather(*(_send_all(self, send) for send in alone))
 
