@@ -230,9 +230,9 @@ RECORDED_AGAIN: Final = replace(SEATS_AGGREGATE, decide=record_again)
 
 
 async def send_once(self: Any, sends: Any) -> None:
-    for (topic, partition), records in sends.items():
+    for where, records in sends.items():
         with suppress(AppendUnknown):
-            await self._log.send_all(topic, partition, records)
+            await self._log.send_all(*where, records)
 
 
 _send_all = reactor.Reactor._send_all
