@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tunery.cli import _api, _options
-from tunery.local.paths import DataDir
+from tunery.cli import _api
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -39,16 +38,15 @@ FORMATS = (
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the benchmark into a file, and add it to no service.",
 )
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def import_benchmark(
+    api: "Api",
     format_name: str,
     files: tuple[Path, ...],
     examples: tuple[Path, ...],
     shots: int | None,
     name: str | None,
     output: Path | None,
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """Import FILES, published as FORMAT, as a benchmark that the gate asks where it is named.
@@ -71,8 +69,7 @@ def import_benchmark(
     if output is not None:
         _api.show_one({"file": str(output)}, as_json, [("file", str(output))])
         return
-    with _api.connect(folders) as api:
-        added = api.write("PUT", "gate", "benchmarks", name or format_name, content=content)
+    added = api.write("PUT", "gate", "benchmarks", name or format_name, content=content)
     fields = ("id", "task", "kind", "items", "shots", "sha256")
     _api.show_one(added, as_json, [(field, added[field]) for field in fields])
 

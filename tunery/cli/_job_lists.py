@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tunery.cli import _api, _options
+from tunery.cli import _api
 from tunery.cli._job_view import percent
-from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -79,9 +78,9 @@ COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
 )
 @click.option("--tenant", help="Jobs of this tenant (admin key). [the key's]")
 @click.option("--all-tenants", is_flag=True, help="Jobs of all tenants (admin key).")
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def list_jobs(
+    api: "Api",
     limit: int,
     status: str | None,
     suffix: str | None,
@@ -90,7 +89,6 @@ def list_jobs(
     pairs: tuple[str, ...],
     tenant: str | None,
     all_tenants: bool,
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """List your jobs, newest first."""
@@ -98,9 +96,8 @@ def list_jobs(
         **_query(status=status, suffix=suffix, search=search, tags=tags, tenant=tenant),
         **_metadata(pairs),
     }
-    with _api.connect(folders) as api:
-        jobs = _newest(api, query, limit + 1) if all_tenants else api.jobs(limit + 1, query)
-        listed = list(jobs)
+    jobs = _newest(api, query, limit + 1) if all_tenants else api.jobs(limit + 1, query)
+    listed = list(jobs)
     named = all_tenants or tenant is not None
     _api.show_rows(
         listed[:limit],
@@ -168,20 +165,18 @@ def answers(api: "Api", job_id: str, prompts: tuple[str, ...], as_json: bool) ->
 @click.argument("job_ids", nargs=-1, metavar="[JOB_ID]...")
 @click.option("--sweep", "sweep_id", help="The best jobs of this sweep.")
 @click.option("--all", "every", is_flag=True, help="Also what is the same in all of them.")
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def compare(
-    job_ids: tuple[str, ...], sweep_id: str | None, every: bool, folders: DataDir, as_json: bool
+    api: "Api", job_ids: tuple[str, ...], sweep_id: str | None, every: bool, as_json: bool
 ) -> None:
     """Compare jobs side by side: settings, results, time and cost, where they differ."""
     if len(job_ids) > COMPARED_MAX:
         raise click.UsageError(f"Name at most {COMPARED_MAX} jobs.")
     if bool(job_ids) == (sweep_id is not None):
         raise click.UsageError("Name jobs, or a --sweep.")
-    with _api.connect(folders) as api:
-        if sweep_id is not None:
-            job_ids = _best_jobs(api.get("sweeps", sweep_id))
-        jobs = [api.job(job_id) for job_id in job_ids]
+    if sweep_id is not None:
+        job_ids = _best_jobs(api.get("sweeps", sweep_id))
+    jobs = [api.job(job_id) for job_id in job_ids]
     every = every or len(jobs) == 1
     rows = [row for row in compared(jobs) if every or len({*map(str, row["values"])}) > 1]
     _api.show_rows(

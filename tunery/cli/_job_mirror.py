@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
-from tunery.cli import _api, _options
+from tunery.cli import _api
 from tunery.local.errors import LocalError
-from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -61,15 +60,14 @@ class Mirror(Protocol):
     show_default=True,
     help="The experiment of MLflow, or the project of W&B.",
 )
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def mirror(
+    api: "Api",
     job_id: str,
     tensorboard: Path | None,
     mlflow: str | None,
     wandb_offline: Path | None,
     experiment: str,
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """Write a job to TensorBoard, MLflow or W&B: parameters, figures of each step, outcome.
@@ -83,7 +81,7 @@ def mirror(
         raise click.UsageError("Name --tensorboard, --mlflow or --wandb-offline.")
     from tunery.mirrors.wandb_runs import RunRefused
 
-    with ExitStack() as stack, _api.connect(folders) as api:
+    with ExitStack() as stack:
         for target in mirrors.values():
             stack.callback(target.close)
         try:

@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tunery.cli import _api, _options
+from tunery.cli import _api
 from tunery.cli._job_view import duration, gate_lines
-from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
 
 FOLDER: Final = Path(__file__).parent
 TEMPLATE: Final = "_job_report.html.jinja"
@@ -26,24 +28,22 @@ CURVES: Final = {"training loss": "train_loss", "validation loss": "valid_loss"}
     metavar="FILE",
     help="The file to write. [JOB_ID.html]",
 )
-@_options.data_dir
-@_options.as_json
-def report(job_id: str, output: Path | None, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def report(api: "Api", job_id: str, output: Path | None, as_json: bool) -> None:
     """Write a job as one HTML file: curve, attempts, gate, answers, bill, events.
 
     It loads nothing from anywhere. Prompts and answers are in it: send it to whom they may reach.
     """
     from tunery.client import ApiRefusal
 
-    with _api.connect(folders) as api:
-        job: Any = api.job(job_id)
-        steps = list(islice(api.metrics(job_id), STEPS_MAX))[::-1]
-        events = list(islice(api.events(job_id), EVENTS_MAX))[::-1]
-        cost = api.cost(job_id)
-        try:
-            answers = api.answers(job_id)["data"]
-        except ApiRefusal:  # it was not evaluated, or not yet
-            answers = []
+    job: Any = api.job(job_id)
+    steps = list(islice(api.metrics(job_id), STEPS_MAX))[::-1]
+    events = list(islice(api.events(job_id), EVENTS_MAX))[::-1]
+    cost = api.cost(job_id)
+    try:
+        answers = api.answers(job_id)["data"]
+    except ApiRefusal:  # it was not evaluated, or not yet
+        answers = []
     path = output or Path(f"{job['id']}.html")
     try:
         path.write_text(job_page(job, steps, events, answers, cost), encoding="utf-8")

@@ -14,6 +14,7 @@ from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
+    from tunery.client import Api
     from tunery.platform.tools.audit_chain import AuditTally
 
 LINES: Final = 100
@@ -53,33 +54,31 @@ def command() -> None:
     "--lines", "-n", type=click.IntRange(1), default=LINES, show_default=True, help="Entries."
 )
 @click.option("--follow", "-f", is_flag=True, help="Print new entries as they come.")
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def list_entries(
+    api: "Api",
     tenant: str | None,
     key_id: str | None,
     object_id: str | None,
     kind: str | None,
     lines: int,
     follow: bool,
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """List entries, oldest of the newest first. JSON: one object per line."""
     asked = {"tenant": tenant, "key_id": key_id, "object_id": object_id, "kind": kind}
     query = {name: value for name, value in asked.items() if value is not None}
-    with _api.connect(folders) as api:
-        entries = list(api.audit(query, lines))[::-1]
-        _print(entries, as_json, is_first=True)
-        while follow:
-            try:
-                time.sleep(FOLLOW_S)
-            except KeyboardInterrupt:
-                return
-            newest = {"after": entries[-1]["id"]} if entries else {}
-            more = list(api.audit({**query, **newest, "order": "asc"}))
-            _print(more, as_json, is_first=False)
-            entries = more or entries
+    entries = list(api.audit(query, lines))[::-1]
+    _print(entries, as_json, is_first=True)
+    while follow:
+        try:
+            time.sleep(FOLLOW_S)
+        except KeyboardInterrupt:
+            return
+        newest = {"after": entries[-1]["id"]} if entries else {}
+        more = list(api.audit({**query, **newest, "order": "asc"}))
+        _print(more, as_json, is_first=False)
+        entries = more or entries
 
 
 def _print(entries: list[dict[str, Any]], as_json: bool, *, is_first: bool) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from schemas.units import PPM
 from tunery.cli import _api, _options
-from tunery.local.paths import DataDir, cache_dir
+from tunery.local.paths import cache_dir
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -82,9 +82,9 @@ def command() -> None:
 @click.option("--revision", help="Its commit there.")
 @click.option("--share/--no-share", "shared", default=None, help="Tenants may download it. [no]")
 @click.option("--unchecked", is_flag=True, help="Add it without trying it first.")
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def add(
+    api: "Api",
     path: str,
     base_id: str | None,
     licence: str | None,
@@ -93,7 +93,6 @@ def add(
     unchecked: bool,
     template: Path | None,
     eot_tokens: tuple[str, ...],
-    folders: DataDir,
     as_json: bool,
     **more: Any,
 ) -> None:
@@ -143,10 +142,9 @@ def add(
         except click.ClickException as error:
             text = f"{error.message}\n--unchecked adds it all the same"
             raise click.ClickException(text) from error
-    with _api.connect(folders) as api:
-        if uploading:
-            folder = _upload(api, folder, base_id, quiet=as_json)
-        base = api.add_base(base_id, folder, licence or "unknown", **_set_options(more))
+    if uploading:
+        folder = _upload(api, folder, base_id, quiet=as_json)
+    base = api.add_base(base_id, folder, licence or "unknown", **_set_options(more))
     _api.show_one(base, as_json, _pairs(base))
 
 
@@ -312,15 +310,13 @@ def _shown_progress(
 @command.command("fetch")
 @click.argument("base_id", metavar="BASE")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@_options.data_dir
-@_options.as_json
-def fetch(base_id: str, folder: Path, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def fetch(api: "Api", base_id: str, folder: Path, as_json: bool) -> None:
     """Download the base model BASE into FOLDER, checked by its hash.
 
     The operator decides which base models are shared (`tunery base add … --share`).
     """
-    with _api.connect(folders) as api:
-        api.fetch_base(base_id, folder)
+    api.fetch_base(base_id, folder)
     _api.show_one({"id": base_id, "path": str(folder)}, as_json, [("base", folder)])
 
 
@@ -455,15 +451,13 @@ def prove(api: "Api", base_ids: tuple[str, ...]) -> list[dict[str, Any]]:
 
 @command.command("check")
 @click.argument("base_id")
-@_options.data_dir
-@_options.as_json
-def check(base_id: str, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def check(api: "Api", base_id: str, as_json: bool) -> None:
     """Hash the files of a base model where they lie; exit code 1 when they have changed.
 
     While they differ from those that were added, its versions are stale: none is promoted.
     """
-    with _api.connect(folders) as api:
-        base = api.post("bases", base_id, "check")
+    base = api.post("bases", base_id, "check")
     drifted = base["drifted_sha256"]
     result = "unchanged" if drifted is None else "changed: its versions are stale"
     fields = [("base", base_id), ("added as", base["sha256"]), ("now", drifted), ("files", result)]

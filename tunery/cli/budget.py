@@ -7,7 +7,6 @@ import click
 
 from schemas.units import AMOUNT_MICRO_MAX, MICRO
 from tunery.cli import _api, _options
-from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -55,36 +54,6 @@ class Amount(click.ParamType["int"]):
         return int(whole)
 
 
-@command.command("set")
-@click.argument("key_id", required=False)
-@click.option("--amount", type=Amount(), help="In the currency of your prices, like 40.50.")
-@click.option(
-    "--gpu-hours",
-    type=_options.Number(0, 1e6, min_open=True),
-    help="What the jobs may use in a month.",
-)
-@_options.data_dir
-@_options.as_json
-def set_budget(
-    key_id: str | None,
-    amount: int | None,
-    gpu_hours: float | None,
-    folders: DataDir,
-    as_json: bool,
-) -> None:
-    """Set the monthly budget of all jobs, or of those of the API key KEY_ID.
-
-    It replaces the one before: a bound that is not given is none.
-    """
-    bounds = {"key_id": key_id, "max_amount_micro": amount, "max_gpu_hours": gpu_hours}
-    body = {name: value for name, value in bounds.items() if value is not None}
-    if amount is None and gpu_hours is None:
-        raise click.UsageError("Give --amount, --gpu-hours, or both.")
-    with _api.connect(folders) as api:
-        budget = api.set_budget(body)
-    _api.show_one(budget, as_json, _fields(budget))
-
-
 def _fields(budget: "BudgetObject") -> list[tuple[str, object]]:
     return [
         ("budget", budget["id"]),
@@ -99,6 +68,27 @@ def _fields(budget: "BudgetObject") -> list[tuple[str, object]]:
         ("left", _api.hours(budget["left_gpu_ms"])),
         ("reached", f"{budget['reached_percent']} %"),
     ]
+
+
+@command.command("set")
+@click.argument("key_id", required=False)
+@click.option("--amount", type=Amount(), help="In the currency of your prices, like 40.50.")
+@click.option(
+    "--gpu-hours",
+    type=_options.Number(0, 1e6, min_open=True),
+    help="What the jobs may use in a month.",
+)
+@_api.shown(_fields)
+def set_budget(api: "Api", key_id: str | None, amount: int | None, gpu_hours: float | None) -> Any:
+    """Set the monthly budget of all jobs, or of those of the API key KEY_ID.
+
+    It replaces the one before: a bound that is not given is none.
+    """
+    bounds = {"key_id": key_id, "max_amount_micro": amount, "max_gpu_hours": gpu_hours}
+    body = {name: value for name, value in bounds.items() if value is not None}
+    if amount is None and gpu_hours is None:
+        raise click.UsageError("Give --amount, --gpu-hours, or both.")
+    return api.set_budget(body)
 
 
 def _amount(budget: Any, name: str) -> str:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tunery.billing.currency import in_units
-from tunery.cli import _api, _options
-from tunery.local.paths import DataDir
+from tunery.cli import _api
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -33,9 +32,9 @@ YOU: Final = "you"
     "--temperature", type=click.FloatRange(0, 2), default=0.0, help="1: as OpenAI's API. [0]"
 )
 @click.option("--seed", type=int, help="The same seed gives the same answer.")
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def command(
+    api: "Api",
     model: str,
     other: str | None,
     prompt: str | None,
@@ -43,7 +42,6 @@ def command(
     max_tokens: int,
     temperature: float,
     seed: int | None,
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """Ask a model. Its first answer waits until the model is loaded."""
@@ -52,26 +50,23 @@ def command(
     beginning = [] if system is None else [{"role": "system", "content": system}]
     conversations = {name: list(beginning) for name in (model, other) if name is not None}
     options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
-    with _api.connect(folders) as api:
-        if prompt is not None:
-            answers = [
-                _ask(api, name, said, prompt, options) for name, said in conversations.items()
-            ]
-            if as_json:
-                click.echo(json.dumps(answers))
-            else:
-                for answer in answers:
-                    _show(answer, with_name=other is not None)
-            return
-        while question := _next_question():
-            for name, said in conversations.items():
-                answer = _ask(api, name, said, question, options)
+    if prompt is not None:
+        answers = [_ask(api, name, said, prompt, options) for name, said in conversations.items()]
+        if as_json:
+            click.echo(json.dumps(answers))
+        else:
+            for answer in answers:
                 _show(answer, with_name=other is not None)
-                use = answer["usage"]
-                spent = f"{use['prompt_tokens']} tokens read, {use['completion_tokens']} written"
-                if (price := use.get("price")) is not None:
-                    spent += f", {in_units(price['amount_micro'])} {price['currency']}"
-                click.echo(click.style(spent, dim=True))
+        return
+    while question := _next_question():
+        for name, said in conversations.items():
+            answer = _ask(api, name, said, question, options)
+            _show(answer, with_name=other is not None)
+            use = answer["usage"]
+            spent = f"{use['prompt_tokens']} tokens read, {use['completion_tokens']} written"
+            if (price := use.get("price")) is not None:
+                spent += f", {in_units(price['amount_micro'])} {price['currency']}"
+            click.echo(click.style(spent, dim=True))
 
 
 def _next_question() -> str:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tunery.cli import _api, _options
-from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -28,65 +27,6 @@ def command() -> None:
     """Let versions answer under one name: one alone, two that share callers, one unseen."""
 
 
-@command.command("start")
-@click.argument("model")
-@click.option("--stage", type=click.Choice(STAGES), default="production", help="[production]")
-@click.option("--with", "second", help="Another version, for a share of the callers.")
-@click.option("--share", type=_options.Number(0.01, 99.99), help="Of --with, in percent. [10]")
-@click.option("--shadow", help="A version that is asked too; its answers are only counted.")
-@click.option("--shadow-share", type=_options.Number(0.01, 100), help="In percent. [100]")
-@click.option("--serving-pool", help="Whose replicas answer. [the engine of this machine]")
-@click.option("--expected", help="The version that must hold the stage now. [the one that does]")
-@_options.data_dir
-@_options.as_json
-def start(
-    model: str,
-    stage: str,
-    second: str | None,
-    share: float | None,
-    shadow: str | None,
-    shadow_share: float | None,
-    serving_pool: str | None,
-    expected: str | None,
-    folders: DataDir,
-    as_json: bool,
-) -> None:
-    """Let MODEL answer in a stage. What is not given ends: the last command is what holds."""
-    if (share is not None and second is None) or (shadow_share is not None and shadow is None):
-        raise click.UsageError("--share needs --with, and --shadow-share needs --shadow.")
-    body: dict[str, Any] = {"stage": stage}
-    if serving_pool is not None:
-        body["serving_pool"] = serving_pool
-    if second is not None:
-        of_second = 10.0 if share is None else share
-        body["traffic"] = {model: round(100 - of_second, 2), second: of_second}
-    if shadow is not None:
-        body["shadow"] = {"model": shadow, "share": 100.0 if shadow_share is None else shadow_share}
-    with _api.connect(folders) as api:
-        if expected is None:
-            series = api.model(model).get("series")
-            held = [
-                deployment["model"]
-                for deployment in api.get("deployments")["data"]
-                if (deployment["series"], deployment["stage"]) == (series, stage)
-            ]
-            expected = held[0] if held else None
-        deployment = api.post("models", model, "deploy", **body, expected=expected)
-    _api.show_one(deployment, as_json, _fields(deployment))
-
-
-_api.add_list(
-    command,
-    "List the stages that versions hold, and the names under which they answer.",
-    lambda api: api.get("deployments")["data"],
-    {
-        "name": "id",
-        "versions": lambda item: ", ".join(_version(arm) for arm in item["versions"]),
-        "since": lambda item: _api.moment(item["since"]),
-    },
-)
-
-
 def _fields(deployment: dict[str, Any]) -> list[tuple[str, Any]]:
     fields = [("name", deployment["id"]), ("since", _api.moment(deployment["since"]))]
     fields.append(("serving pool", deployment["serving_pool"]))
@@ -104,6 +44,61 @@ def _fields(deployment: dict[str, Any]) -> list[tuple[str, Any]]:
             text = f"answers of a version are missing (p = {ratio['p_value']:.2g}): do not compare"
             fields.append(("sample ratio", text))
     return fields
+
+
+@command.command("start")
+@click.argument("model")
+@click.option("--stage", type=click.Choice(STAGES), default="production", help="[production]")
+@click.option("--with", "second", help="Another version, for a share of the callers.")
+@click.option("--share", type=_options.Number(0.01, 99.99), help="Of --with, in percent. [10]")
+@click.option("--shadow", help="A version that is asked too; its answers are only counted.")
+@click.option("--shadow-share", type=_options.Number(0.01, 100), help="In percent. [100]")
+@click.option("--serving-pool", help="Whose replicas answer. [the engine of this machine]")
+@click.option("--expected", help="The version that must hold the stage now. [the one that does]")
+@_api.shown(_fields)
+def start(
+    api: "Api",
+    model: str,
+    stage: str,
+    second: str | None,
+    share: float | None,
+    shadow: str | None,
+    shadow_share: float | None,
+    serving_pool: str | None,
+    expected: str | None,
+) -> Any:
+    """Let MODEL answer in a stage. What is not given ends: the last command is what holds."""
+    if (share is not None and second is None) or (shadow_share is not None and shadow is None):
+        raise click.UsageError("--share needs --with, and --shadow-share needs --shadow.")
+    body: dict[str, Any] = {"stage": stage}
+    if serving_pool is not None:
+        body["serving_pool"] = serving_pool
+    if second is not None:
+        of_second = 10.0 if share is None else share
+        body["traffic"] = {model: round(100 - of_second, 2), second: of_second}
+    if shadow is not None:
+        body["shadow"] = {"model": shadow, "share": 100.0 if shadow_share is None else shadow_share}
+    if expected is None:
+        series = api.model(model).get("series")
+        held = [
+            deployment["model"]
+            for deployment in api.get("deployments")["data"]
+            if (deployment["series"], deployment["stage"]) == (series, stage)
+        ]
+        expected = held[0] if held else None
+    return api.post("models", model, "deploy", **body, expected=expected)
+
+
+_api.add_list(
+    command,
+    "List the stages that versions hold, and the names under which they answer.",
+    lambda api: api.get("deployments")["data"],
+    {
+        "name": "id",
+        "versions": lambda item: ", ".join(_version(arm) for arm in item["versions"]),
+        "since": lambda item: _api.moment(item["since"]),
+    },
+)
 
 
 @command.command("show")

@@ -10,7 +10,6 @@ from tunery.cli import _api, _options
 from tunery.cli._gate_benchmarks import import_benchmark, list_benchmarks, remove_benchmark
 from tunery.cli._job_view import gate_lines
 from tunery.local.errors import LocalError
-from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -86,13 +85,11 @@ def show_verdict(api: "Api", model_id: str, as_json: bool) -> None:
     type=click.Path(path_type=Path, dir_okay=False),
     help="File of the page.",
 )
-@_options.data_dir
-@_options.as_json
-def write_report(model_id: str, output: Path, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def write_report(api: "Api", model_id: str, output: Path, as_json: bool) -> None:
     """Write what the gate found as a page: statistics, plots, each item that differs."""
     try:
-        with _api.connect(folders) as api:
-            api.save_gate_report(model_id, output)
+        api.save_gate_report(model_id, output)
     except OSError as error:
         what = f"{output} is not written: {error.strerror}"
         raise LocalError(what, "name another file") from None
@@ -190,46 +187,36 @@ def reset(api: "Api", base_model: str) -> str:
     return base_model
 
 
+def _decision_fields(model: Any) -> list[tuple[str, Any]]:
+    decided = model["quarantine"] or {}
+    return [
+        ("model", model["id"]),
+        ("quarantined", "yes" if model["quarantined"] else "no"),
+        ("reason", decided.get("reason")),
+        ("by", decided.get("name")),
+    ]
+
+
+def _decide(api: "Api", model_id: str, quarantined: bool, reason: str, name: str | None) -> Any:
+    body = {"quarantined": quarantined, "reason": reason, "name": name or getpass.getuser()}
+    return api.write("POST", "models", model_id, "quarantine", json=body)
+
+
 @command.command("override")
 @click.argument("model_id")
 @reason
 @name
-@_options.data_dir
-@_options.as_json
-def override(model_id: str, reason: str, name: str | None, folders: DataDir, as_json: bool) -> None:
+@_api.shown(_decision_fields)
+def override(api: "Api", model_id: str, reason: str, name: str | None) -> Any:
     """Take a version out of quarantine although the gate blocked it."""
-    _decide(folders, model_id, False, reason, name, as_json)
+    return _decide(api, model_id, False, reason, name)
 
 
 @command.command("quarantine")
 @click.argument("model_id")
 @reason
 @name
-@_options.data_dir
-@_options.as_json
-def quarantine(
-    model_id: str, reason: str, name: str | None, folders: DataDir, as_json: bool
-) -> None:
+@_api.shown(_decision_fields)
+def quarantine(api: "Api", model_id: str, reason: str, name: str | None) -> Any:
     """Put a version into quarantine although the gate let it pass."""
-    _decide(folders, model_id, True, reason, name, as_json)
-
-
-def _decide(
-    folders: DataDir,
-    model_id: str,
-    to_quarantine: bool,
-    reason: str,
-    name: str | None,
-    as_json: bool,
-) -> None:
-    body = {"quarantined": to_quarantine, "reason": reason, "name": name or getpass.getuser()}
-    with _api.connect(folders) as api:
-        model = api.write("POST", "models", model_id, "quarantine", json=body)
-    decided = model["quarantine"] or {}
-    fields = [
-        ("model", model["id"]),
-        ("quarantined", "yes" if model["quarantined"] else "no"),
-        ("reason", decided.get("reason")),
-        ("by", decided.get("name")),
-    ]
-    _api.show_one(model, as_json, fields)
+    return _decide(api, model_id, True, reason, name)

@@ -17,7 +17,6 @@ from tunery.billing.cells import safe_cell
 from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
 from tunery.cli._billing_terms import billing_fields
-from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -109,10 +108,14 @@ def list_invoices(api: "Api", tenant: str | None) -> Any:
 @_period
 @click.option("--csv", "as_csv", is_flag=True, help="Print one CSV line per invoice line.")
 @click.option("--pdf", type=click.Path(dir_okay=False, path_type=Path), help="Write it as PDF.")
-@_options.as_json
-@_options.data_dir
+@_api.asking
 def show(
-    tenant: str | None, period: str, as_csv: bool, pdf: Path | None, as_json: bool, folders: DataDir
+    api: "Api",
+    tenant: str | None,
+    period: str,
+    as_csv: bool,
+    pdf: Path | None,
+    as_json: bool,
 ) -> None:
     """Show the invoices of TENANT for one month, one for each currency. [the key's own tenant]
 
@@ -120,14 +123,13 @@ def show(
     """
     if as_csv + as_json + (pdf is not None) > 1:
         raise click.UsageError("--csv, --pdf and --json exclude each other; choose one.")
-    with _api.connect(folders) as api:
-        if pdf is not None:
-            _write_pdf(api, tenant, _invoices_of(api, tenant, period), pdf)
-            return
-        invoices = [
-            {**invoice, "lines": list(api.invoice_lines(invoice["id"], tenant))}
-            for invoice in _invoices_of(api, tenant, period)
-        ]
+    if pdf is not None:
+        _write_pdf(api, tenant, _invoices_of(api, tenant, period), pdf)
+        return
+    invoices = [
+        {**invoice, "lines": list(api.invoice_lines(invoice["id"], tenant))}
+        for invoice in _invoices_of(api, tenant, period)
+    ]
     if as_json:
         for invoice in invoices:
             click.echo(json.dumps(invoice))
@@ -178,30 +180,28 @@ def lines(api: "Api", tenant: str | None, period: str) -> Any:
     show_default=True,
     help="Any of job, key, model, suffix, metadata[NAME], with commas.",
 )
-@_options.as_json
-@_options.data_dir
-def sums(tenant: str | None, period: str, by: str, as_json: bool, folders: DataDir) -> None:
+@_api.asking
+def sums(api: "Api", tenant: str | None, period: str, by: str, as_json: bool) -> None:
     """Sum the invoices of TENANT for one month by job, key, model, suffix or metadata.
 
     The last sum is what belongs to no job; the sums add up to the total. [the key's own tenant]
     """
     names = [name.strip() for name in by.split(",") if name.strip()]
-    with _api.connect(folders) as api:
-        _api.show_rows(
-            (
-                entry
-                for invoice in _invoices_of(api, tenant, period)
-                for entry in api.invoice_sums(invoice["id"], by, tenant)["data"]
-            ),
-            as_json,
-            (*names, "GPU time", "amount", ""),
-            lambda entry: (
-                *_group_cells(entry, names),
-                _api.gpu_time(entry["gpu_ms"], blank=not entry["of_jobs"]),
-                _amount(entry["amount_micro"]),
-                entry["currency"],
-            ),
-        )
+    _api.show_rows(
+        (
+            entry
+            for invoice in _invoices_of(api, tenant, period)
+            for entry in api.invoice_sums(invoice["id"], by, tenant)["data"]
+        ),
+        as_json,
+        (*names, "GPU time", "amount", ""),
+        lambda entry: (
+            *_group_cells(entry, names),
+            _api.gpu_time(entry["gpu_ms"], blank=not entry["of_jobs"]),
+            _amount(entry["amount_micro"]),
+            entry["currency"],
+        ),
+    )
 
 
 def _group_cells(entry: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
@@ -278,15 +278,14 @@ def _named(tenant: str | None) -> str:
     help="For example a ticket number; a reference is used once per tenant.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask, whatever the amount.")
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def adjust(
+    api: "Api",
     tenant: str,
     amount: str,
     reason: str,
     reference: str,
     yes: bool,
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """Credit TENANT, or charge it, on the invoice of this month (admin key).
@@ -299,8 +298,7 @@ def adjust(
         verb = "Credit" if micro < 0 else "Charge"
         question = f"{verb} {tenant} {_amount(abs(micro))} in its currency ({reason}, {reference})?"
         click.confirm(question, abort=True, err=True)
-    with _api.connect(folders) as api:
-        adjustment = api.adjust_invoice(tenant, body)
+    adjustment = api.adjust_invoice(tenant, body)
     fields = [
         ("tenant", adjustment["tenant"]),
         ("invoice", adjustment["period"]),

@@ -234,32 +234,28 @@ def submit(
 
 @command.command("estimate", epilog=SETTINGS)
 @_request
-@_options.data_dir
-@_options.as_json
-def estimate(folders: DataDir, as_json: bool, **requested: Any) -> None:
+@_api.asking
+def estimate(api: "Api", as_json: bool, **requested: Any) -> None:
     """Show the tokens, memory, time and price of a job without submitting it.
 
     The checks are those of a submission: if it would be refused, the reason comes first, and the
     exit code is 1.
     """
     recipe = _recipe(**requested)
-    with _api.connect(folders) as api:
-        forecast = api.estimate(uploaded_files(api, recipe, quiet=as_json))
+    forecast = api.estimate(uploaded_files(api, recipe, quiet=as_json))
     _show_estimate(forecast, as_json)
 
 
 @command.command("plan", epilog=SETTINGS)
 @_request
-@_options.data_dir
-@_options.as_json
-def plan(folders: DataDir, as_json: bool, **requested: Any) -> None:
+@_api.asking
+def plan(api: "Api", as_json: bool, **requested: Any) -> None:
     """Show what would run, where, when, why and at what price. Nothing is submitted or recorded.
 
     The exit code is 1 if the job would be refused.
     """
     recipe = _recipe(**requested)
-    with _api.connect(folders) as api:
-        planned = api.estimate(uploaded_files(api, recipe, quiet=as_json), "plan")
+    planned = api.estimate(uploaded_files(api, recipe, quiet=as_json), "plan")
     if as_json:
         click.echo(json.dumps(planned))
     else:

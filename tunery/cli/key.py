@@ -10,7 +10,6 @@ from schemas.account import ADMIN_SCOPE
 from schemas.units import MICRO
 from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
-from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -82,9 +81,9 @@ def command() -> None:
     help="What its jobs may cost in a calendar month, in the currency of your prices. [no cap]",
 )
 @click.option("--per-minute", type=click.IntRange(1), help="Requests a minute. [3000]")
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def create(
+    api: "Api",
     tenant: str,
     name: str,
     scopes: tuple[str, ...],
@@ -92,7 +91,6 @@ def create(
     models: tuple[str, ...],
     spend_cap: float | None,
     per_minute: int | None,
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """Create a key for TENANT (needs an admin key). It is shown only now; its SHA-256 is kept."""
@@ -103,10 +101,9 @@ def create(
         body["spend_cap_micro"] = round(spend_cap * MICRO)
     if per_minute is not None:
         body["requests_per_minute"] = per_minute
-    with _api.connect(folders) as api:
-        if models:
-            body["models"] = _bases(api, models)
-        key = api.create_key(tenant, body)
+    if models:
+        body["models"] = _bases(api, models)
+    key = api.create_key(tenant, body)
     _api.show_one(key, as_json, _fields(key))
     if ADMIN_SCOPE in key["scopes"]:
         click.echo(
@@ -150,17 +147,14 @@ def _fields(key: "KeyObject") -> list[tuple[str, object]]:
     show_default=True,
     help="How long the old secret stays valid; 0 ends it now.",
 )
-@_options.data_dir
-@_options.as_json
-def rotate(names: tuple[str, ...], overlap_hours: float, folders: DataDir, as_json: bool) -> None:
+@_api.shown(_fields)
+def rotate(api: "Api", names: tuple[str, ...], overlap_hours: float) -> Any:
     """Give a key a new secret, which is shown only now. Its id, scopes and caps stay.
 
     Without a key id, the key in use. A tenant's key rotates only itself.
     """
     tenant, key_id = _tenant_and_key(names)
-    with _api.connect(folders) as api:
-        rotated = api.rotate_key(key_id, round(overlap_hours * 3_600), tenant)
-    _api.show_one(rotated, as_json, _fields(rotated))
+    return api.rotate_key(key_id, round(overlap_hours * 3_600), tenant)
 
 
 @command.command("list")
@@ -189,14 +183,12 @@ def list_keys(api: "Api", tenant: str | None) -> Any:
 
 @command.command("revoke")
 @_names("[TENANT] KEY_ID", required=True)
-@_options.data_dir
-@_options.as_json
-def revoke(names: tuple[str, ...], folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def revoke(api: "Api", names: tuple[str, ...], as_json: bool) -> None:
     """Revoke a key at once.
 
     To revoke another key of your tenant, yours needs the scope keys.write; for TENANT's, admin.
     """
     tenant, key_id = _tenant_and_key(names)
-    with _api.connect(folders) as api:
-        revoked = api.revoke_key(key_id, tenant)
+    revoked = api.revoke_key(key_id, tenant)
     _api.show_removed(revoked["id"], "revoked", as_json)

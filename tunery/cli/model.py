@@ -100,16 +100,10 @@ def show(api: "Api", model_id: str, as_json: bool) -> None:
 @click.option("--base", required=True, help="The base model that it is an adapter of.")
 @click.option("--suffix", help="Part of the name of the version that it becomes.")
 @click.option("--validation-file", help="A file of yours, on whose rows the gate compares it.")
-@_options.data_dir
-@_options.as_json
+@_api.shown(lambda job: [("job", job["id"]), ("model", job["model"])])
 def import_adapter(
-    folder: Path,
-    base: str,
-    suffix: str | None,
-    validation_file: str | None,
-    folders: DataDir,
-    as_json: bool,
-) -> None:
+    api: "Api", folder: Path, base: str, suffix: str | None, validation_file: str | None
+) -> Any:
     """Import the LoRA adapter in FOLDER, as PEFT saved it elsewhere, in files of safetensors.
 
     The gate compares it with its base model, in a job that `tunery job watch JOB` follows. Then it
@@ -120,16 +114,14 @@ def import_adapter(
         raise LocalError(text, "save the adapter with save_pretrained(…, safe_serialization=True)")
     values = {"model": base, "suffix": suffix, "validation_file": validation_file}
     try:
-        with _api.connect(folders) as api:
-            fields = {name: value for name, value in values.items() if value is not None}
-            fields["config"] = (folder / CONFIG).read_text(encoding="utf-8")
-            with (folder / WEIGHTS).open("rb") as stream:
-                form = {"file": (WEIGHTS, stream)}
-                job = api.write("POST", "models", "import", data=fields, files=form)
+        fields = {name: value for name, value in values.items() if value is not None}
+        fields["config"] = (folder / CONFIG).read_text(encoding="utf-8")
+        with (folder / WEIGHTS).open("rb") as stream:
+            form = {"file": (WEIGHTS, stream)}
+            return api.write("POST", "models", "import", data=fields, files=form)
     except OSError as error:
         text = f"{error.filename or folder} cannot be read: {error.strerror}"
         raise LocalError(text, "name the folder of an adapter that PEFT saved") from None
-    _api.show_one(job, as_json, [("job", job["id"]), ("model", job["model"])])
 
 
 def _stage_fields(model: Any) -> list[tuple[str, Any]]:
@@ -197,22 +189,20 @@ def approve(api: "Api", model_id: str, stage: str, as_json: bool) -> None:
 @click.argument("stage", required=False, type=click.Choice(STAGES))
 @click.option("--required", type=click.IntRange(0, 100), help="How many a promotion needs.")
 @click.option("--approver", "approvers", multiple=True, help="Id of a key that counts; repeatable.")
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def approvals(
+    api: "Api",
     stage: str | None,
     required: int | None,
     approvers: tuple[str, ...],
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """Show the approvals that promotions need, or set those of STAGE with --required."""
     if (stage is None) != (required is None):
         raise click.UsageError("STAGE and --required belong together; give both or none.")
-    with _api.connect(folders) as api:
-        if stage is not None and required is not None:
-            api.post("approval_rules", stage=stage, required=required, approvers=list(approvers))
-        rules = api.get("approval_rules")["data"]
+    if stage is not None and required is not None:
+        api.post("approval_rules", stage=stage, required=required, approvers=list(approvers))
+    rules = api.get("approval_rules")["data"]
     _api.show(
         rules,
         as_json,
@@ -246,14 +236,13 @@ def history(api: "Api", model_id: str) -> Any:
 @click.option(
     "--with-base", is_flag=True, help="Also download its base, if the operator shares it."
 )
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def download(
+    api: "Api",
     model_id: str,
     folder: Path,
     base: str | None,
     with_base: bool,
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """Download the files of an adapter or a whole model into FOLDER, each checked by its SHA-256.
@@ -263,17 +252,16 @@ def download(
     """
     if base is not None and with_base:
         raise click.UsageError("--base and --with-base exclude each other; choose one.")
-    with _api.connect(folders) as api:
-        adapter = api.adapter(model_id)
-        is_whole = adapter.get("format") == "transformers"
-        if is_whole and (base is not None or with_base):
-            text = f"{model_id} has all its weights and needs no base model."
-            raise LocalError(text, "Leave --base and --with-base out.")
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in adapter["files"]:
-            api.fetch(file, _target(folder, file))
-        if not is_whole:
-            _name_base(api, model_id.split(":")[1], folder, base, with_base)
+    adapter = api.adapter(model_id)
+    is_whole = adapter.get("format") == "transformers"
+    if is_whole and (base is not None or with_base):
+        text = f"{model_id} has all its weights and needs no base model."
+        raise LocalError(text, "Leave --base and --with-base out.")
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in adapter["files"]:
+        api.fetch(file, _target(folder, file))
+    if not is_whole:
+        _name_base(api, model_id.split(":")[1], folder, base, with_base)
     _api.show(
         adapter["files"],
         as_json,

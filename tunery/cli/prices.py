@@ -8,7 +8,6 @@ import click
 
 from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
-from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -35,17 +34,15 @@ def command() -> None:
 
 @command.command("import")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@_options.data_dir
-@_options.as_json
-def import_book(file: Path, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def import_book(api: "Api", file: Path, as_json: bool) -> None:
     """Import the price book in FILE. Importing the same file again changes nothing."""
     content = file.read_bytes()
     try:
         json.loads(content)
     except ValueError as error:
         raise click.ClickException(f"{file} is not JSON: {error}. Correct it there.") from None
-    with _api.connect(folders) as api:
-        imported = api.import_prices(content)
+    imported = api.import_prices(content)
     following = [("next", f"tunery tenant plan TENANT --prices {imported['id']}")]
     _api.show_one(imported, as_json, [*_fields(imported), *following])
 

@@ -2,13 +2,15 @@
 
 import json
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tunery.cli import _api, _options
+from tunery.cli import _api
 from tunery.cli._queue_view import decisions, interval
-from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
 
 EPILOG = """\
 \b
@@ -27,14 +29,13 @@ Examples:
 )
 @click.option("--remove", multiple=True, metavar="NODE", help="What if: without this node.")
 @click.option("--without", multiple=True, metavar="JOB", help="What if: without this job.")
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def command(
+    api: "Api",
     pool: str,
     add: tuple[str, ...],
     remove: tuple[str, ...],
     without: tuple[str, ...],
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """Show slots, nodes, leases, waiting jobs in order of service, next decisions (admin key).
@@ -47,11 +48,10 @@ def command(
         "remove": remove,
         "jobs": [{"job_id": job_id, "left_out": True} for job_id in without],
     }
-    with _api.connect(folders) as api:
-        if any(changes.values()):
-            queue = api.post("queue", "plan", pool=pool, **changes)
-        else:
-            queue = api.queue(pool)
+    if any(changes.values()):
+        queue = api.post("queue", "plan", pool=pool, **changes)
+    else:
+        queue = api.queue(pool)
     if as_json:
         click.echo(json.dumps(queue))
         return

@@ -12,7 +12,6 @@ from tunery.cli import _api, _options
 from tunery.cli._job_view import estimate_fields
 from tunery.cli.grader import read_object
 from tunery.cli.job import uploaded_file
-from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -37,10 +36,9 @@ Examples:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="For prompts without answers: a file with the grader of reinforcement.",
 )
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def command(
-    file: str, budget: float | None, grader: Path | None, folders: DataDir, as_json: bool
+    api: "Api", file: str, budget: float | None, grader: Path | None, as_json: bool
 ) -> None:
     """Suggest what to train with FILE: a local file, or the id or name of an uploaded one.
 
@@ -48,11 +46,10 @@ def command(
     plan for each base model. Nothing is submitted; a local file is uploaded.
     """
     budget_micro = None if budget is None else round(budget * MICRO)
-    with _api.connect(folders) as api:
-        file_id = uploaded_file(api, file, quiet=as_json)
-        suggestion = suggest(
-            api, file_id, budget_micro, None if grader is None else read_object(grader)
-        )
+    file_id = uploaded_file(api, file, quiet=as_json)
+    suggestion = suggest(
+        api, file_id, budget_micro, None if grader is None else read_object(grader)
+    )
     if as_json:
         click.echo(json.dumps(suggestion))
     else:

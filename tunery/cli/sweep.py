@@ -10,7 +10,6 @@ import click
 from tunery.cli import _api, _options, _recipes
 from tunery.cli._yaml import YamlDocument
 from tunery.cli.job import uploaded_files
-from tunery.local.paths import DataDir
 from tunery.plan.sweeps import COLOCATE_MAX
 
 if TYPE_CHECKING:
@@ -42,13 +41,12 @@ def command() -> None:
     help="Configurations that one job trains in turns, at most. [as the file says, or 1]",
 )
 @click.option("--idempotency-key", help="Submissions with the same key are one sweep. [random]")
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def run(
+    api: "Api",
     path: Path,
     colocate: int | None,
     idempotency_key: str | None,
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """Submit the sweep of a YAML file: a job, and the values to try."""
@@ -56,10 +54,9 @@ def run(
     sweep = checked_sweep(document, path)
     if colocate is not None:
         sweep["colocate"] = colocate
-    with _api.connect(folders) as api:
-        job = uploaded_files(api, sweep[JOB], quiet=as_json)
-        body = {**sweep, JOB: job}
-        shown = api.send("/sweeps", body, idempotency_key or str(uuid.uuid4()))
+    job = uploaded_files(api, sweep[JOB], quiet=as_json)
+    body = {**sweep, JOB: job}
+    shown = api.send("/sweeps", body, idempotency_key or str(uuid.uuid4()))
     _show(shown, as_json)
 
 

@@ -14,7 +14,6 @@ from tunery.cli import _api, _options
 from tunery.cli._billing_terms import billing_fields
 from tunery.cli.invoice import micro_of
 from tunery.local.errors import LocalError
-from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,23 +64,21 @@ def command() -> None:
     help="GPU-hours a month; at this limit no job is accepted.",
 )
 @click.option("--concurrency", type=click.IntRange(1), help="Jobs running or waiting at once.")
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def create(
+    api: "Api",
     tenant: str,
     name: str | None,
     plan: str,
     soft_hours: int | None,
     hard_hours: int | None,
     concurrency: int | None,
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """Create TENANT. Limits come from the plan, or all three from the options."""
     body = {"id": tenant, "name": name or tenant, "plan": plan}
     limits = _limits(soft_hours, hard_hours, concurrency)
-    with _api.connect(folders) as api:
-        created = api.create_tenant(body | limits)
+    created = api.create_tenant(body | limits)
     following = [("next", f"tunery key create {created['id']}")]
     _api.show_one(created, as_json, [*_fields(created), *following])
 
@@ -125,9 +122,9 @@ def _fields(tenant: "TenantObject") -> list[tuple[str, object]]:
 @click.option("--concurrency", type=click.IntRange(1), help="As in `tunery tenant create`.")
 @click.option("--prices", help="Version of the price book for new jobs.")
 @click.option("--next-month", is_flag=True, help="From the first of the next month on (UTC).")
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def change_plan(
+    api: "Api",
     tenant: str,
     plan: str | None,
     soft_hours: int | None,
@@ -135,7 +132,6 @@ def change_plan(
     concurrency: int | None,
     prices: str | None,
     next_month: bool,
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """Change the plan of TENANT. A change that was scheduled before is replaced.
@@ -149,9 +145,8 @@ def change_plan(
     body |= _limits(soft_hours, hard_hours, concurrency)
     if len(body) == 1:
         raise click.UsageError("Nothing to change: give --plan, --prices or the limits.")
-    with _api.connect(folders) as api:
-        changed = api.change_plan(tenant, body)
-        stranded = [] if prices is None else _stranded(api, tenant, prices)
+    changed = api.change_plan(tenant, body)
+    stranded = [] if prices is None else _stranded(api, tenant, prices)
     _api.show_one(changed, as_json, [*_fields(changed), *stranded])
 
 
@@ -172,11 +167,8 @@ def _stranded(api: "Api", tenant: str, prices: str) -> list[tuple[str, object]]:
 @click.argument("tenant")
 @click.argument("terms", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--from-month", metavar="YYYY-MM", help="First month with these terms. [this month]")
-@_options.data_dir
-@_options.as_json
-def set_billing(
-    tenant: str, terms: Path, from_month: str | None, folders: DataDir, as_json: bool
-) -> None:
+@_api.shown(billing_fields)
+def set_billing(api: "Api", tenant: str, terms: Path, from_month: str | None) -> Any:
     """Set the billing terms of TENANT from the JSON file TERMS.
 
     Buyer, seller, taxes, days to pay, discounts, overage and commitment; what the file leaves out
@@ -191,9 +183,7 @@ def set_billing(
         raise click.BadParameter(f"{terms} is not a JSON object.")
     if from_month is not None:
         body["from_month"] = from_month
-    with _api.connect(folders) as api:
-        shown = api.set_billing_terms(tenant, body)
-    _api.show_one(shown, as_json, billing_fields(shown))
+    return api.set_billing_terms(tenant, body)
 
 
 @command.command("prepaid")
@@ -201,20 +191,18 @@ def set_billing(
 @click.option("--amount", required=True, help="In the tenant's currency, like 500.00.")
 @click.option("--reference", required=True, help="Of the payment; used once per tenant.")
 @click.option("--last-month", help="The last month whose invoice it may pay, like 2027-10.")
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def grant_prepaid(
+    api: "Api",
     tenant: str,
     amount: str,
     reference: str,
     last_month: str | None,
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """Record money that TENANT has paid in advance. Closed months use it up."""
     body = {"reference": reference, "amount_micro": micro_of(amount), "last_month": last_month}
-    with _api.connect(folders) as api:
-        credit = api.grant_prepaid(tenant, body)
+    credit = api.grant_prepaid(tenant, body)
     fields = [
         ("reference", credit["id"]),
         ("amount", f"{in_units(credit['amount_micro'])} {credit['currency']}"),
@@ -260,9 +248,8 @@ _change(
 @command.command("erase")
 @click.argument("tenant")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@_options.data_dir
-@_options.as_json
-def erase(tenant: str, yes: bool, folders: DataDir, as_json: bool) -> None:
+@_api.asking
+def erase(api: "Api", tenant: str, yes: bool, as_json: bool) -> None:
     """Erase TENANT and everything that it wrote, for good.
 
     Its keys are closed and its jobs end; then its models, files and all that is stored of them go,
@@ -277,19 +264,18 @@ def erase(tenant: str, yes: bool, folders: DataDir, as_json: bool) -> None:
         if click.prompt(question, err=True) != tenant:
             raise LocalError("that is not the tenant's name", "nothing was changed; try again")
     shown = 0
-    with _api.connect(folders) as api:
-        # asked again while it is not decided: an erasure that has begun is shown
-        asked = path_of(("tenants", tenant, "erase"))
-        state = api.send(asked, {"confirm": tenant}, str(uuid4()))
-        while True:
-            gone = [done["part"] for done in state["parts"] if done["erased_at"] is not None]
-            for part in gone[shown:]:
-                click.echo(f"{part} erased", err=True)
-            shown = len(gone)
-            if state["status"] == "done":
-                break
-            time.sleep(POLL_S)
-            state = api.get("tenants", tenant, "erasure")
+    # asked again while it is not decided: an erasure that has begun is shown
+    asked = path_of(("tenants", tenant, "erase"))
+    state = api.send(asked, {"confirm": tenant}, str(uuid4()))
+    while True:
+        gone = [done["part"] for done in state["parts"] if done["erased_at"] is not None]
+        for part in gone[shown:]:
+            click.echo(f"{part} erased", err=True)
+        shown = len(gone)
+        if state["status"] == "done":
+            break
+        time.sleep(POLL_S)
+        state = api.get("tenants", tenant, "erasure")
     parts = [(f"{done['part']} erased", _api.moment(done["erased_at"])) for done in state["parts"]]
     fields = [("tenant", tenant), ("begun", _api.moment(state["begun_at"])), *parts]
     _api.show_one(state, as_json, [*fields, ("record", state["sha256"])])

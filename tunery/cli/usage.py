@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import MAXYEAR, UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from schemas.session import TOKEN_KINDS
 from tunery.billing.sessions import KIND_WORDS
-from tunery.cli import _api, _options
+from tunery.cli import _api
 from tunery.client.shapes import UsageOf
-from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
 
 EPILOG = """\
 \b
@@ -83,14 +85,13 @@ LIMIT = 31  # days of one request
     flag_value="sessions",
     help="Tokens of sessions by kind, by any of day, session. [GPU time]",
 )
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def command(
+    api: "Api",
     period: str | None,
     groups: str,
     tenant: str | None,
     of: UsageOf | None,
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """Show the GPU time of a month, or the tokens that models or sessions have read and written."""
@@ -99,8 +100,7 @@ def command(
         query["group_by"] = groups
     if period is not None:
         query["start_time"], query["end_time"] = _bounds(period)
-    with _api.connect(folders) as api:
-        buckets = list(api.usage(query, tenant, of=of or "time"))
+    buckets = list(api.usage(query, tenant, of=of or "time"))
     names = [name.strip() for name in groups.split(",") if name.strip()]
     columns = COLUMNS[of or "time"]
     lines = list(_lines(buckets, columns.sums, by_day="day" in names))

@@ -7,7 +7,6 @@ import click
 
 from schemas.account import EVENT_TYPES, STANDARD_EVENT_TYPES
 from tunery.cli import _api, _options
-from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from tunery.client import Api
@@ -87,24 +86,16 @@ def create(api: "Api", url: str, name: str, events: tuple[str, ...]) -> Any:
 @click.option(
     "--event", "events", multiple=True, type=click.Choice(EVENT_TYPES), help="May be repeated."
 )
-@_options.data_dir
-@_options.as_json
+@_api.shown(_fields)
 def change(
-    endpoint_id: str,
-    url: str | None,
-    name: str | None,
-    events: tuple[str, ...],
-    folders: DataDir,
-    as_json: bool,
-) -> None:
+    api: "Api", endpoint_id: str, url: str | None, name: str | None, events: tuple[str, ...]
+) -> Any:
     """Change an endpoint; options that are not given stay as they are."""
     changes = {"url": url, "name": name, "event_types": list(events) or None}
     body = {field: value for field, value in changes.items() if value is not None}
     if not body:
         raise click.UsageError("Nothing to change: give --url, --name or --event.")
-    with _api.connect(folders) as api:
-        changed = api.change_endpoint(endpoint_id, body)
-    _api.show_one(changed, as_json, _fields(changed))
+    return api.change_endpoint(endpoint_id, body)
 
 
 @command.command("confirm")
@@ -155,14 +146,13 @@ def test(api: "Api", endpoint_id: str, event: str, as_json: bool) -> None:
     "--hours", type=_options.Number(0, 8_784), help="All deliveries of the last HOURS hours."
 )
 @click.option("--all", "every", is_flag=True, help="With --hours: also those that arrived.")
-@_options.data_dir
-@_options.as_json
+@_api.asking
 def redeliver(
+    api: "Api",
     endpoint_id: str,
     delivery_ids: tuple[str, ...],
     hours: float | None,
     every: bool,
-    folders: DataDir,
     as_json: bool,
 ) -> None:
     """Deliver events again, by id or by time; at most 100 per call."""
@@ -171,8 +161,7 @@ def redeliver(
     body: dict[str, Any] = {"delivery_ids": list(delivery_ids)}
     if hours is not None:
         body = {"after": int(time.time() - hours * HOUR_S), "only_failed": not every}
-    with _api.connect(folders) as api:
-        repeated = api.redeliver(endpoint_id, body)
+    repeated = api.redeliver(endpoint_id, body)
     _api.show(repeated["data"], as_json, DELIVERY_COLUMNS)
     if repeated["has_more"] and not as_json:
         click.echo("There are more deliveries: run the command again with fewer hours.", err=True)

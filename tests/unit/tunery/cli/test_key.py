@@ -1,10 +1,8 @@
 """`tunery key`: which key a command names, the caller's own or that of a tenant."""
 
 import pytest
-from click.testing import CliRunner
 
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, page
-from tunery.cli.main import main
 
 KEY = {
     "id": "key_1",
@@ -72,8 +70,8 @@ def test_security_l11_a_key_with_the_scope_admin_is_warned_of(
         assert ("every tenant" in api.run("key", "create", "acme").output) == warned
 
 
-def test_three_names_are_a_usage_error() -> None:
-    done = CliRunner().invoke(main, ["key", "rotate", "acme", "key_1", "key_2"])
+def test_three_names_are_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = ScriptedApi(monkeypatch, {}).run("key", "rotate", "acme", "key_1", "key_2")
     assert done.exit_code == 2
     assert "Give a tenant and a key id" in done.output
 

@@ -4,10 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, page, refusal
-from tunery.cli.main import main
 
 TENANT = {
     "id": "acme",
@@ -69,7 +67,7 @@ def test_review2_m11_prices_in_another_currency_name_the_prepaid_money_that_they
 
 
 def test_limits_are_given_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = CliRunner().invoke(main, ["tenant", "plan", "acme", "--soft-hours", "1"])
+    done = ScriptedApi(monkeypatch, {}).run("tenant", "plan", "acme", "--soft-hours", "1")
     assert (done.exit_code, "together" in done.output) == (2, True)
 
 
