@@ -1,5 +1,6 @@
 """The whole API as one ASGI application."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from fastapi import FastAPI
@@ -59,11 +60,39 @@ from services.gateway.models import routes as models
 from services.gateway.serving_pools import routes as serving_pools
 from services.gateway.sessions import routes as sdk
 from services.gateway.sessions import session_routes as sessions
-from services.gateway.unknown_urls import ALTERNATIVES
 from services.gateway.web import problems
 from services.gateway.web.edge import CountRequest, Edge
 from services.gateway.web.metrics import count_request
 from services.gateway.web.shown_names import ShownNames
+
+# Messages for URLs of OpenAI's API that do not exist here: what to use instead.
+
+SERVING: Final = (
+    "Models answer POST /v1/chat/completions, /v1/completions, /v1/responses and /v1/embeddings. "
+    "GET /v1/models/{id}/adapter returns the adapter of a model, for another inference server, "
+    "such as vLLM."
+)
+TEXT_ONLY: Final = "Tunery trains models of text, and has no other part of OpenAI's API."
+OTHERS: Final = (
+    *("assistants", "audio", "containers", "conversations", "images", "moderations", "realtime"),
+    *("threads", "vector_stores", "videos"),
+)
+#: beginning of a path → message; the first match counts
+ALTERNATIVES: Final[Mapping[str, str]] = {
+    "/v1/chat/": SERVING,
+    "/v1/responses/": ("Answers are not stored. Keep the answer of POST /v1/responses."),
+    "/v1/fine-tunes": "OpenAI replaced that API in 2023. Use /v1/fine_tuning/jobs.",
+    "/v1/evals": (
+        "Custom evaluations are not supported. Every job is compared with its base model: see "
+        "`gate` of GET /v1/fine_tuning/jobs/{id}, and GET /v1/fine_tuning/jobs/{id}/answers."
+    ),
+    "/v1/organization/": (
+        "Organizations are tenants here. Operators manage them with /v1/tenants, tenants manage "
+        "their API keys with /v1/keys; GET /v1/fine_tuning/jobs/{id}/cost returns a job's cost."
+    ),
+    **{f"/v1/{name}": TEXT_ONLY for name in OTHERS},
+}
+
 
 TITLE: Final = "Tunery"
 VERSION: Final = "1"

@@ -12,7 +12,15 @@ from typing import Any, Final
 from schemas.dataset import DeleteFile, EraseUnnamed
 from schemas.erasure import EraseFiles, EraseModels
 from schemas.gate import SetGatePolicy
-from schemas.model import AddBase
+from schemas.model import (
+    AddBase,
+    Approval,
+    ApprovalRule,
+    ApproveVersion,
+    Promote,
+    RollBack,
+    SetApprovalRule,
+)
 from schemas.streams import PARTITIONS
 from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, STREAMS, TOPICS
 from schemas.units import DAY_MS, HOUR_MS
@@ -20,9 +28,9 @@ from simulator.artifacts.file_books import FileBooks
 from simulator.artifacts.hosts import hosts, is_rotten
 from simulator.artifacts.jobs import SimJobs
 from simulator.artifacts.model_books import ModelBooks
-from simulator.artifacts.people import WEIGHTS, TenantClient
+from simulator.artifacts.people import KEYS, WEIGHTS, TenantClient, set_quarantine
 from simulator.artifacts.plan import ArtifactsPlan, ArtifactsSize
-from simulator.artifacts.releases import release
+from simulator.artifacts.version_books import HELD
 from simulator.control_plane.samples import BASE
 from simulator.engine.broker import Broker
 from simulator.engine.cluster import Cluster
@@ -31,6 +39,31 @@ from simulator.engine.sim_log import RETRY_MS, SimLog
 from simulator.engine.virtual_loop import run_virtual
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.reader import Accepted
+
+# People who release versions one after the other, which single requests hardly ever come to.
+
+
+async def release(keeper: TenantClient, rng: Random) -> None:
+    """Promote each version to one stage, and roll back now and then.
+
+    Some approvals are of the other stage, and some former holders go into quarantine before.
+    """
+    models, (stage, other) = keeper.models, rng.sample(HELD, 2)
+    rule = ApprovalRule(stage=stage, required=rng.choice((0, 1)))
+    await keeper.ask("model", SetApprovalRule(rule=rule))
+    for name, version in sorted(models.versions.items()):
+        approver = next(key for key in KEYS if key != version.terms.author)
+        approval = Approval(stage=rng.choice((stage, stage, other)), key_id=approver)
+        await keeper.ask("model", ApproveVersion(model_id=name, approval=approval))
+        series = version.terms.series
+        before = models.holders.get((series, stage))
+        promoted = await keeper.ask("model", Promote(model_id=name, stage=stage, expected=before))
+        if promoted and before not in (None, name) and rng.random() < 0.6:
+            if rng.random() < 0.6:
+                await keeper.ask("model", set_quarantine(before, True))
+            back = RollBack(series=series, stage=stage, expected=name)
+            await keeper.ask("model", back)
+
 
 MONTH_MS: Final = 31 * DAY_MS
 SETTLE_S: Final = 1

@@ -3,16 +3,98 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from schemas.errors import BUDGET_EXHAUSTED
-from schemas.pool import UsageCredited, UsageSliced
+from schemas.lease_keys import LeaseHolder, LeaseKeysRequested, LeaseKeysSealed
+from schemas.pool import (
+    LeaseAdmitted,
+    LeaseGranted,
+    LeaseKilled,
+    NodesObserved,
+    PlacementClosed,
+    UsageCredited,
+    UsageSliced,
+)
 from schemas.units import GpuMs, Ms
 from simulator.control_plane.agent import Diary
-from simulator.control_plane.key_books import KeyBooks
 from simulator.control_plane.quota_books import Quota
-from simulator.control_plane.start_limits import StartLimits
 from simulator.control_plane.usage_books import ABOVE, WHOLE, Agent, Beat, Meter
+
+# A second account of starts: no lease is ended while its agent is seen to prepare it.
+
+LIMIT_MS: Final[Ms] = 600_000  # of the small base models that simulated jobs train
+STILL_MS: Final[Ms] = 600_000
+LAST_LIMIT_MS: Final[Ms] = 4 * LIMIT_MS
+
+
+class StartLimits:
+    """Entered event by event; `violations` is what did not hold."""
+
+    def __init__(self) -> None:
+        self.violations: list[str] = []
+        self._granted: dict[int, Ms] = {}
+        self._progress: dict[int, tuple[int, Ms]] = {}  # by lease: bytes, and when they grew
+
+    def enter(self, event: Any, at: Ms) -> None:
+        """One more event of the pool."""
+        match event:
+            case LeaseGranted() | LeaseAdmitted():
+                self._granted[event.lease.token.lease] = at
+            case NodesObserved():
+                for seen in (lease for node in event.seen for lease in node.leases or ()):
+                    if seen.prepared_bytes > self._progress.get(seen.lease, (0, 0))[0]:
+                        self._progress[seen.lease] = seen.prepared_bytes, at
+            case LeaseKilled() if event.reason.code == "start_timeout":
+                self._judge(event.lease.token.lease, at)
+            case _:
+                pass
+
+    def _judge(self, lease: int, at: Ms) -> None:
+        waited_ms = at - self._granted[lease]
+        still_ms = at - self._progress.get(lease, (0, 0))[1]
+        if waited_ms < LIMIT_MS or (still_ms < STILL_MS and waited_ms < LAST_LIMIT_MS):
+            text = f"{waited_ms} ms after its grant, {still_ms} ms after its last progress"
+            self.violations.append(f"start: lease {lease} is ended {text}")
+
+
+# A second account of keys: only the agent that holds an open lease is given keys of it.
+
+
+class KeyBooks:
+    """Entered event by event; `violations` is what did not hold."""
+
+    def __init__(self) -> None:
+        self.violations: list[str] = []
+        self._holders: dict[int, frozenset[str]] = {}  # by lease: incarnations of its members
+        self._leases: dict[tuple[str, int], int] = {}  # by job and attempt
+        self._asked: set[LeaseHolder] = set()
+
+    def enter(self, event: Any) -> None:
+        """One more event of the pool."""
+        match event:
+            case LeaseGranted():
+                lease = event.lease.token.lease
+                self._holders[lease] = frozenset(member.incarnation for member in event.members)
+                self._leases[event.lease.job_id, event.lease.attempt] = lease
+            case PlacementClosed():
+                self._holders.pop(self._leases.get((event.job_id, event.attempt), 0), None)
+            case LeaseKeysRequested():
+                self._judge(event.holder, "asks for")
+                self._asked.add(event.holder)
+            case LeaseKeysSealed():
+                self._judge(event.holder, "is given")
+                if event.holder not in self._asked:
+                    self.violations.append(
+                        f"keys: lease {event.holder.lease} has keys that were not requested"
+                    )
+            case _:
+                pass
+
+    def _judge(self, holder: LeaseHolder, does: str) -> None:
+        lease, incarnation = holder.lease, holder.incarnation
+        if incarnation not in self._holders.get(lease, frozenset()):
+            self.violations.append(f"keys: {incarnation} {does} keys of lease {lease}, not its own")
 
 
 @dataclass

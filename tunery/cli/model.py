@@ -1,14 +1,14 @@
 """`tunery model`: fine-tuned versions, their stages, their files."""
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tunery.cli import _api, _model_exports, _options
-from tunery.cli._adapter_folder import BASE, CONFIG, base_folder, name_base
 from tunery.cli._engine_check import check_engine, row_lines
 from tunery.cli._job_view import gate_lines
 from tunery.local.errors import LocalError
@@ -18,6 +18,47 @@ from tunery.work.engine_rows import ENGINES
 if TYPE_CHECKING:
     from tunery.client import Api
     from tunery.client.shapes import ModelObject
+
+# The folder of a downloaded adapter, made such that libraries find its base model.
+
+CONFIG: Final = "adapter_config.json"
+BASE: Final = "base"  # next to the adapter, where `--with-base` puts the base model
+
+
+def name_base(folder: Path, base: str, revision: str | None) -> None:
+    """Let `AutoPeftModelForCausalLM.from_pretrained(folder)` load this base model.
+
+    base: name at a hub, or an absolute folder. revision: commit at the hub.
+    """
+    path = folder / CONFIG
+    config = json.loads(path.read_bytes())
+    config |= {"base_model_name_or_path": base, "revision": revision}
+    text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False)
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def base_folder(folder: Path) -> Path:
+    """Return the folder of an adapter's base model. Raises LocalError where there is none.
+
+    The one next to the adapter comes first: the name in the configuration is a path of the machine
+    and the folder that the adapter was downloaded to.
+    """
+    if (folder / BASE).is_dir():
+        return folder / BASE
+    try:
+        named = Path(json.loads((folder / CONFIG).read_bytes())["base_model_name_or_path"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LocalError(
+            f"{folder} has no {CONFIG} that names a base model",
+            "download the adapter with `tunery model download MODEL FOLDER --with-base`",
+        ) from error
+    if not named.is_dir():
+        raise LocalError(
+            f"the base model {named} is not on this machine",
+            "name its folder with --base FOLDER, or download the adapter with --with-base",
+        )
+    return named
+
 
 STAGES = ("staging", "production")
 WEIGHTS = "adapter_model.safetensors"

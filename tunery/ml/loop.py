@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import torch
 from torch import Tensor
@@ -18,9 +18,8 @@ from transformers import set_seed
 from transformers.integrations.neftune import activate_neftune
 
 from schemas.units import Ms
-from tunery.ml import state
+from tunery.ml import generation, state
 from tunery.ml.attention import causal_of, check_divisible
-from tunery.ml.cadence import is_due
 from tunery.ml.context import sharing
 from tunery.ml.device import peak_memory_bytes, settle
 from tunery.ml.engines import TrainingEngine
@@ -31,14 +30,86 @@ from tunery.ml.objectives import mean_scores
 from tunery.ml.reference import Stopped, compute_references
 from tunery.ml.reinforcement import STEP, Reinforcement
 from tunery.ml.routers import RouterLoss
-from tunery.ml.samples import emit_samples
 from tunery.ml.saving import Saver
-from tunery.ml.schedule import rate_factor
 from tunery.ml.suspects import Suspect, highest_losses, quoted
 from tunery.ml.training_run import TrainingRun
 from tunery.work.divergence import check_finite
-from tunery.work.events import Evaluated, LossSpiked, Noted, StepCompleted
+from tunery.work.events import Evaluated, LossSpiked, Noted, Sampled, StepCompleted
 from tunery.work.exits import WorkError
+from tunery.work.spec import Scheduler
+
+
+def is_due(
+    step: int,
+    *,
+    unsaved_s: float,
+    cost_s: float,
+    every_steps: int,
+    every_s: float,
+    share_max: float,
+) -> bool:
+    """Return whether a checkpoint is written after this step.
+
+    One is due every `every_steps` steps, unless it would take more than `share_max` of the time,
+    and after `every_s` at the latest, at any cost.
+
+    unsaved_s: time since the last one was written, or since the attempt began
+    cost_s: time that the last one paused the training; 0: there is none yet
+    share_max: bound of `cost_s` as a share of `unsaved_s` and `cost_s` together; 0: no bound
+    """
+    if unsaved_s >= every_s:
+        return True
+    is_affordable = not share_max or cost_s <= share_max * (unsaved_s + cost_s)
+    return step % every_steps == 0 and is_affordable
+
+
+# Answers to the user's prompts while a model is trained.
+
+TOKENS_MAX: Final = 40
+
+
+def emit_samples(run: TrainingRun, model: Any, tokenizer: Any, step: int) -> None:
+    """Emit the model's answers to the prompts after a step, without an effect on the training."""
+    training = model.training
+    model.eval()
+    with torch.random.fork_rng():
+        texts = generation.answers(
+            model,
+            tokenizer,
+            [generation.render(tokenizer, prompt) for prompt in run.spec.prompts],
+            new_tokens_max=TOKENS_MAX,
+        )
+    model.train(training)
+    for prompt, text in zip(run.spec.prompts, texts, strict=True):
+        run.events.emit(Sampled(step=step, prompt=prompt, answer=text))
+
+
+# The learning rate of every optimizer step, as a share of the highest.
+
+WSD_DECAY: Final = 0.1  # of all steps (MiniCPM, arXiv 2404.06395)
+
+
+def rate_factor(scheduler: Scheduler, step: int, *, warmup: int, total: int) -> float:
+    """Share of the highest rate for the step after `step` steps are done, above 0 up to 1.
+
+    `warmup` steps climb in equal parts, so that none is spent at a rate of zero; then the schedule
+    runs down over the rest of the `total` steps and would be at 0 in the step after the last.
+    """
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    done = (step - warmup) / max(1, total - warmup)
+    match scheduler:
+        case "constant":
+            return 1.0
+        case "linear":
+            return max(0.0, 1.0 - done)
+        case "cosine":
+            return max(0.0, 0.5 * (1.0 + math.cos(math.pi * done)))
+        case "wsd":
+            return min(1.0, (total - step) / max(1, round(WSD_DECAY * total)))
+        case _:
+            assert_never(scheduler)
+
 
 VALID_ROWS_MAX: Final = 32  # of the validation split, at each evaluation
 ACCURACY: Final = "mean_token_accuracy"

@@ -10,24 +10,52 @@ without its agent, it leaves.
 """
 
 import gc
+import os
+import select
 import signal
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tunery.ml.events import EventWriter
 from tunery.ml.free_memory import return_freed
 from tunery.ml.imports import large_imports
 from tunery.ml.inputs import read_score_spec
-from tunery.ml.orders import become, read_order
 from tunery.ml.process import code_of, main
 from tunery.ml.score import score_file
 from tunery.ml.stop import StopRequest
 from tunery.ml.train import train
 from tunery.work.exits import ExitCode
-from tunery.work.orders import BEGUN, ENDED, WAIT_S
+from tunery.work.orders import BEGUN, ENDED, WAIT_S, Order, decode_order
+
+# The order that a process that has trained reads from its standard input.
+
+OWN_FOLDERS: Final = ("HOME", "TMPDIR", "XDG_CACHE_HOME")
+
+
+def read_order(wait_s: float | None = None) -> Order | None:
+    """Wait for the order; None when the agent is gone, or none has come in that time.
+
+    Raises msgspec.MsgspecError.
+    """
+    if not select.select([sys.stdin], [], [], wait_s)[0]:
+        return None
+    line = sys.stdin.buffer.readline()
+    return decode_order(line) if line else None
+
+
+def become(order: Order) -> None:
+    """Take the place in the file system that the order names. Raises OSError."""
+    os.chdir(order.folder)
+    for name in OWN_FOLDERS:  # below the folder that it has waited in, which is that folder now
+        if name in os.environ:
+            os.environ[name] = str(Path(order.folder) / Path(os.environ[name]).name)
+    tempfile.tempdir = None
+    with Path(os.devnull).open("rb") as no_input:
+        os.dup2(no_input.fileno(), sys.stdin.fileno())
 
 
 class KeptBase:

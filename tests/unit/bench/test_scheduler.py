@@ -3,6 +3,7 @@
 import pytest
 
 from bench import scheduler
+from bench.scheduler import whole_node_trace
 from tunery.plan.scheduling.requests import LANES
 
 
@@ -63,3 +64,13 @@ def test_review2_q1_no_lane_and_size_waits_much_longer_than_with_easy(
         assert max(whole) <= 1.5
         assert figures["lanes_and_sizes_past_goal"] == 0
         assert figures["free_from_8_slots_p99_wait_h"] <= figures["free_from_8_slots_max_wait_h"]
+
+
+def test_a_seed_gives_the_same_jobs_in_which_whole_nodes_have_most_of_the_time() -> None:
+    jobs = whole_node_trace(3, slots=64, hours=48, load=0.8)
+    assert jobs == whole_node_trace(3, slots=64, hours=48, load=0.8)
+    assert jobs != whole_node_trace(4, slots=64, hours=48, load=0.8)
+    assert jobs == sorted(jobs, key=lambda job: job.submitted_at)
+    needed_ms = sum(job.duration_ms * job.slots for job in jobs)
+    whole_ms = sum(job.duration_ms * job.slots for job in jobs if job.slots >= 8)
+    assert whole_ms > needed_ms / 2

@@ -10,14 +10,89 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tunery.data.dialects.conversation import REASONING, REASONING_NAMES, Conversation
 from tunery.data.dialects.parsing import Object
 from tunery.data.findings.finding import Note, excerpt
-from tunery.data.tokens import message_marks, template_layout
+from tunery.data.tokens import message_marks
 from tunery.data.tokens.chat_template import Template, TemplateError
+from tunery.data.tokens.message_marks import MarkedText
 from tunery.data.tokens.turn_format import TurnFormat, learn_ending, learn_header
+
+# Learns what a chat template writes around the messages of conversations with the same roles.
+#
+# Most templates write the same text around the same sequence of roles, whatever the messages are.
+# The positions of all messages then follow from their lengths. They are used only for a text that
+# matches the layout exactly; for any other, `turns` returns None.
+
+Roles: TypeAlias = tuple[str, ...]
+PLAIN_KEYS: frozenset[str] = frozenset(("role", "content"))
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateLayout:
+    """The text that a template writes around the messages of one sequence of roles."""
+
+    around: tuple[str, ...]  # the text before each message, and the text after the last one
+    # for each assistant message, by how many characters its turn begins before the message and ends
+    # after it
+    reach: dict[int, tuple[int, int]]
+
+    def turns(self, messages: list[Object], text: str) -> dict[int, tuple[int, int]] | None:
+        """The span of each assistant turn in a text; None when the text has another layout."""
+        pieces: list[str] = []
+        turns: dict[int, tuple[int, int]] = {}
+        at = 0
+        for number, message in enumerate(messages):
+            content = message["content"]
+            at += len(self.around[number])
+            if number in self.reach:
+                before, after = self.reach[number]
+                turns[number] = (at - before, at + len(content) + after)
+            at += len(content)
+            pieces += (self.around[number], content)
+        pieces.append(self.around[-1])
+        return turns if "".join(pieces) == text else None
+
+
+def roles_of(conversation: Conversation) -> Roles | None:
+    """The roles that determine the layout; None for a conversation with tools or other keys."""
+    if conversation.tools is not None:
+        return None
+    if any(message.keys() != PLAIN_KEYS for message in conversation.messages):
+        return None
+    return tuple([message["role"] for message in conversation.messages])
+
+
+def sample_conversation(roles: Roles) -> Conversation:
+    """A conversation with these roles and a distinct text in each message."""
+    messages = [{"role": role, "content": f"Text {i}"} for i, role in enumerate(roles)]
+    return Conversation(messages, [role == "assistant" for role in roles])
+
+
+def learn_layout(
+    messages: list[Object], marked: MarkedText, turns: dict[int, tuple[int, int]]
+) -> TemplateLayout | None:
+    """Learn the layout from a conversation that was rendered with marks.
+
+    Returns None when the template changes the text of a message.
+    """
+    around: list[str] = []
+    at = 0
+    for number, message in enumerate(messages):
+        start, end = marked.messages.get(number, (0, -1))
+        if start < at or marked.text[start:end] != message["content"]:
+            return None
+        around.append(marked.text[at:start])
+        at = end
+    around.append(marked.text[at:])
+    reach = {
+        number: (marked.messages[number][0] - start, end - marked.messages[number][1])
+        for number, (start, end) in turns.items()
+    }
+    return TemplateLayout(tuple(around), reach)
+
 
 # A made-up chat: how the template writes it shows how turns begin and end.
 PROBE: Final = [
@@ -68,7 +143,7 @@ class ChatRenderer:
         self._tokens = tokens
         self._content_is_list = False  # multi-modal templates read lists of parts
         self._end_token = ""  # written after the last answer, if the template writes none
-        self._layouts: dict[template_layout.Roles, template_layout.TemplateLayout | None] = {}
+        self._layouts: dict[Roles, TemplateLayout | None] = {}
         self._format = TurnFormat(tokens.pattern, tokens.stops)
         self._probe()
 
@@ -216,18 +291,18 @@ class ChatRenderer:
         texts = message_marks.collect_texts((conversation.messages, conversation.tools))
         return any(self._tokens.pattern.search(text) for text in texts)
 
-    def _layout(self, conversation: Conversation) -> template_layout.TemplateLayout | None:
+    def _layout(self, conversation: Conversation) -> TemplateLayout | None:
         """The layout of conversations with these roles, learned once from a sample."""
-        roles = template_layout.roles_of(conversation)
+        roles = roles_of(conversation)
         if roles is None or (roles not in self._layouts and len(self._layouts) >= LAYOUTS_MAX):
             return None
         if roles not in self._layouts:
             self._layouts[roles] = None  # remains None when the template refuses these roles
-            sample = template_layout.sample_conversation(roles)
+            sample = sample_conversation(roles)
             with suppress(TemplateError):
                 marked = self._render_unchanged(sample)
                 turns = self._format.locate(marked, sample)
-                self._layouts[roles] = template_layout.learn_layout(sample.messages, marked, turns)
+                self._layouts[roles] = learn_layout(sample.messages, marked, turns)
         return self._layouts[roles]
 
     def _render_unchanged(self, conversation: Conversation) -> message_marks.MarkedText:

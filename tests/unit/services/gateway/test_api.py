@@ -19,7 +19,7 @@ from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts import request_quotas
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
-from services.gateway.api import routes
+from services.gateway.api import ALTERNATIVES, routes
 from services.gateway.billing import invoice_routes as invoices
 from services.gateway.billing import usage_routes as usage
 from services.gateway.files import dataset_routes as datasets
@@ -493,3 +493,9 @@ async def test_first_hour_twist(
     assert answer.status_code == status, answer.text
     assert words in answer.json()["error"]["message"]
     assert (await client.get(JOBS_PATH)).json()["data"] == []
+
+
+def test_every_alternative_has_a_path_prefix_and_a_sentence() -> None:
+    for prefix, text in ALTERNATIVES.items():
+        assert prefix.startswith("/v1/")
+        assert text.endswith(".")

@@ -20,7 +20,7 @@ from schemas.training import AttemptStart
 from schemas.units import HOUR_MS
 from simulator.control_plane.admission_books import AdmissionBooks
 from simulator.control_plane.samples import T0
-from tests.unit.simulator.control_plane.test_start_limits import LEASE
+from tests.unit.simulator.control_plane.test_books import LEASE
 
 WHY = waiting("cluster_admission", cause="quota", condition="1 more needed")
 WAITS = LeaseWaits(lease=LEASE, since=T0, reason=WHY)

@@ -6,13 +6,25 @@ from msgspec.structs import replace
 from schemas.admission import SuspensionSet
 from schemas.envelope import Tick
 from schemas.job import HoldTaken, JobSubmitted, LimitsSet
+from schemas.lease_keys import LeaseHolder, LeaseKeysRequested, LeaseKeysSealed, LeaseNeeds
 from schemas.node import LeaseSeen, NodeSeen
-from schemas.pool import LeaseMember, NodesObserved, Token, UsageCredited, UsageSliced
+from schemas.pool import (
+    LeaseGranted,
+    LeaseKilled,
+    LeaseMember,
+    LeaseRef,
+    NodesObserved,
+    Token,
+    UsageCredited,
+    UsageSliced,
+)
+from schemas.reasons import ending
 from schemas.units import HOUR_MS, month_of
-from simulator.control_plane.books import SecondBooks
-from simulator.control_plane.samples import POOL, T0, limits
+from simulator.control_plane.books import KeyBooks, SecondBooks, StartLimits
+from simulator.control_plane.samples import MINUTE, POOL, T0, limits
 from simulator.control_plane.usage_books import Beat, Granted, LeaseBook
 from tests.unit.services.scheduler.world import World
+from tests.unit.services.trainer.domain.test_evolve import closed, granted
 
 HOUR_UTC = T0 // HOUR_MS
 
@@ -135,3 +147,75 @@ def test_an_admission_at_another_price_than_the_plans_is_found() -> None:
     books.enter_job("acme", Tick(), changes, T0)
     books.enter_job("acme", Tick(), (submitted,), T0 + 1)
     assert {text.partition(":")[0] for text in books.violations} == {"price"}
+
+
+def holder(incarnation: str) -> LeaseHolder:
+    return LeaseHolder(
+        lease=1, tenant="acme", job_id="job1", attempt=1, node_id="a", incarnation=incarnation
+    )
+
+
+def asks(incarnation: str = "a1") -> LeaseKeysRequested:
+    return LeaseKeysRequested(holder=holder(incarnation), public_key="a" * 64, needs=LeaseNeeds())
+
+
+def gets(incarnation: str = "a1") -> LeaseKeysSealed:
+    return LeaseKeysSealed(holder=holder(incarnation), sealed_keys="s")
+
+
+def violations(*events: object) -> int:
+    books = KeyBooks()
+    for event in events:
+        books.enter(event)
+    return len(books.violations)
+
+
+def test_the_holder_of_an_open_lease_may_have_its_keys() -> None:
+    assert violations(granted(), asks(), gets(), closed(1)) == 0
+
+
+def test_other_agents_get_no_keys_and_none_does_after_the_end() -> None:
+    assert violations(granted(), asks("b1")) == 1
+    assert violations(granted(), gets()) == 1, "keys without a request"
+    assert violations(granted(), asks(), closed(1), gets()) == 1
+    assert violations(asks()) == 1
+
+
+LEASE = LeaseRef(
+    token=Token(pool=POOL, lease=1),
+    tenant="acme",
+    job_id="ftjob-1",
+    attempt=1,
+    role="train",
+    lane="standard",
+    price_version="p",
+)
+
+
+def prepared(count: int) -> NodesObserved:
+    listed = LeaseSeen(lease=1, elapsed_ms=0, prepared_bytes=count)
+    seen = NodeSeen(node_id="a", incarnation="a-1", last_seen=T0, silent=False, leases=(listed,))
+    return NodesObserved(seen=(seen,))
+
+
+@pytest.mark.parametrize(
+    ("progress", "ended_at", "violations"),
+    [
+        ((), 9, 1),
+        ((), 10, 0),
+        ((8,), 17, 1),
+        ((8,), 18, 0),
+        (tuple(range(2, 40, 2)), 39, 1),
+        (tuple(range(2, 40, 2)), 40, 0),
+    ],
+)
+def test_a_lease_has_time_while_it_is_seen_to_prepare(
+    progress: tuple[int, ...], ended_at: int, violations: int
+) -> None:
+    starts = StartLimits()
+    starts.enter(LeaseGranted(lease=LEASE, members=()), T0)
+    for count, minute in enumerate(progress, start=1):
+        starts.enter(prepared(count), T0 + minute * MINUTE)
+    killed = LeaseKilled(lease=LEASE, ended_by="platform", reason=ending("start_timeout"))
+    starts.enter(killed, T0 + ended_at * MINUTE)
+    assert len(starts.violations) == violations

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from schemas.topics import ACCOUNT, JOB, POOL
 from simulator.control_plane.plan import Size, draw
 from simulator.control_plane.samples import POOL as POOL_NAME
-from simulator.control_plane.sim_context import POOL_PARTITION, SimContext, active, tenants
+from simulator.control_plane.sim_context import POOL_PARTITION, SimContext, SimGang, active, tenants
 from simulator.engine.broker import Broker
 from tunery.runtime.bus.partitioner import partition_of
 
@@ -39,3 +39,19 @@ def test_random_numbers_depend_on_the_seed_and_on_the_name_alone() -> None:
     assert first.chance("a").random() == again.chance("a").random()
     assert first.chance("a").random() != first.chance("b").random()
     assert first.chance("a").random() != other.chance("a").random()
+
+
+def test_the_first_end_of_a_member_counts() -> None:
+    gang = SimGang(joined={"b", "c"})
+    gang.end("b", "preempted", None)
+    gang.lose("b")
+    assert gang.ends == {"b": ("preempted", None)}
+    assert gang.failed(("b", "c")) is None
+
+
+def test_a_member_that_is_lost_is_named() -> None:
+    gang = SimGang(joined={"b", "c"})
+    gang.lose("c")
+    assert gang.failed(("b", "c")) == ("c", "platform")
+    assert gang.have_ended(("c",))
+    assert not gang.have_ended(gang.joined)

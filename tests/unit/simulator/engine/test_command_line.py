@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from simulator.engine.command_line import main
-from simulator.engine.shrink import shrink, smaller
+from simulator.engine.command_line import main, shrink, smaller
 from simulator.engine.verdict import NOTHING_BROKEN, Verdict
 
 

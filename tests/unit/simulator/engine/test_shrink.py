@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from simulator.engine.shrink import PLAYS_MAX, shrink, smaller
+from simulator.engine.command_line import PLAYS_MAX, shrink, smaller
 from simulator.engine.verdict import NOTHING_BROKEN, Verdict
 
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, refusal
 from tests.unit.tunery.provenance.signed import new_key, sign_folder
-from tunery.cli._adapter_folder import base_folder
 from tunery.cli.main import main
+from tunery.cli.model import CONFIG, base_folder, name_base
 from tunery.client import Api
 
 NEW, OLD, OTHER = "ft:smol:local:demo:2", "ft:smol:local:demo:1", "ft:smol:local:else:1"
@@ -347,3 +347,13 @@ def test_an_import_says_what_a_folder_lacks(
     done = api.run("model", "import", str(empty), "--base", "smol")
     assert (done.exit_code, "adapter_config.json cannot be read" in done.output) == (1, True)
     assert api.requests == []
+
+
+def test_first_hour_13_only_the_base_is_named(tmp_path: Path) -> None:
+    config = {"base_model_name_or_path": "smol", "peft_type": "LORA", "r": 8, "revision": None}
+    (tmp_path / CONFIG).write_text(json.dumps(config))
+    name_base(tmp_path, "Org/Smol", "ab" * 20)
+    named = json.loads((tmp_path / CONFIG).read_bytes())
+    assert named == config | {"base_model_name_or_path": "Org/Smol", "revision": "ab" * 20}
+    name_base(tmp_path, "/srv/bases/smol", None)
+    assert json.loads((tmp_path / CONFIG).read_bytes())["revision"] is None

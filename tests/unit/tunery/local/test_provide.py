@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tunery.local import console, jars, kafka, provide, s3, startup_cache
+from tunery.local import console, jars, kafka, provide, s3
 from tunery.local.errors import LocalError
+from tunery.local.paths import DataDir
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_what_was_installed_is_announced(
     monkeypatch.setattr(s3, "install", lambda: tmp_path / "bin" / "versitygw")
     commands = convert_with(monkeypatch, 0, "")
     monkeypatch.setattr(kafka, "startup_cache", lambda: tmp_path / "missing.aot")
-    monkeypatch.setattr(startup_cache, "create", lambda: tmp_path / "written.aot")
+    monkeypatch.setattr(provide, "create", lambda: tmp_path / "written.aot")
     assert provide.missing() == [("base model", str(installed))]
     provide.main()
     printed = capsys.readouterr().out
@@ -133,6 +134,42 @@ def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(
         raise LocalError("no space", "free some")
 
     monkeypatch.setattr(kafka, "startup_cache", lambda: tmp_path / "missing.aot")
-    monkeypatch.setattr(startup_cache, "create", refuse)
+    monkeypatch.setattr(provide, "create", refuse)
     provide.main()
     assert "Kafka will start slower, without a cache of Java's: no space" in capsys.readouterr().out
+
+
+@pytest.fixture
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "startup-new.aot"
+    monkeypatch.setattr(kafka, "startup_cache", lambda: path)
+    return path
+
+
+def test_a_cache_replaces_those_of_other_versions(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def record(_folders: DataDir, cache: Path) -> None:
+        assert not target.exists()
+        cache.write_bytes(b"classes")
+
+    other = target.with_name("startup-old.aot")
+    other.write_bytes(b"old")
+    monkeypatch.setattr(provide, "_record", record)
+    assert provide.create() == target
+    assert target.read_bytes() == b"classes"
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_without_a_cache_of_java_the_old_one_stays(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def record(_folders: DataDir, _cache: Path) -> None:
+        """Java ended without one."""
+
+    other = target.with_name("startup-old.aot")
+    other.write_bytes(b"old")
+    monkeypatch.setattr(provide, "_record", record)
+    with pytest.raises(LocalError, match="Java wrote no cache"):
+        provide.create()
+    assert list(target.parent.iterdir()) == [other]

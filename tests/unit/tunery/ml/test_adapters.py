@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.unit.tunery.ml.trainings import tiny_mixture
-from tunery.cli._adapter_folder import name_base
+from tunery.cli.model import name_base
 from tunery.ml.adapters import (
     CONFIG,
     WEIGHTS,

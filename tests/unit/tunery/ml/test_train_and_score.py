@@ -162,3 +162,38 @@ def test_first_hour2_u14_a_training_that_fails_waits_for_nothing(
         assert process.wait(400) == ExitCode.BAD_NODE
         assert process.stdout is not None
         assert ENDED not in process.stdout.read()
+
+
+READS: Final = """
+import os, tempfile
+from tunery.ml.train_and_score import become, read_order
+first = read_order()
+if first is None:
+    print("gone")
+    raise SystemExit
+become(first)
+print(os.getcwd(), os.environ["TMPDIR"], tempfile.gettempdir())
+print(read_order(60))
+"""
+
+
+def said(lines: bytes, folder: Path) -> str:
+    done = subprocess.run(
+        (sys.executable, "-c", READS),
+        input=lines,
+        env={"TMPDIR": str(folder / "before" / "tmp"), "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        check=True,
+        timeout=400,
+    )
+    return done.stdout.decode()
+
+
+def test_without_its_agent_there_is_no_order(tmp_path: Path) -> None:
+    assert said(b"", tmp_path) == "gone\n"
+
+
+def test_it_works_in_the_folder_that_the_order_names(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    order = encode_order(Order(spec="spec.json", folder=str(tmp_path)))
+    assert said(order, tmp_path) == f"{tmp_path} {tmp_path / 'tmp'} {tmp_path / 'tmp'}\nNone\n"

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tunery.platform import resting
-from tunery.platform.resting import OTHERS_S, REST_S_MAX, Rests
+from tunery.platform import confined_workers
+from tunery.platform.confined_workers import OTHERS_S, REST_S_MAX, Rests
 
 
 class Clock:
@@ -60,8 +60,8 @@ def test_work_at_the_same_time_adds_up_to_a_limit_and_is_forgotten() -> None:
 async def test_a_tenant_that_waits_begins_when_others_have_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(resting, "POLL_S", 0.001)
-    monkeypatch.setattr(resting, "OTHERS_S", 0.0)
+    monkeypatch.setattr(confined_workers, "POLL_S", 0.001)
+    monkeypatch.setattr(confined_workers, "OTHERS_S", 0.0)
     clock = Clock()
     rests = Rests(clock)
     with rests.working("modest", 0):
@@ -74,7 +74,7 @@ async def test_a_tenant_that_waits_begins_when_others_have_ended(
 
 async def test_only_so_many_rest_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each of them holds a place, one is left for who need not rest."""
-    monkeypatch.setattr(resting, "POLL_S", 0.001)
+    monkeypatch.setattr(confined_workers, "POLL_S", 0.001)
     clock = Clock()
     rests = Rests(clock, resting_max=1)
     with rests.working("modest", 0):

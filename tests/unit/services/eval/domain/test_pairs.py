@@ -2,8 +2,7 @@
 
 import pytest
 
-from services.eval.domain.pairs import are_pairs, judge_pairs
-from services.eval.domain.verdict import summarise
+from services.eval.domain.verdict import are_pairs, judge_pairs, summarise
 from services.gateway.jobs.domain.gate_responses import gate_response
 from tunery.work.scores import PAIRS, HoldoutScores, ItemScore, Scores
 

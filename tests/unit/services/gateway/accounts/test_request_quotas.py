@@ -14,7 +14,7 @@ from services.gateway.accounts.request_quotas import LIMIT_S, RecordQuota, Reque
 from services.gateway.plan_limits import PLAN_LIMITS
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.domain.errors import ApiError
-from services.gateway.web.wrong_keys import PER_MINUTE
+from services.gateway.web.edge import PER_MINUTE
 from tests.unit.services.gateway.control_plane import ROW, ControlPlane
 
 pytestmark = pytest.mark.security

@@ -9,9 +9,15 @@ import pytest
 
 from schemas.telemetry import LogLine
 from services.gateway.console import app
-from services.gateway.console.app import POLICY
+from services.gateway.console.app import INSTALLED, POLICY, Assets
 from services.gateway.console.calls import Calls
-from tests.unit.services.gateway.console.consoles import OWN_SITE, console_of, key_of, signed_in
+from tests.unit.services.gateway.console.consoles import (
+    OWN_SITE,
+    console_of,
+    key_of,
+    signed_in,
+    visiting,
+)
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
 from tests.unit.services.gateway.jobs.test_sweep_routes import sweep
@@ -236,3 +242,24 @@ async def test_a_page_with_nothing_to_show_says_what_to_do(
         ):
             page = await browser.get(f"/console{path}")
             assert (page.status_code, advice in page.text) == (200, True), path
+
+
+async def test_a_file_has_one_address_and_no_other(api: ControlPlane) -> None:
+    async with visiting(console_of(api)) as browser:
+        address = Assets(None).url("console.css")
+        answer = await browser.get(address)
+        assert answer.headers["content-type"].startswith("text/css")
+        assert "immutable" in answer.headers["cache-control"]
+        assert (await browser.get(address.replace("assets/", "assets/0"))).status_code == 404
+        elsewhere = await browser.get("/console/assets/x/..%2Fapp.py")
+        assert elsewhere.headers["location"].startswith("/console/sign-in"), "it is no file"
+
+
+def test_installed_scripts_are_read_where_they_are(tmp_path: Path) -> None:
+    assert not Assets(tmp_path / "none").is_complete
+    for path in INSTALLED.values():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(b"1")
+    assets = Assets(tmp_path)
+    assert assets.is_complete
+    assert assets.url("htmx.js").endswith("/htmx.js")

@@ -10,7 +10,7 @@ import pytest
 
 from schemas.enrolment import SEALED_SETTINGS_MAX
 from schemas.topics import POOL
-from services.gateway.web.wrong_keys import PER_MINUTE
+from services.gateway.web.edge import PER_MINUTE
 from simulator.control_plane.samples import node
 from tests.unit.services.gateway.audit.test_observing import SETTLE_S_MAX, entries
 from tests.unit.services.gateway.control_plane import COMMAND_SECRET, ControlPlane

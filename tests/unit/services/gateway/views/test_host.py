@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from services.gateway.settings import GatewaySettings
-from services.gateway.views.host import view_hosts
+from services.gateway.views.host import VIEWS, view_hosts
 from services.gateway.views.reading import views_of
+from services.gateway.views.tables.accounts import BUDGETS
+from services.gateway.views.tables.jobs import JOBS
 from tunery.platform.memory_servers import memory_servers
 
 ROOT: Final = Path(__file__).resolve().parents[5]
@@ -36,3 +38,11 @@ def test_a_process_that_fills_views_loads_no_http() -> None:
     )
     loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
     assert not {"fastapi", "starlette", "uvicorn"} & loaded
+
+
+def test_views_show_no_text_of_a_tenant() -> None:
+    sealed = {"submitted_by"}
+    assert sealed <= JOBS.columns.keys()
+    assert not any(column in VIEWS for column in sealed)
+    assert "id AS budget_id" in VIEWS
+    assert BUDGETS.columns["use"] == "jsonb"

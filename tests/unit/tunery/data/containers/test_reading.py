@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunery.data.containers import delimited, multiline_objects, reading
+from tunery.data.containers import delimited, reading
 from tunery.data.containers.row import Row
 from tunery.data.findings.finding import Finding
 from tunery.data.findings.limits import ROW_BYTES_MAX
@@ -100,16 +100,16 @@ def test_unterminated_objects_take_bounded_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked: list[bytes] = []
-    deeper = multiline_objects._opened_brackets
+    deeper = reading._opened_brackets
 
     def counted(line: bytes) -> int | None:
         looked.append(line)
         return deeper(line)
 
-    monkeypatch.setattr(multiline_objects, "_opened_brackets", counted)
+    monkeypatch.setattr(reading, "_opened_brackets", counted)
     items = read(b"{\n" * 10_000)
     assert [row.number for row in items if isinstance(row, Row)] == list(range(1, 10_001))
-    assert len(looked) < 2 * multiline_objects.TRIES_MAX * 10_000
+    assert len(looked) < 2 * reading.TRIES_MAX * 10_000
 
 
 def test_a_multiline_object_after_a_truncated_row_is_recognised() -> None:
