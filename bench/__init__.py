@@ -8,7 +8,7 @@ follow: followers of one job over server-sent events
 verdict: a short job from its submission to its verdict, in one process and in two
 fairness, loads: what one tenant at its limits costs another, pool by pool
 billing: the ledger and invoices in PostgreSQL
-scheduler, full_pool, whole_nodes: what the planner decides on traces, and how fast in a full pool
+scheduler, full_pool: what the planner decides on traces, and how fast in a full pool
 scale: nodes, tenants and stopped partitions of a large installation
 journals: how much one job adds to the journals
 rebuild: all state rebuilt from the log

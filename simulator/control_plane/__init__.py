@@ -2,25 +2,22 @@
 
 `scenario.py`            the scenario as the command line knows it
 `plan.py`                what a seed draws: jobs, changes, faults
-`control_plane_sim.py`   one run: faulty time first, then the end of every job
-`sim_context.py`         the state that all parts of a run share: broker, names, random numbers
+`control_plane_sim.py`   one run: faulty time first, then the end of every job, and closed months
+`sim_context.py`         the state that all parts of a run share: broker, names, random numbers,
+                         messages between the agents of a lease of several nodes
 `hosts.py`               the hosts that the simulated processes run
 `tenants.py`             tenants, and stubs of the other services
 `errands.py`             what happens besides jobs: operators, contracts, months, erasure
 `node_errands.py`        longer ones: nodes that are forgotten, spot nodes, a month's turn
 `work_errands.py`        errands of jobs and nodes: sweeps, looks, reports, orders, devices, keys
-`closing_stub.py`        the effect that closes months, over the rows of a run
 `exports.py`             the exporter of a run, and an independent account of its files
 `agent.py`               a node agent and its attempts, as state and messages
 `attempts.py`            what runs under a lease, as tasks on virtual time
-`gangs.py`               messages between the agents of a lease of several nodes
 `nodes.py`               machines, and their agents as tasks on virtual time
 `bills.py`               price books, and bills as production makes them and as they must be
-`books.py`               both independent accounts, kept together
+`books.py`               all independent accounts, kept together; those of starts and keys
 `true_usage.py`          what a lease must cost, without the scheduler's arithmetic
 `usage_books.py`         independent accounts of GPU time: what each lease must have cost
-`start_limits.py`        independent accounts of starts: which leases had time for them
-`key_books.py`           an independent account of keys: who may be given those of a lease
 `quota_books.py`         independent accounts of limits, holds and ends of jobs
 `account_books.py`       independent accounts of keys, endpoints, credits and closed months
 `sweep_books.py`         independent accounts of sweeps, reports and erased jobs

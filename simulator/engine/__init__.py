@@ -8,6 +8,6 @@
 `faults.py`         faults, drawn from a seed, and counts of those that happened
 `sim_log.py`        the log as clients and audits see it: requests, decisions, random numbers
 `verdict.py`        the interface of a scenario, and the result of a run
-`shrink.py`         makes a failing plan as small as it can be
-`command_line.py`   plays many seeds on all cores, or one with its timeline
+`command_line.py`   plays many seeds on all cores, or one with its timeline; makes a failing plan
+                    as small as it can be
 """

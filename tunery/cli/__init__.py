@@ -24,21 +24,19 @@ simulate                         a trace of jobs, played through the planner
 completion                       completion for shells
 _api, _options                   what the commands share
 _gate_benchmarks                 what the gate asks: import, list
-_adapter_folder, _model_exports  the folder of a downloaded adapter, and other formats of it
+_model_exports                   other formats of a downloaded adapter
 _engine_check                    what an engine of a version can do
 _mlflow                          an MLflow server: a downloaded model in its registry
 _job_files                       files that options of a job name
 _job_mirror                      a job in TensorBoard, MLflow and W&B
 _job_report                      a job as one HTML file
 _import_report                   moved models beside the old ones
-_node_accounts                   accounts that a new node gets with its token
 _billing_terms                   billing terms as names and values
 _job_lists, _job_view, _plan_view, _queue_view, _stack_view, _tables, _watch
                                  how jobs, queues, stacks and tables look in a terminal
 _recipes, _yaml                  recipes in files
 _production_checks               what `doctor --production` asks of an installation
 _unnamed                         objects that no record of the log names, for `s3`
-_upgrade_checks                  what `doctor --upgrade` asks of a running installation
 _rights                          what `kafka`, `postgres` and `s3` share
 _verification                    servers and parts that `replay` and `reconcile` compare
 """

@@ -1,31 +1,31 @@
 """Training and scoring with tensors: the processes behind the port in `tunery.work`.
 
 * processes: `train`, `score` (with the bundled `items/`), `train_and_score` (both for one job),
-  `loaded` (whose forks are such processes), `orders` (that a training that has ended reads),
+  `loaded` (whose forks are such processes),
   `process` (what they have in common), `inputs` (spec files, checked), `events` (their output),
   `beats` (heartbeats of ranks), `stop` (signals), `imports` (of large libraries)
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
   `language` (the language model of a wrapper), `adapter_products` (what adapters add to layers),
-  `float8` (products in eight bits), `loop` (its steps, and what happens between two of them),
+  `float8` (products in eight bits), `loop` (its steps, their learning rates, and what happens
+  between two of them),
   `engines` (what computes a step: one process, FSDP2, DeepSpeed), `adamw` (masters, moments,
   steps), `optimizers` (Muon, and which one a training has), `adamw_8bit` (moments in eight bits),
   `ranks` (processes that share a step),
   `self_check` (whether their steps repeat to the byte), `colocated` (several trainings on one
   base), `turns` (which of them works),
   `variants` (several as one, of which the best is left),
-  `order` (which rows each step sees), `schedule` (learning rate), `packed` (rows and batches),
-  `suspects` (rows with the highest losses), `evaluations` (which was the best), `samples` (answers
-  meanwhile)
-* what is learnt: `objectives` (of a batch), `methods` (each one's objective), `loss` (of labels and
-  answers), `attention` (of packed rows), `context` (of parts of rows), `preferences` (of pairs),
-  `rewards` (of reward models), `judgements` (of answers with labels), `reinforcement` (of graded
-  answers, which `rollouts` writes), `model_scores` (what models say of them), `reference`
-  (likelihoods before the training), `routers` (the loss of a mixture's), `kernels` (of each kind
+  `order` (which rows each step sees), `packed` (rows and batches),
+  `suspects` (rows with the highest losses), `evaluations` (which was the best)
+* what is learnt: `objectives` (of a batch), `methods` (each one's objective, and that
+  of answers with labels), `loss` (of labels and answers), `attention` (of packed rows),
+  `context` (of parts of rows), `preferences` (of pairs), `rewards` (of reward models),
+  `reinforcement` (of graded answers, which `rollouts` writes), `model_scores` (what models say of
+  them), `reference` (likelihoods before the training), `routers` (the loss of a mixture's), `kernels` (of each kind
   of device)
 * loops of the client's own: `session` (its commands, one after the other), `token_losses` (of
   their rows), `sampling` (what the model goes on with)
 * checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,
-  verified), `cadence` (when), `free_memory` (whether a copy fits)
+  verified), `free_memory` (whether a copy fits)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
   `reward_scoring` (of reward models), `sides` (both read at once), `generation` (greedy answers),
   `base_scores` (kept on the node), `measured` (rows of the tenant, by its measures),

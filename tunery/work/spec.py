@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from schemas.training import (
     Adaptation,
     EngineName,
+    EvalWork,
     HyperParameters,
     LossType,
     MethodName,
@@ -45,7 +46,32 @@ class StartingAdapter(Struct, frozen=True, kw_only=True):
     sha256: str  # hash of its weights
 
 
-class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ObjectiveTerms(Struct, frozen=True, kw_only=True):
+    """Fields that say how rows become a loss, in a training and in the scores of what it left."""
+
+    method: MethodName = "supervised"  # what is learnt of a row
+    # how closely preferences hold the model to its reference; 0: there is no such weight
+    beta: float = 0.0
+    loss_type: LossType = "sigmoid"  # how a preference becomes a loss
+    # what is trained: an adapter, one on a base in four bits, or every weight; both sides are
+    # scored on the base as it was trained on
+    adaptation: Adaptation = "lora"
+    label_smoothing: float = 0.0  # share of pairs that are taken to be the wrong way round
+    gamma: float = 0.0  # margin by which the preferred answer is to be ahead
+    # desirable, undesirable: weights of answers with the label true and false
+    desirable: float = 1.0
+    undesirable: float = 1.0
+    max_completion_length: int = 0  # largest number of tokens of an answer that is graded
+
+    @classmethod
+    def read_log(cls, recorded: HyperParameters | EvalWork) -> dict[str, Any]:
+        """Convert a record's fields of these names: its integers in millionths and billionths are
+        floats here.
+        """
+        return {name: _from_log(recorded, name) for name in cls.__struct_fields__}
+
+
+class Hyper(ObjectiveTerms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hyper-parameters as the training loop computes with them; `from_log` makes them.
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
@@ -82,23 +108,9 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rank_pattern: tuple[tuple[str, int], ...] = ()
     alpha_pattern: tuple[tuple[str, int], ...] = ()
     modules_to_save: tuple[str, ...] = ()  # names of layers that are trained as a whole
-    method: MethodName = "supervised"  # what is learnt of a row
-    # how closely preferences hold the model to its reference; 0: there is no such weight
-    beta: float = 0.0
-    loss_type: LossType = "sigmoid"  # how a preference becomes a loss
-    # what is trained: an adapter, one on a base in four bits, or every weight
-    adaptation: Adaptation = "lora"
-    label_smoothing: float = 0.0  # share of pairs that are taken to be the wrong way round
-    gamma: float = 0.0  # margin by which the preferred answer is to be ahead
-    # desirable, undesirable: weights of answers with the label true and false
-    desirable: float = 1.0
-    undesirable: float = 1.0
     sample_every_steps: int = 0  # prompts are answered every so many steps; 0: they are not
-    # num_generations, max_completion_length, temperature: number, length and sampling of graded
-    # answers
-    num_generations: int = 0
-    max_completion_length: int = 0
-    temperature: float = 1.0
+    num_generations: int = 0  # graded answers to each prompt
+    temperature: float = 1.0  # sampling of these answers
     center_rewards: float = 0.0  # how strongly the rewards of a pair are held to a sum of 0
     stop_if_nothing_learnt: bool = False  # the run fails once its steps show that nothing is learnt
     # how much of the loss that keeps the experts of a mixture evenly used is added; 0: none; None:
@@ -114,19 +126,19 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
         """Convert the integers of the log (millionths, billionths) to floats."""
-        values = {name: _from_log(hyper, name) for name in cls.__struct_fields__}
+        values = cls.read_log(hyper)
         values["batch_size"] = hyper.batch_size // hyper.accumulation
         values["target_modules"] = hyper.target_modules or ALL_LINEAR
         return cls(**values)
 
 
-def _from_log(hyper: HyperParameters, name: str) -> Any:
+def _from_log(recorded: HyperParameters | EvalWork, name: str) -> Any:
     """A field of the log: of the same name, or of that name and a unit. Raises AttributeError."""
     for unit, units_of_one in (("_ppm", PPM), ("_ppb", PPB)):
-        if hasattr(hyper, name + unit):
-            value = getattr(hyper, name + unit)
+        if hasattr(recorded, name + unit):
+            value = getattr(recorded, name + unit)
             return None if value is None else value / units_of_one
-    return getattr(hyper, name)
+    return getattr(recorded, name)
 
 
 # Fields that came after runs had fingerprints.
@@ -268,7 +280,7 @@ class BenchmarkFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sha256: str  # hash of the file
 
 
-class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScoreSpec(ObjectiveTerms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One comparison of a base model with an adapter."""
 
     base_dir: str
@@ -290,19 +302,7 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows_max: int = 32  # packed rows that are scored
     generated_max: int = 8  # rows of `valid_rows` that are answered
     new_tokens_max: int = 40  # tokens of the answer to a validation row
-    # method, beta, loss_type, label_smoothing, gamma, desirable, undesirable,
-    # max_completion_length: as in `Hyper`
-    method: MethodName = "supervised"
-    beta: float = 0.0
-    loss_type: LossType = "sigmoid"
     answer_tokens_max: int = 40  # tokens of the answer to a prompt
-    # see the training's `Hyper`: both sides are scored on the base as it was trained on
-    adaptation: Adaptation = "lora"
-    label_smoothing: float = 0.0
-    gamma: float = 0.0
-    desirable: float = 1.0
-    undesirable: float = 1.0
-    max_completion_length: int = 0
     # grader, score_socket, score_calls_max: see `TrainSpec`
     grader: str | None = None
     # keeps what base models chose and answered on this machine; null: they are asked

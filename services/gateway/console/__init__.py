@@ -1,8 +1,7 @@
 """The console: pages over the public API, for people.
 
-app       routes, safety headers, requests of other sites
+app       routes, safety headers, requests of other sites; scripts and styles by name and hash
 visits    one request: its person, its calls, its page (layout.html, problem.html)
-assets    scripts and styles by name and hash
 calls     the public API, called inside this process as over HTTP; a page lists its calls
 sessions  a cookie that opens a stored key; one-time codes
 macros.html  sections, tables and buttons of all pages; part.html: a part alone

@@ -28,7 +28,7 @@ from tunery.work.events import (
     ScoringStarted,
 )
 from tunery.work.scores import Judgement
-from tunery.work.spec import BenchmarkFile, ScoreSpec
+from tunery.work.spec import BenchmarkFile, ObjectiveTerms, ScoreSpec
 
 OWN_ANSWER_TOKENS_MAX: Final = 128
 NO_JUDGE: Final = Judgement(
@@ -90,15 +90,7 @@ class Evaluation(Program):
             precision=work.precision,
             threads=work.threads or self.settings.threads,
             accelerators=accelerators(self.grant),
-            adaptation=work.adaptation,
-            method=work.method,
-            beta=work.beta_ppm / PPM,
-            loss_type=work.loss_type,
-            label_smoothing=work.label_smoothing_ppm / PPM,
-            gamma=work.gamma_ppm / PPM,
-            desirable=work.desirable_ppm / PPM,
-            undesirable=work.undesirable_ppm / PPM,
-            max_completion_length=work.max_completion_length,
+            **ObjectiveTerms.read_log(work),
             base_scores_dir=str(folder.parent.parent / BASE_SCORES),
             grader=grader,
             score_socket=await self.open_scores(folder, grader),

@@ -36,7 +36,7 @@ ORDERS_MAX: Final = 10_000  # sequences of roles that the cache keeps
 
 
 def read(data: bytes, lines: int) -> list[Conversation] | None:
-    """Decode `lines` lines, each with one object (`multiline_objects.is_regular`), or one line.
+    """Decode `lines` lines, each with one object (`reading.is_regular`), or one line.
 
     Returns None unless every line is certainly free of findings.
     """
