@@ -16,11 +16,11 @@
   `variants` (several as one, of which the best is left),
   `order` (which rows each step sees), `packed` (rows and batches),
   `suspects` (rows with the highest losses), `evaluations` (which was the best)
-* what is learnt: `objectives` (of a batch), `methods` (each one's objective, and that
-  of answers with labels), `loss` (of labels and answers), `attention` (of packed rows),
-  `context` (of parts of rows), `preferences` (of pairs), `rewards` (of reward models),
-  `reinforcement` (of graded answers, which `rollouts` writes), `model_scores` (what models say of
-  them), `reference` (likelihoods before the training), `routers` (the loss of a mixture's), `kernels` (of each kind
+* what is learnt: `objectives` (of a batch), `methods` (each one's objective, and that of answers
+  with labels), `loss` (of labels and answers), `attention` (of packed rows), `context` (of parts
+  of rows), `preferences` (of pairs), `rewards` (of reward models), `reinforcement` (of graded
+  answers, which `rollouts` writes), `model_scores` (what models say of them), `reference`
+  (likelihoods before the training), `routers` (the loss of a mixture's), `kernels` (of each kind
   of device)
 * loops of the client's own: `session` (its commands, one after the other), `token_losses` (of
   their rows), `sampling` (what the model goes on with)
