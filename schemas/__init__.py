@@ -41,6 +41,7 @@ session     stream `session`: commands of a training loop that runs at the clien
 senders     which service may send which commands
 access      which service may use what besides the log
 audit       the topic of who did what over HTTP
+assignments topic of what nodes are to do
 telemetry   topics that are not journals: steps, log lines, heartbeats
 streams     topics and streams as types, names of principals
 topics      the one catalogue of topics, made of the streams above

@@ -108,6 +108,6 @@ OBJECTS: Final = (
     _access("snapshots/dataset/", "ingest", "ingest", "ingest"),
     _access("snapshots/job/", "scheduler", "scheduler", "scheduler"),
     _access("snapshots/model/", "registry", "registry", "registry"),
-    _access("snapshots/pool/", "scheduler trainer", "scheduler", "scheduler"),
+    _access("snapshots/pool/", "scheduler", "scheduler", "scheduler"),
     _access("snapshots/session/", "scheduler trainer", "scheduler", "scheduler"),
 )

@@ -46,6 +46,7 @@ class Topic:
     trimmed: bool = False
     # changes of a table of the service that writes it, whose processes form a group
     changelog: bool = False
+    partitions: int | None = None  # None: as many as every journal has
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ POOL: Final = Stream(
     "pool",
     "pool",
     SOURCES["pool"],
-    ("scheduler", "trainer", "billing", "gateway", "exporter"),
+    ("scheduler", "billing", "gateway", "exporter"),
     pool.Command,
     pool.Event,
     permits=senders.POOL,
@@ -116,6 +116,15 @@ PEERS: Final = Topic(  # the newest ones of each node
 HEARTBEATS: Final = Topic(
     "tunery.heartbeats.v1", "node", HOUR_MS, ("trainer",), ("scheduler",), durable=False
 )
+ASSIGNMENTS: Final = Topic(  # an agent reads its partition, which few other nodes share
+    "tunery.assignments.v1",
+    "agent",
+    DAY_MS,
+    ("scheduler",),
+    ("trainer",),
+    durable=False,  # an owner of the pool that begins a term writes all of it anew
+    partitions=32,
+)
 AUDIT: Final = Topic("tunery.audit.v1", "installation", FOREVER, ("gateway",), ("gateway",))
 AUDIT_PARTITION: Final = 0  # the only one that is used, so that its records have one order
 SNAPSHOTS: Final = Topic(
@@ -134,6 +143,7 @@ _OWN_TOPICS: Final = (
     SPEEDS,
     PEERS,
     HEARTBEATS,
+    ASSIGNMENTS,
     AUDIT,
     SNAPSHOTS,
 )

@@ -38,7 +38,7 @@ def first_quick(cases: Sequence[CaseT]) -> Sequence[Any]:
 
 EVENT_CORE_SEEDS: Final = Search(quick=8, full=300)
 ARTIFACTS_SEEDS: Final = Search(quick=3, full=60)
-CONTROL_PLANE_SEEDS: Final = Search(quick=6, full=100)  # so many, for the rarest fault to occur
+CONTROL_PLANE_SEEDS: Final = Search(quick=6, full=120)  # so many, for the rarest fault to occur
 YEARS: Final = Search(quick=10, full=400)  # of bills, and of their exports
 WALK_ATTEMPTS: Final = Search(quick=3, full=4)  # of one job: 1,800 and 13,000 states
 UNIT_WORLDS: Final = Search(quick=4, full=80)  # of the scheduler, without hosts

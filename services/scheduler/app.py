@@ -1,11 +1,12 @@
 """Composition root: the only file of the service that names concrete parts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from schemas.topics import JOB, POOL, SESSION, STREAMS
 from schemas.units import Ms
+from services.scheduler.assigning import Assigning
 from services.scheduler.domain.job.decide import decide as decide_job
 from services.scheduler.domain.job.evolve import evolve as evolve_job
 from services.scheduler.domain.job.state import INITIAL as NO_TENANTS
@@ -36,7 +37,9 @@ from tunery.platform.settings import load
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.digests import Digests
+from tunery.runtime.hosts.owner import Settled
 from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.journal.ports import JournalPorts
 from tunery.runtime.verbs import Aggregate, deadlines_by_key
 
 
@@ -55,7 +58,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=41,  # 41: bounds of bills; 40: sessions
+    fold_version=42,  # 42: handovers of leases; 41: bounds of bills
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,
@@ -74,11 +77,28 @@ SESSIONS: Final = Aggregate(
 )
 
 
+def pool_owner(
+    runtime: JournalPorts,
+    *,
+    on_settled: Callable[[Settled], None] = lambda _: None,
+    **options: Any,
+) -> tuple[AggregateHost[Pools], Assigning]:
+    """The owner of pools, and what writes to their nodes. options: of an `AggregateHost`."""
+
+    def settle(settled: Settled) -> None:
+        on_settled(settled)
+        assigning.note(settled)
+
+    pools = AggregateHost(runtime, POOLS, on_settled=settle, **options)
+    assigning = Assigning(runtime, lambda: pools.owners)
+    return pools, assigning
+
+
 async def build(runtime: Runtime) -> Sequence[Host]:
     """The hosts of the service, in the order in which they are stopped. Raises SettingsError."""
     settings = load(SchedulerSettings)
     jobs = AggregateHost(runtime, JOBS, on_settled=count_jobs)
-    pools = AggregateHost(runtime, POOLS, on_settled=PoolMeter().count)
+    pools, assigning = pool_owner(runtime, on_settled=PoolMeter().count)
     runtime.figures.add(partial(job_figures, jobs))
     runtime.figures.add(partial(pool_figures, pools))
     sessions = AggregateHost(runtime, SESSIONS)
@@ -86,6 +106,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     owners = (jobs, pools, sessions)
     return (
         *owners,
+        assigning,
         Digests(runtime, owners),
         Reactor(runtime, JOB, react_job, streams=STREAMS),
         Reactor(runtime, POOL, reacting_with(runtime.keys), streams=STREAMS),

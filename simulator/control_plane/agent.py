@@ -1,7 +1,7 @@
 """A node agent and what it runs, as state and messages: no task, no clock, no waiting.
 
 Two seeded worlds drive it: `nodes.py` as tasks on virtual time, and the world of the scheduler's
-unit tests step by step. Agents fold the pool's journal with the production fold.
+unit tests step by step. Agents fold what they are assigned with the production fold.
 """
 
 from collections import defaultdict
@@ -9,13 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec.structs import replace
-
+from schemas.assignments import Assigned
 from schemas.lease_keys import RequestLeaseKeys
 from schemas.node import JoinNode, LeaveNode, NodeDescription, NoticeNode
 from schemas.pool import (
     ConfirmFreed,
-    Event,
     RegisterNode,
     ReportCheckpoint,
     ReportExit,
@@ -149,14 +147,9 @@ class SimAttempt:
 class SimAgent:
     """One incarnation of a node's agent. `attempts` by lease."""
 
-    def __init__(
-        self, node: NodeDescription, diaries: LeaseDiaries, journal: NodeState | None = None
-    ) -> None:
-        """`journal`: what any node knows of the pool by now; None: this one reads it from 0."""
+    def __init__(self, node: NodeDescription, diaries: LeaseDiaries) -> None:
         self.node, self._diaries = node, diaries
-        empty = NodeState(node_id=node.node_id, incarnation=node.incarnation)
-        known = journal or empty
-        self.state = replace(known, node_id=node.node_id, incarnation=node.incarnation)
+        self.state = NodeState(node_id=node.node_id, incarnation=node.incarnation)
         self.attempts: dict[int, SimAttempt] = {}
 
     def register(self) -> RegisterNode:
@@ -164,7 +157,7 @@ class SimAgent:
         return RegisterNode(node=self.node, joins=True)
 
     def join(self) -> JoinNode:
-        """Build the command that joins the pool, sent once the agent has read the journal."""
+        """Build the command that joins the pool, sent once the pool has accepted the node."""
         return JoinNode(node_id=self.node.node_id, incarnation=self.node.incarnation)
 
     def leave(self) -> LeaveNode:
@@ -180,12 +173,12 @@ class SimAgent:
         """Build the command that retires the node, the last of an agent."""
         return RetireNode(node_id=self.node.node_id, incarnation=self.node.incarnation)
 
-    def fold(self, event: Event) -> None:
-        """Take in an event of the pool's journal."""
-        self.state = evolve(self.state, event)
+    def take(self, record: Assigned) -> None:
+        """Take in what the pool says to its nodes."""
+        self.state = evolve(self.state, record)
 
     def reconcile(self, takes_new: bool = True) -> tuple[SimAttempt, ...]:
-        """Make attempts agree with the journal; those that it runs, oldest lease first."""
+        """Make attempts agree with the assignments; those that it runs, oldest lease first."""
         for lease, assignment in self.state.assignments.items():
             if lease not in self.attempts and takes_new:
                 diary = self._diaries.setdefault((self.node.incarnation, lease), Diary())
@@ -194,11 +187,11 @@ class SimAgent:
         return tuple(self.attempts[lease] for lease in assigned)
 
     def target_of(self, attempt: SimAttempt) -> TargetState:
-        """Return the target state that the journal assigns to an attempt of this node."""
+        """Return the target state that the pool assigns to an attempt of this node."""
         return self.state.assignments[attempt.grant.token.lease].target
 
     def has_keys(self, attempt: SimAttempt) -> bool:
-        """True if the journal has sealed keys for an attempt of this agent."""
+        """True if the pool has sent sealed keys for an attempt of this agent."""
         assignment = self.state.assignments.get(attempt.grant.token.lease)
         return assignment is not None and bool(assignment.sealed_keys)
 

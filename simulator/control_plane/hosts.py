@@ -5,7 +5,7 @@ from typing import Any, Final
 from schemas.topics import ACCOUNT, JOB, POOL, SESSION, STREAMS
 from services.billing.app import ACCOUNTS, LEDGER
 from services.billing.react import react_account
-from services.scheduler.app import JOBS, POOLS
+from services.scheduler.app import JOBS, pool_owner
 from services.scheduler.app import SESSIONS as SESSION_OWNER
 from services.scheduler.react import react_job, react_pool, react_session
 from services.scheduler.watch import Watcher
@@ -50,7 +50,7 @@ def hosts(size: Size, cluster: Cluster, process: Process, *, sessions: bool) -> 
 
     every: tuple[Host, ...] = (
         owner(scheduler, JOBS),
-        owner(scheduler, POOLS),
+        *pool_owner(scheduler, owner=process.name, fresh_id=process.fresh_id, limits=bounds),
         owner(billing, ACCOUNTS),
         Reactor(scheduler, JOB, react_job, streams=STREAMS, limits=bounds),
         Reactor(scheduler, POOL, react_pool, streams=STREAMS, limits=bounds),

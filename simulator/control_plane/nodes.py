@@ -10,22 +10,23 @@ from typing import Final
 
 import msgspec
 
+from schemas.assignments import Assigned
 from schemas.envelope import Message
 from schemas.node import NodeDescription
 from schemas.streams import KEY_NUMBER, NODE_PREFIX
-from schemas.topics import HEARTBEATS, POOL
+from schemas.topics import ASSIGNMENTS, HEARTBEATS, POOL
 from schemas.units import Ms
 from simulator.control_plane.agent import LeaseDiaries, SimAgent
 from simulator.control_plane.attempts import AttemptTask, GangTask
 from simulator.control_plane.elastic import ELASTIC, QUOTA_MAX, ElasticTask
 from simulator.control_plane.samples import POOL as POOL_NAME
 from simulator.control_plane.samples import SLOT_BYTES
-from simulator.control_plane.sim_context import POOL_PARTITION, SimContext
+from simulator.control_plane.sim_context import SimContext
 from simulator.engine.cluster import keys_as
-from simulator.engine.sim_log import READ_WAIT_MS, insist
+from simulator.engine.sim_log import READ_WAIT_MS, RECORDS_MAX, insist
 from tunery.platform.bus.sender_keys import NODES
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
-from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.bus.partitioner import partition_of
 
 HEARTBEAT_MS: Final[Ms] = 7_500
 LEAVE_MS_MAX: Final[Ms] = 20_000
@@ -251,25 +252,24 @@ class AgentTasks:
             await self.port.sleep(HEARTBEAT_MS)
 
     async def _live(self) -> None:
+        partition = partition_of(self.machine.node_id.encode(), ASSIGNMENTS.partitions)
+        _, end = await self.machine.context.broker.bounds(ASSIGNMENTS.name, partition)
         await self.fact(self.agent.register())
-        reader = JournalReader(self.port, POOL, {POOL_PARTITION: START})
-        await reader.open()
+        reader = await self.port.reader(ASSIGNMENTS.name, {partition: end})
         joined = False
         while True:
             try:
-                batches = await reader.read(READ_WAIT_MS)
+                records = await reader.poll(READ_WAIT_MS, RECORDS_MAX)
             except Unavailable:  # the reader asks again where it was
                 await self.port.sleep(HEARTBEAT_MS)
                 continue
-            for batch in batches.values():
-                for accepted in batch.accepted:
-                    for event in accepted.events:
-                        self.agent.fold(event)
+            for record in records:
+                self.agent.take(msgspec.json.decode(record.value, type=Assigned))
             if self.agent.state.forgotten and not self._leaving:
                 self.machine.begin_anew()
                 return
             self._reconcile()
-            if not joined and self.agent.state.registered and reader.caught_up(POOL_PARTITION):
+            if not joined and self.agent.state.registered:
                 joined = True
                 await self.fact(self.agent.join())
 

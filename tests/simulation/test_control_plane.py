@@ -18,6 +18,7 @@ MUTANT_SEEDS_MAX = 2_000
 MUTATED = ControlPlane(size=Size(patience_s=2_000))  # a job that never ends is run to the last
 HOSTS = (
     *("account owner", "job owner", "pool owner", "projector ledger", "watcher of heartbeats"),
+    "assignments of nodes",
     *(f"scheduler reactions to {stream}" for stream in ("job", "pool")),
     "billing reactions to account",
 )

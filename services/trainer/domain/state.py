@@ -1,16 +1,16 @@
-"""The leases that a node should run, according to the `pool` journal."""
+"""The leases that a node should run, according to its pool."""
 
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from immutables import Map
 from msgspec import Struct
-from msgspec.structs import replace
 
+from schemas import assignments
 from schemas.pool import LeaseMember, LeaseRef, Placement, Role, Token
 from schemas.sealed import Sealed
-from schemas.training import Checkpoint, Work, WorkDescription
+from schemas.training import Checkpoint, Work
 
-TargetState: TypeAlias = Literal["run", "drain", "kill"]
+TargetState: TypeAlias = assignments.TargetState
 
 
 class Grant(Struct, frozen=True, kw_only=True):
@@ -61,19 +61,6 @@ class Grant(Struct, frozen=True, kw_only=True):
         return self.placement.checkpoints
 
 
-class QueuedPlacement(Struct, frozen=True, kw_only=True):
-    """The part of a waiting placement in the pool's snapshots that agents read."""
-
-    placement: Placement
-
-
-class PoolSnapshot(Struct, frozen=True, kw_only=True):
-    """The part of a pool in the scheduler's snapshots that agents read."""
-
-    waiting: Map[str, QueuedPlacement]  # waiting placements by job id
-    works: Map[str, tuple[WorkDescription, ...]]  # works of the pool's open jobs by job id
-
-
 class Assignment(Struct, frozen=True, kw_only=True):
     """A lease on this node, and what the pool wants of its process now.
 
@@ -85,13 +72,19 @@ class Assignment(Struct, frozen=True, kw_only=True):
     sealed_keys: str = ""  # what the lease was given last, sealed to its agent; empty: nothing yet
     # how agents of the other members reach that of the first; None: it has not said so
     rendezvous: Sealed | None = None
+    # correlation, traceparent: values of the request that its work follows from
+    correlation: str | None = None
+    traceparent: str | None = None
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
-    """One node as the journal describes it."""
+    """One node as its pool describes it."""
 
     node_id: str
     incarnation: str
+    # offset, node_offset: journal offsets of the last record, and of the last one about this node
+    offset: int = -1
+    node_offset: int = -1
     registered: bool = False  # the pool has accepted this incarnation
     leaving: bool = False  # the pool grants this incarnation nothing more
     forgotten: bool = False  # the pool knows this incarnation no longer
@@ -100,15 +93,3 @@ class NodeState(Struct, frozen=True, kw_only=True):
     withdrawn: bool = False  # an operator withdrew the key that it has
     # leases whose member here is not free yet, by lease number
     assignments: Map[int, Assignment] = Map()
-    # waiting placements of the pool by job id; a grant refers to one
-    placements: Map[str, Placement] = Map()
-    # works of the pool's open jobs by job id; a placement refers to one
-    works: Map[str, tuple[WorkDescription, ...]] = Map()
-
-
-def state_of_snapshot(state: NodeState, snapshot: PoolSnapshot | None) -> NodeState:
-    """Return the state with the placements and works of a pool's snapshot, if there is one."""
-    if snapshot is None:
-        return state
-    placements = {job_id: queued.placement for job_id, queued in snapshot.waiting.items()}
-    return replace(state, placements=Map(placements), works=snapshot.works)

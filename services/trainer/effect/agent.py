@@ -1,8 +1,7 @@
-"""The node agent: makes the machine agree with what the pool's journal says about this node.
+"""The node agent: makes the machine agree with what the pool says about this node.
 
-It owns no state. After a crash the next incarnation kills what is left over, registers, and folds
-the journal from the scheduler's last snapshot on; the old leases end where their proof of life
-ended.
+It owns no state. After a crash the next incarnation kills what is left over, and registers; the old
+leases end where their proof of life ended. What the pool says comes on the topic `assignments`.
 """
 
 import asyncio
@@ -13,9 +12,9 @@ from functools import partial
 from typing import Final, Protocol
 from uuid import uuid4
 
-from immutables import Map
+import msgspec
 
-from schemas.envelope import Header
+from schemas.assignments import Assigned, AssignedAll, AssignedLease, LeaseOrder
 from schemas.node import (
     DeviceFault,
     JoinNode,
@@ -26,22 +25,15 @@ from schemas.node import (
     ResizeNode,
     WarnNode,
 )
-from schemas.pool import Event, RegisterNode, RetireNode
+from schemas.pool import RegisterNode, RetireNode
 from schemas.records import build_from
 from schemas.sealed import Sealed
+from schemas.streams import agent_of
 from schemas.telemetry import Heartbeat
-from schemas.topics import POOL
+from schemas.topics import ASSIGNMENTS
 from schemas.units import Ms
-from schemas.works import WorkForgotten, WorkKept
 from services.trainer.domain.evolve import HARDNESS, evolve
-from services.trainer.domain.state import (
-    Assignment,
-    Grant,
-    NodeState,
-    PoolSnapshot,
-    TargetState,
-    state_of_snapshot,
-)
+from services.trainer.domain.state import Assignment, Grant, NodeState, TargetState
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import (
     Hardware,
@@ -52,17 +44,20 @@ from services.trainer.ports import (
 )
 from services.trainer.settings import TrainerSettings
 from tunery.platform.ports import Runtime
-from tunery.runtime.bus.abstract import Unavailable
+from tunery.platform.seal.abstract import SealBroken
+from tunery.platform.seal.orders import open_order
+from tunery.runtime.backoff import every, retry
+from tunery.runtime.bus.abstract import OutOfRange, Unavailable
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.abstract import HostStopped
-from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.journal.snapshots import SnapshotReader
+from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.tasks import KeptTask, run_again
 from tunery.runtime.telemetry.logs import log_event
-from tunery.runtime.telemetry.trail import NO_TRAIL, Trail, trail_context
+from tunery.runtime.telemetry.trail import Trail, trail_context
 from tunery.runtime.watchdog import beat
 
 READ_WAIT_MS: Final = 1_000
+READ_RECORDS_MAX: Final = 500
 RECONNECT_MS: Final = 500
 LEAVE_MS_MAX: Final = 5_000  # until the pool has answered that it grants nothing more
 LOG: Final = logging.getLogger(__name__)
@@ -137,7 +132,7 @@ class NodeAgent:
         self._admission_ms_max = admission_ms_max
         self._notices, self._health, self._quota = notices, health, quota
         self._reports = Reports(runtime, settings.pool)
-        self._partition = partition_of(settings.pool.encode())
+        self._partition = partition_of(agent_of(settings.id).encode(), ASSIGNMENTS.partitions)
         self._registered = asyncio.Event()
         self._begin()
 
@@ -149,10 +144,9 @@ class NodeAgent:
         self._faults: tuple[DeviceFault, ...] = ()  # reported to the pool
         self._slots = self._settings.slots  # likewise
         self._mildest: TargetState = "run"  # of all leases; harder once this agent leaves
-        self._position = START
+        self._position = 0  # next offset of the assignments to read
         self._leases: dict[int, RunningLease] = {}
         self._tasks: dict[int, KeptTask[None]] = {}
-        self._submissions: dict[str, Trail] = {}  # of jobs, by what their works follow from
 
     async def run(self) -> None:
         """Register, follow the pool until cancelled, then drain and retire.
@@ -169,7 +163,7 @@ class NodeAgent:
     async def _live(self) -> None:
         """Run one incarnation."""
         self._begin()
-        await self._restore()
+        await self._find_end()
         killed = await self._sweeper.sweep()
         if killed:
             log_event(LOG, logging.WARNING, "node.orphans_killed", processes=killed)
@@ -260,26 +254,22 @@ class NodeAgent:
         await self._reports.fact(WarnNode(node_id=state.node_id, incarnation=state.incarnation))
         return True
 
-    async def _restore(self) -> None:
-        """Begin where the scheduler's newest snapshot ends; without one, at the first record.
-
-        Before the registration: what the pool says of this incarnation comes after the snapshot.
-        """
-        empty: Map[str, PoolSnapshot] = Map()
-        kind = Map[str, PoolSnapshot]
-        snapshots = SnapshotReader(self._runtime, POOL, kind, empty, self._partition)
-        fold = await snapshots.load()
-        known = fold.state.get(self._settings.pool)
-        self._state = state_of_snapshot(self._state, known)
-        self._position = fold.position
-        log_event(LOG, logging.INFO, "node.restored", offset=fold.position.offset)
+    async def _find_end(self) -> None:
+        """Find the end of the assignments: all of this incarnation come after it registers."""
+        ends = await retry(
+            partial(self._runtime.log.ends, ASSIGNMENTS.name, (self._partition,)),
+            (Unavailable,),
+            clock=self._runtime.clock,
+            backoff=every(RECONNECT_MS),
+        )
+        self._position = ends[self._partition]
 
     async def _follow_while(self, beating: KeptTask[None]) -> None:
-        """Follow the journal until that, or the heartbeats, come to an end. Raises what they did.
+        """Follow the pool until that, or the heartbeats, come to an end. Raises what they did.
 
         A node without heartbeats is lost to its pool, regardless of all else.
         """
-        following = KeptTask(self._follow, "agent journal")
+        following = KeptTask(self._follow, "agent assignments")
         try:
             ended, _ = await asyncio.wait(
                 (following.ended, beating.ended), return_when=asyncio.FIRST_COMPLETED
@@ -309,45 +299,65 @@ class NodeAgent:
         await self._reports.fact(RegisterNode(node=node, joins=True))
 
     async def _follow(self) -> None:
-        """Fold the pool's journal, and make the machine agree with it after every batch."""
-        partition = self._partition
+        """Read what the pool says, and make the machine agree with it after every batch."""
+        partition, log = self._partition, self._runtime.log
         while True:
-            reader = JournalReader(self._runtime.log, POOL, {partition: self._position})
             try:
-                await reader.open()
-                while True:
-                    beat("waiting")
-                    for batch in (await reader.read(READ_WAIT_MS)).values():
-                        for accepted in batch.accepted:
-                            if accepted.header.key == self._settings.pool:
-                                self._fold(accepted.header, accepted.events)
-                    self._position = reader.positions[partition]
-                    self._reconcile()
-                    if reader.caught_up(partition):
+                reader = await log.reader(ASSIGNMENTS.name, {partition: self._position})
+                try:
+                    while True:
+                        beat("waiting")
+                        for record in await reader.poll(READ_WAIT_MS, READ_RECORDS_MAX):
+                            self._take(record.value)
+                            self._position = record.offset + 1
+                        self._reconcile()
                         await self._join()
+                finally:
+                    await reader.close()
             except Unavailable:
-                self._position = reader.positions[partition]
                 beat("waiting")
                 await self._runtime.clock.sleep(RECONNECT_MS)
-            finally:
-                await reader.close()
+            except OutOfRange as gap:
+                log_event(LOG, logging.WARNING, "node.assignments_missed", why=gap)
+                if self._position < gap.start:  # it was away for longer than records are kept
+                    raise Forgotten from gap
+                self._position = gap.start  # a power cut took the end, and it is written anew
 
     async def _join(self) -> None:
-        """Join once the journal is read to its end; leases granted earlier would wait."""
+        """Join once the pool has accepted this node."""
         if not self._state.registered or self._has_joined or self._is_leaving:
             return
         state = self._state
         await self._reports.fact(JoinNode(node_id=state.node_id, incarnation=state.incarnation))
         self._has_joined = True
 
-    def _fold(self, header: Header, events: tuple[Event, ...]) -> None:
-        for event in events:
-            self._state = evolve(self._state, event)
-            if isinstance(event, WorkKept):
-                trail = Trail(header.correlation, header.traceparent)
-                self._submissions.setdefault(event.description.job_id, trail)
-            elif isinstance(event, WorkForgotten):
-                self._submissions.pop(event.job_id, None)
+    def _take(self, value: bytes) -> None:
+        """Take in a record of this node, or of all nodes of its pool."""
+        try:
+            record = msgspec.json.decode(value, type=Assigned)
+        except MALFORMED as error:
+            log_event(LOG, logging.ERROR, "assignment.unreadable", why=error)
+            return
+        if record.pool != self._settings.pool:
+            return
+        if not isinstance(record, AssignedAll) and agent_of(record.node_id) != agent_of(
+            self._state.node_id
+        ):
+            return
+        if isinstance(record, AssignedLease) and record.sealed_order is not None:
+            record = msgspec.structs.replace(record, order=self._open(record))
+        self._state = evolve(self._state, record)
+
+    def _open(self, record: AssignedLease) -> LeaseOrder | None:
+        """Open the order of a lease; None: it is not this agent's, or is sealed to another key."""
+        if record.incarnation != self._state.incarnation or record.sealed_order is None:
+            return None
+        try:
+            return open_order(record.sealed_order, self._runtime.keys)
+        except SealBroken as error:
+            hint = "print the keys of this node again, or enrol it again"
+            log_event(LOG, logging.ERROR, "assignment.not_opened", why=error, hint=hint)
+            return None
 
     def _reconcile(self) -> None:
         if self._state.leaving:
@@ -376,7 +386,7 @@ class NodeAgent:
         if lease not in self._leases:
             running = self._start_lease(assignment.grant, self._state.incarnation)
             # not what it was granted for: that may be another job, which freed its slots
-            with trail_context(self._submissions.get(assignment.grant.job_id, NO_TRAIL)):
+            with trail_context(Trail(assignment.correlation, assignment.traceparent)):
                 # not watched: it is silent for long, and `idle_ms` shows that
                 kept = KeptTask(running.run, f"lease {lease}", is_watched=False)
             kept.ended.add_done_callback(partial(_log_crash, lease))
@@ -414,7 +424,7 @@ class NodeAgent:
         self._is_leaving = True
         self._harden("kill" if self._is_unknown else "drain")
         # What was granted before the pool knew goes back unstarted, so that it is granted again.
-        following = KeptTask(self._follow, "agent journal")
+        following = KeptTask(self._follow, "agent assignments")
         try:
             await self._end_grants()
             await self._drain()
@@ -441,7 +451,7 @@ class NodeAgent:
                 await self._grants_ended.wait()
 
     def _harden(self, target: TargetState) -> None:
-        """Set the target of all leases, and of those that the journal still brings."""
+        """Set the target of all leases, and of those that are still assigned."""
         self._mildest = target
         for running_lease in self._leases.values():
             running_lease.set_target(target)

@@ -323,7 +323,10 @@ class ConfluentLog:
             creations = admin.create_topics(
                 [
                     NewTopic(
-                        topic.name, partitions, replicas, config=topic_settings(topic, replicas)
+                        topic.name,
+                        topic.partitions or partitions,
+                        replicas,
+                        config=topic_settings(topic, replicas),
                     )
                     for topic in absent
                 ]

@@ -158,7 +158,10 @@ class KafkaLog:
         replicas = replicas_of(self.settings, len((await admin.describe_cluster())["brokers"]))
         wanted = [
             NewTopic(
-                topic.name, partitions, replicas, topic_configs=topic_settings(topic, replicas)
+                topic.name,
+                topic.partitions or partitions,
+                replicas,
+                topic_configs=topic_settings(topic, replicas),
             )
             for topic in absent
         ]

@@ -187,14 +187,15 @@ def _amount(name: str, value: str) -> float:
 
 def _problems(there: ClusterState) -> Iterable[Violation]:
     """Topics that exist and can never work."""
+    wanted = {topic.name: topic.partitions or PARTITIONS for topic in TOPICS}
     for name, topic in there.topics.items():
         if name == GROUPS:
             continue
-        if topic.partitions != PARTITIONS:
+        if topic.partitions != wanted[name]:
             yield Violation(
                 name,
                 True,
-                f"topic {name} has {topic.partitions} partitions, and {PARTITIONS} are needed",
+                f"topic {name} has {topic.partitions} partitions, and {wanted[name]} are needed",
                 "delete it if it is empty, and run `tunery kafka prepare`; it makes a new one",
             )
         needed = int((topic.settings or {}).get("min.insync.replicas") or 0)

@@ -130,7 +130,10 @@ class Log(Protocol):
         """How long a member of a group may be silent before its partitions go to others."""
 
     async def create(self, topics: Sequence[Topic], partitions: int) -> None:
-        """Create what is missing; settings follow from the catalogue."""
+        """Create what is missing; settings follow from the catalogue.
+
+        partitions: of a topic for which the catalogue names no number
+        """
 
     async def writer(self, topic: str, partition: int) -> Writer:
         """A connected writer of its own. Raises Unavailable."""

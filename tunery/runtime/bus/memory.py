@@ -53,7 +53,8 @@ class MemoryLog:
 
     async def create(self, topics: Sequence[Topic], partitions: int) -> None:
         for topic in topics:
-            self.topics.setdefault(topic.name, [Partition() for _ in range(partitions)])
+            count = topic.partitions or partitions
+            self.topics.setdefault(topic.name, [Partition() for _ in range(count)])
 
     def partition(self, topic: str, partition: int) -> Partition:
         """Raises Unavailable for a topic that was never created."""

@@ -14,9 +14,9 @@ _32_BITS: Final = 0xFFFF_FFFF
 
 
 @lru_cache(maxsize=_CACHED_KEYS_MAX)
-def partition_of(key: bytes) -> int:
-    """Partition of a key, for every topic of the catalogue. Raises nothing."""
-    return (murmur2(key) & 0x7FFF_FFFF) % PARTITIONS
+def partition_of(key: bytes, partitions: int | None = None) -> int:
+    """Partition of a key. partitions: of the topic, as in its `Topic`. Raises nothing."""
+    return (murmur2(key) & 0x7FFF_FFFF) % (partitions or PARTITIONS)
 
 
 def murmur2(data: bytes) -> int:

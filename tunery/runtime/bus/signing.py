@@ -71,6 +71,10 @@ class SenderKeys(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
                 raise Unproven
         return name.decode("ascii")
 
+    def box_key(self, stream: str) -> bytes:
+        """Return the private key that opens what is sealed to this sender. Raises KeyError."""
+        return hmac.digest(self._own(stream), b"box", _HASH)
+
     def can_sign(self, stream: str) -> bool:
         """Return whether there is a key for this stream; keys of an earlier version lack some."""
         return bool(self.secret) or stream in self.own

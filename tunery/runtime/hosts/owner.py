@@ -41,6 +41,7 @@ from tunery.runtime.journal.refusals import read_refusal
 from tunery.runtime.journal.snapshots import Snapshots
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.telemetry.metrics import CLAIMS, STAND_DOWNS
+from tunery.runtime.telemetry.trail import NO_TRAIL, Trail
 from tunery.runtime.verbs import Aggregate
 from tunery.runtime.watchdog import beat
 
@@ -61,6 +62,8 @@ class Settled(NamedTuple):
     command_id: str
     events: tuple[Any, ...] = ()
     at: Ms = 0  # time of the entry, as its events see it
+    key: str = ""  # key of the entry
+    trail: Trail = NO_TRAIL  # correlation of the entry
 
 
 class StandDown(Exception):
@@ -415,6 +418,8 @@ class PartitionOwner(Generic[S]):
                 decided.fold.command_id,
                 decided.events,
                 decided.entry.at,
+                decided.entry.key,
+                Trail(decided.entry.correlation, decided.entry.traceparent),
             )
         )
         if self._untrimmed >= self._limits.trim_every:

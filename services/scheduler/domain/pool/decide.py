@@ -76,9 +76,9 @@ from services.scheduler.domain.pool.state import (
     Lease,
     Pool,
     Pools,
-    is_described,
     lease_of,
     withdrawn_keys,
+    work_of,
 )
 from services.scheduler.domain.pool.usage import notice_ms
 from tunery.plan.scheduling.capacity import most_slots
@@ -197,7 +197,7 @@ def _describe(pool: Pool, command: DescribeWork) -> tuple[Event, ...]:
     if work_id_of(described.work) != described.work_id:
         other = refusing("work_hash", work_id=described.work_id, job_id=described.job_id)
         return (Rejected(code=errors.MALFORMED, reason=other, param="work_id"),)
-    if is_described(pool, described.job_id, described.work_id):
+    if work_of(pool, described.job_id, described.work_id) is not None:
         return ()
     return (WorkKept(tenant=command.tenant, description=described),)
 
@@ -230,7 +230,7 @@ def _request(pool: Pool, command: RequestPlacement, ctx: Context) -> tuple[Event
         above = ending("slots_above_largest", slots=placement.slots, largest=most)
         end = AttemptEnd(outcome="failed", ended_by="platform", reason=above, cause="user")
         return (queued, closing.close_waiting(placement, end))
-    if is_described(pool, placement.job_id, placement.work_id):
+    if work_of(pool, placement.job_id, placement.work_id) is not None:
         return (queued,)
     end = AttemptEnd(
         outcome="failed", ended_by="platform", reason=ending("work_unknown"), cause="platform"

@@ -82,6 +82,7 @@ from services.scheduler.domain.pool.state import (
     INCARNATIONS_REMEMBERED_MAX,
     Ending,
     Forecast,
+    Handover,
     JobRefund,
     Lease,
     Node,
@@ -94,6 +95,7 @@ from services.scheduler.domain.pool.state import (
     keys_by_node,
     lease_key,
     lease_of,
+    work_of,
 )
 from services.scheduler.domain.pool.succession import bound_seats, with_follower
 from services.scheduler.domain.pool.usage import charge, take_back, tokens_at
@@ -139,8 +141,10 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
     match event:
         case Rejected() | Repeated() | WaitExplained() | NodeKeysWithdrawn():  # nothing of one pool
             return pool
-        case RendezvousOpened() | LeaseKeysRequested() | LeaseKeysSealed():  # for agents
+        case LeaseKeysRequested():  # for who has the keys
             return pool
+        case RendezvousOpened() | LeaseKeysSealed():
+            return _with_handover(pool, event)
         case NodeInvited() | InvitationRevoked() | NodeEnrolled() | NodeKeysSealed():
             return with_enrolment(pool, event, ctx)
         case NodeRegistered():
@@ -392,6 +396,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
     if waiting is None or waiting.placement.attempt != event.lease.attempt:
         return pool
     number, placement = event.lease.token.lease, waiting.placement
+    work = work_of(pool, event.lease.job_id, placement.work_id)
     lease = Lease(
         ref=event.lease,
         members=event.members,
@@ -411,6 +416,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         start_ms_max=placement.start_ms_max,
         wait_ms_max=wait_ms_max(pool, event.members),
         work_id=placement.work_id,
+        handover=None if work is None else Handover(placement=placement, work=work),
         named=placement.checkpoints,
         charged=pool.charged.get(event.lease.job_id, ()),
     )
@@ -490,6 +496,20 @@ def _with_lease_event(pool: Pool, event: LeaseEvent, ctx: Context) -> Pool:
     return _put(pool, _evolve_lease(lease, event, ctx))
 
 
+def _with_handover(pool: Pool, event: RendezvousOpened | LeaseKeysSealed) -> Pool:
+    """Keep what agents of a lease have to know before it starts."""
+    number = event.holder.lease if isinstance(event, LeaseKeysSealed) else event.lease.token.lease
+    lease = pool.leases.get(lease_key(number))
+    if lease is None or lease.handover is None:
+        return pool
+    if isinstance(event, RendezvousOpened):
+        handover = replace(lease.handover, rendezvous=event.rendezvous)
+    else:
+        keys = lease.handover.sealed_keys.set(event.holder.incarnation, event.sealed_keys)
+        handover = replace(lease.handover, sealed_keys=keys)
+    return _put(pool, replace(lease, handover=handover))
+
+
 def _put(pool: Pool, lease: Lease) -> Pool:
     return replace(pool, leases=pool.leases.set(lease_key(lease.number), lease))
 
@@ -516,6 +536,7 @@ def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
                 started_at=ctx.at,
                 wait=None,
                 alive_at=ctx.at,
+                handover=None,
                 named=(),
                 first_step=event.start.loaded_step,
                 steps=steps,

@@ -24,7 +24,7 @@ from schemas.records import build_from
 from schemas.sealed import Sealed, SealedField
 from schemas.session import SESSIONS
 from schemas.training import BlobFile, EvalWork, ServeWork, TrainWork, Work
-from services.scheduler.domain.pool.state import Lease, Pool, lease_key
+from services.scheduler.domain.pool.state import Lease, Pool, lease_key, work_of
 
 
 def decide_lease_keys(pool: Pool, command: LeaseKeysCommand) -> tuple[Event, ...]:
@@ -58,8 +58,7 @@ def member_of(lease: Lease, incarnation: str) -> LeaseMember | None:
 def _request(
     pool: Pool, lease: Lease, member: LeaseMember, command: RequestLeaseKeys
 ) -> tuple[Event, ...]:
-    described = pool.works.get(lease.ref.job_id, ())
-    work = next((known.work for known in described if known.work_id == lease.work_id), None)
+    work = work_of(pool, lease.ref.job_id, lease.work_id)
     if work is None:
         unknown = refusing("lease_work_unknown", lease=lease.number)
         return (Rejected(code=errors.ILLEGAL_STATE, reason=unknown),)

@@ -10,8 +10,9 @@ from schemas.account import Lane
 from schemas.envelope import Reason
 from schemas.node import DeviceFault, LeaseSeen, NodeDescription, NodeSeen, Seat, working_devices
 from schemas.pool import CreditCause, EndAuthor, LeaseMember, LeaseRef, Placement
+from schemas.sealed import Sealed
 from schemas.streams import GLOBAL
-from schemas.training import Checkpoint, ExpectedTime, WorkDescription
+from schemas.training import Checkpoint, ExpectedTime, Work, WorkDescription
 from schemas.units import HOUR_MS, GpuMs, Ms, Tokens
 from services.scheduler.domain.pool.usage import ChargedHour
 from tunery.plan.durations import History
@@ -89,6 +90,15 @@ class Forecast(Struct, frozen=True, kw_only=True):
     classes: tuple[str, ...] = ()
 
 
+class Handover(Struct, frozen=True, kw_only=True):
+    """What the agents of a lease are told before it has started, and know from then on."""
+
+    placement: Placement
+    work: Work
+    sealed_keys: Map[str, str] = Map()  # keys of the lease, by incarnation of the agent
+    rendezvous: Sealed | None = None  # how agents of the other members reach that of the first
+
+
 class Lease(Struct, frozen=True, kw_only=True):
     """A lease whose money is open, or whose slots are not all free."""
 
@@ -111,6 +121,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     wait_ms_max: Ms = HOUR_MS  # how long it may wait
     admitted_at: Ms | None = None  # when it waited no more
     work_id: str = ""  # id of the described work
+    handover: Handover | None = None  # None once it has started
     prepared_bytes: int = 0  # bytes fetched and read for the start so far
     prepared_at: Ms | None = None  # last time at which these bytes were seen to grow; None: never
     # end of the time for which all members are proven to have run, without a break since the start.
@@ -326,9 +337,10 @@ def lease_of(pool: Pool, job_id: str, attempt: int) -> Lease | None:
     return lease if lease is not None and lease.ref.attempt == attempt else None
 
 
-def is_described(pool: Pool, job_id: str, work_id: str) -> bool:
-    """Return whether placements of the job may refer to this work."""
-    return any(described.work_id == work_id for described in pool.works.get(job_id, ()))
+def work_of(pool: Pool, job_id: str, work_id: str) -> Work | None:
+    """Return a described work, to which placements of the job may refer; None: there is none."""
+    described = pool.works.get(job_id, ())
+    return next((known.work for known in described if known.work_id == work_id), None)
 
 
 def free_devices(node: Node, leases: Iterable[Lease]) -> list[int]:

@@ -18,7 +18,7 @@ from schemas import pool, training
 from schemas.topics import POOL
 from schemas.training import work_id_of
 from schemas.works import DescribeWork
-from services.scheduler.app import POOLS
+from services.scheduler.app import pool_owner
 from services.scheduler.watch import Watcher
 from services.trainer.adapters.memory_kills import count_memory_kills
 from services.trainer.adapters.notices import NoNotices
@@ -50,7 +50,6 @@ from tunery.platform.memory_servers import MemoryServers, memory_servers
 from tunery.ranks.launching import LOOPBACK
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.abstract import Host
-from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.work.spec import TrainSpec
 
@@ -202,7 +201,7 @@ async def gang_nodes(
     owner = servers.runtime("scheduler")
     agents = [_agent(servers, folder / name, name, machine) for name, machine in machines.items()]
     hosts: tuple[Host, ...] = (
-        AggregateHost(owner, POOLS, limits=LIMITS),
+        *pool_owner(owner, limits=LIMITS),
         Watcher(owner, TTL_MS, POLL_MS, 1_000 * IDLE_MS_MAX),
         *giving(servers),
         *agents,

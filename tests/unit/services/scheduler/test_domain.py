@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from immutables import Map
 from msgspec.structs import replace
 
 from schemas.account import STANDARD_EVENT_TYPES
@@ -20,7 +19,6 @@ from services.scheduler.domain.pool import closing, evolve, nodes
 from services.scheduler.domain.pool.faults import BACK_OFF_MS
 from services.scheduler.domain.pool.state import open_leases
 from services.scheduler.domain.pool.usage import ChargedHour
-from services.trainer.domain.state import NodeState, PoolSnapshot, state_of_snapshot
 from simulator.control_plane.bills import SimBill, compare_bills, make_bills
 from simulator.control_plane.samples import MINUTE, PASSED, POOL, T0, submit
 from simulator.control_plane.usage_books import WHOLE
@@ -289,14 +287,3 @@ def test_sched_nothing_of_a_job_that_ended_stays_for_ever(jobs: int) -> None:
     assert of_pool < 1.02
     assert of_jobs < 1.10  # what months have used stays: one entry a month
     assert max(size[0] for size in sizes) < 4_000
-
-
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 3))])
-def test_agents_can_begin_from_snapshots_of_the_pool(seed: int) -> None:
-    """Agents read two fields of a snapshot, equal to what they know after the whole journal."""
-    world = chaotic(seed)
-    decoder = msgspec.json.Decoder(Map[str, PoolSnapshot], dec_hook=revive)
-    snapshot = decoder.decode(canonical(world.pool.state))[POOL]
-    begun = state_of_snapshot(NodeState(node_id="", incarnation=""), snapshot)
-    assert begun.placements == world.journal.placements
-    assert begun.works == world.journal.works

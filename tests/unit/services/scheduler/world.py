@@ -38,10 +38,9 @@ from schemas.submission import Price
 from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import HOUR_MS, month_of
 from services.scheduler.app import JOBS, POOLS
+from services.scheduler.domain.pool.assigning import assigned_after, assigned_in
 from services.scheduler.domain.pool.state import Pool
 from services.scheduler.react import react_job, react_pool
-from services.trainer.domain.evolve import evolve
-from services.trainer.domain.state import NodeState
 from simulator.control_plane.agent import (
     STEPS,
     STEPS_PER_CHECKPOINT,
@@ -133,7 +132,7 @@ class World:
         for node in self.nodes:
             node.broken = self.weather.random() < 0.15
         self.gone: list[WorldNode] = []
-        self.journal = NodeState(node_id="", incarnation="")  # what every node knows of the pool
+        self.lost_terms = Random(f"{seed}/terms")  # when an owner dies before it has told nodes
         self.beats: dict[Agent, list[Beat]] = {}
         self.diaries: LeaseDiaries = {}
         self.books, self.incarnations = SecondBooks(self.beats, self.diaries), 0
@@ -162,6 +161,8 @@ class World:
             decider.at = max(decider.at, self.at)
             events = decider.when(body, key)
             self._enter(name, key, body, events, decider.at)
+            if name == "pool":
+                self._assign(key, events)
             self._follow(name, key, events)
             self._check()
 
@@ -175,6 +176,25 @@ class World:
             self.books.enter_pool(body, events, at)
         assert not self.books.violations, self.books.violations[0]
 
+    def _assign(self, key: str, events: tuple[Any, ...]) -> None:
+        """Tell nodes what a decision leads to; where its owner died before that, its successor
+        tells them all.
+        """
+        offset, pools = len(self.pool.journal), self.pool.state
+        everything = tuple(assigned_in(pools, offset))
+        is_lost = self.chaos and self.lost_terms.random() < 0.05
+        records = everything if is_lost else tuple(assigned_after(pools, key, events, offset))
+        for agent in (node.agent for node in self.nodes if node.agent is not None):
+            for record in records:
+                agent.take(record)
+            before = agent.state
+            for record in everything:
+                agent.take(record)
+            assert replace(agent.state, offset=0, node_offset=0) == replace(
+                before, offset=0, node_offset=0
+            )
+            agent.state = before
+
     def _follow(self, stream: str, key: str, events: tuple[Any, ...]) -> None:
         header = header_of(stream, key, self.at)
         react = react_job if stream == "job" else react_pool
@@ -183,10 +203,6 @@ class World:
                 self.rejected[event.code] += 1
             if stream == "pool":
                 self._check_notices(event)
-                self.journal = evolve(self.journal, event)
-                for node in self.nodes:
-                    if node.agent is not None:
-                        node.agent.fold(event)
             if isinstance(event, VerdictDue):
                 unjudged = Failure(code=errors.PLATFORM, reason=failing("scores_unjudged"))
                 failed = self._fails_elsewhere(event.job_id)
@@ -446,7 +462,7 @@ class World:
             memory_bytes=SLOT_BYTES * node.slots,
             fabric=True,
         )
-        node.agent, node.retired = SimAgent(described, self.diaries, self.journal), False
+        node.agent, node.retired = SimAgent(described, self.diaries), False
         self._beat(node, node.agent)
         self._report(node.agent.register())
         self._report(node.agent.join())

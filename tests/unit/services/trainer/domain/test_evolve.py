@@ -1,17 +1,15 @@
-"""State of a node, event by event."""
+"""State of a node, record by record."""
 
 from functools import reduce
 from typing import Any
 
 from msgspec.structs import replace
 
-from schemas import errors, pool, training
-from schemas.envelope import Rejected
-from schemas.lease_keys import LeaseHolder, LeaseKeysSealed
-from schemas.node import NodeDescription, NodeKeysWithdrawn
-from schemas.reasons import ending, refusing
+from schemas import pool, training
+from schemas.assignments import Assigned, AssignedAll, AssignedLease, AssignedNode, LeaseOrder
+from schemas.reasons import ending
 from schemas.sealed import Sealed
-from schemas.works import WorkForgotten, WorkKept
+from schemas.works import WorkKept
 from services.trainer.domain.evolve import evolve
 from services.trainer.domain.state import Grant, NodeState
 from simulator.control_plane.samples import PREPARED
@@ -55,10 +53,6 @@ def kept(number: int) -> WorkKept:
     return WorkKept(tenant="acme", description=described)
 
 
-def queued(number: int) -> pool.PlacementQueued:
-    return pool.PlacementQueued(placement=placement(number))
-
-
 def lease_ref(number: int) -> pool.LeaseRef:
     return pool.LeaseRef(
         token=token(number),
@@ -93,16 +87,6 @@ def token(lease: int) -> pool.Token:
     return pool.Token(pool="default", lease=lease)
 
 
-def draining(lease: int) -> pool.LeaseDraining:
-    return pool.LeaseDraining(
-        lease=lease_ref(lease), deadline=9, ended_by="tenant", reason=ending("paused")
-    )
-
-
-def killed(lease: int) -> pool.LeaseKilled:
-    return pool.LeaseKilled(lease=lease_ref(lease), ended_by="tenant", reason=ending("cancelled"))
-
-
 def closed(lease: int, attempt: int = 1) -> pool.PlacementClosed:
     return pool.PlacementClosed(
         tenant="acme",
@@ -113,114 +97,106 @@ def closed(lease: int, attempt: int = 1) -> pool.PlacementClosed:
     )
 
 
-def freed(lease: int, node_id: str = "a") -> pool.MemberFreed:
-    return pool.MemberFreed(lease=lease_ref(lease), node_id=node_id)
+NEW = NodeState(node_id="a", incarnation="a1")
 
 
-START = reduce(
-    evolve,
-    [event for number in (1, 2, 3) for event in (kept(number), queued(number))],
-    NodeState(node_id="a", incarnation="a1"),
-)
-
-
-def targets(*events: pool.Event) -> dict[int, str]:
-    state = reduce(evolve, events, START)
-    return {lease: assignment.target for lease, assignment in state.assignments.items()}
-
-
-def registered(incarnation: str) -> pool.NodeRegistered:
-    described = NodeDescription(
-        node_id="a", incarnation=incarnation, slots=1, device="cpu", memory_bytes=1
+def assigned(lease: int = 1, incarnation: str = "a1", **fields: Any) -> AssignedLease:
+    """The lease as the pool says it first; later records have no order."""
+    order = LeaseOrder(
+        lease=lease_ref(lease),
+        members=(member("b1"), member(incarnation)),
+        placement=placement(lease),
+        work=WORK,
+        correlation="req_1",
     )
-    return pool.NodeRegistered(node=described)
+    fields = {"offset": 1, "target": "run", "order": order, **fields}
+    return AssignedLease(
+        pool="default", node_id=incarnation[0], incarnation=incarnation, lease=lease, **fields
+    )
 
 
-def test_an_agent_learns_the_members_of_a_lease_and_how_the_first_is_reached() -> None:
-    """Leases of other nodes say nothing here."""
-    both = replace(granted(), members=(member("b1"), member("a1")))
+def node(incarnation: str, offset: int = 1, **fields: Any) -> AssignedNode:
+    return AssignedNode(
+        pool="default", node_id="a", offset=offset, incarnation=incarnation, **fields
+    )
+
+
+def after(*records: Assigned, state: NodeState = NEW) -> NodeState:
+    return reduce(evolve, records, state)
+
+
+def targets(*records: Assigned) -> dict[int, str]:
+    assignments = after(*records).assignments
+    return {lease: assignment.target for lease, assignment in assignments.items()}
+
+
+def test_an_order_brings_all_that_a_lease_needs_and_later_records_what_changed() -> None:
+    state = after(assigned(1))
+    run = state.assignments[1]
+    assert (run.grant.placement, run.grant.work) == (placement(1), WORK)
+    assert (run.grant.member, run.grant.members) == (member("a1"), (member("b1"), member("a1")))
+    assert (run.correlation, run.sealed_keys, run.rendezvous) == ("req_1", "", None)
     sealed = Sealed(key_id="k", nonce=b"n", ciphertext=b"x")
-    opened = pool.RendezvousOpened(lease=lease_ref(1), rendezvous=sealed)
-    before = evolve(evolve(START, opened), both)
-    (assignment,) = before.assignments.values()
-    assert (assignment.grant.members, assignment.rendezvous) == (both.members, None)
-    (assignment,) = evolve(before, opened).assignments.values()
-    assert assignment.rendezvous == sealed
+    changed = after(
+        assigned(1, order=None, sealed_keys="sealed"),
+        assigned(1, order=None, rendezvous=sealed),
+        state=state,
+    ).assignments[1]
+    assert (changed.sealed_keys, changed.rendezvous, changed.grant) == ("sealed", sealed, run.grant)
 
 
 def test_security_c2_an_agent_learns_that_its_key_is_withdrawn() -> None:
-    def learnt(sender: str, event: pool.Event) -> bool:
-        return evolve(replace(START, sender=sender), event).withdrawn
+    def learnt(sender: str, record: Assigned) -> bool:
+        return evolve(replace(NEW, sender=sender), record).withdrawn
 
-    first = NodeKeysWithdrawn(node_id="a", number=1)
-    assert learnt("node.a", first)
+    first = node("", withdrawn=1)
+    assert learnt("node.a", first), "also one that was away, and registers again"
     assert not learnt("node.a#2", first)
     assert not learnt("node.a", replace(first, node_id="b"))
-    reason = refusing("sender_withdrawn", sender="node.a")
-    refused = Rejected(code=errors.SENDER_REFUSED, reason=reason)
-    assert learnt("node.a", refused), "also one that was away, and registers again"
-    assert not learnt("node.a#2", refused)
+    of_a_cluster = replace(NEW, node_id="a:h200", sender="node.a", registered=True)
+    known = evolve(of_a_cluster, first)
+    assert (known.withdrawn, known.forgotten) == (True, False)
 
 
 def test_only_leases_of_this_incarnation_count() -> None:
-    assert targets(granted(1), granted(2, "a0"), granted(3, "b1")) == {1: "run"}
+    assert targets(assigned(1), assigned(2, "a0"), assigned(3, "b1")) == {1: "run"}
+
+
+def test_a_lease_without_an_order_is_none_that_this_agent_has_to_run() -> None:
+    assert targets(assigned(1, order=None)) == {}
 
 
 def test_targets_only_harden() -> None:
-    assert targets(granted(1), draining(1)) == {1: "drain"}
-    assert targets(granted(1), killed(1), draining(1)) == {1: "kill"}
+    assert targets(assigned(1), assigned(1, target="drain")) == {1: "drain"}
+    assert targets(assigned(1, target="kill"), assigned(1, target="drain")) == {1: "kill"}
 
 
-def test_a_closed_placement_is_killed_and_a_freed_one_forgotten() -> None:
-    assert targets(granted(1), closed(1)) == {1: "kill"}
-    assert targets(granted(1), closed(1, attempt=2)) == {1: "run"}
-    assert targets(granted(1), closed(1), freed(1)) == {}
-    assert targets(granted(1), closed(1), freed(1, "b")) == {1: "kill"}
+def test_a_lease_is_over_once_it_holds_no_slots() -> None:
+    assert targets(assigned(1), assigned(2), node("a1", leases=(2,))) == {2: "run"}
 
 
-def test_a_grant_brings_its_placement_and_work() -> None:
-    state = evolve(START, granted(1))
-    run = state.assignments[1].grant
-    assert (run.placement, run.work, run.member.devices) == (placement(1), WORK, (0,))
-    assert "job1" not in state.placements
-    forgotten = evolve(state, WorkForgotten(job_id="job1"))
-    assert "job1" not in forgotten.works
-    assert forgotten.assignments == state.assignments
-
-
-def test_a_gang_is_run_by_each_of_its_nodes() -> None:
-    gang = replace(granted(1), members=(member("b1"), member("a1")))
-    assert targets(gang) == {1: "run"}
-
-
-def test_a_withdrawn_placement_and_an_unknown_work_are_not_run() -> None:
-    assert targets(closed(1), granted(1)) == {}
-    assert targets(WorkForgotten(job_id="job1"), granted(1)) == {}
-
-
-def test_leases_of_other_nodes_are_ignored() -> None:
-    assert targets(draining(7), killed(8), closed(9)) == {}
+def test_late_records_of_a_former_owner_say_nothing() -> None:
+    assert targets(node("a1", offset=5), assigned(1, offset=4)) == {}
+    assert not after(node("a1", offset=5), node("", offset=4)).forgotten
 
 
 def test_a_later_incarnation_replaces_this_one() -> None:
-    assert not evolve(START, registered("a0")).registered
-    state = evolve(START, registered("a1"))
+    assert not after(node("a0")).registered
+    state = after(node("a1"))
     assert (state.registered, state.replaced) == (True, False)
-    assert evolve(state, registered("a2")).replaced
+    assert after(node("a2", former=("a1",)), state=state).replaced
+    assert after(node("a2", former=("a1", "a0"))).replaced, "it may have missed its own"
 
 
-def test_an_agent_learns_of_keys_that_are_for_itself() -> None:
-    def learnt(incarnation: str, lease: int = 1) -> str:
-        holder = LeaseHolder(
-            lease=lease,
-            tenant="acme",
-            job_id="job1",
-            attempt=1,
-            node_id="a",
-            incarnation=incarnation,
-        )
-        sealed = LeaseKeysSealed(holder=holder, sealed_keys="sealed")
-        return evolve(evolve(START, granted()), sealed).assignments[1].sealed_keys
+def test_a_node_that_the_pool_does_not_know_is_forgotten() -> None:
+    assert not after(node("")).forgotten, "it has not registered yet"
+    assert after(node("a1"), node("", offset=2)).forgotten
+    everything = AssignedAll(pool="default", offset=3)
+    assert not after(everything).forgotten
+    assert not after(node("a1", offset=3), everything).forgotten
+    assert after(node("a1", offset=2), everything).forgotten, "its owner died before it said so"
 
-    assert learnt("a1") == "sealed"
-    assert (learnt("a2"), learnt("a1", lease=2)) == ("", "")
+
+def test_a_node_that_leaves_gets_nothing_more() -> None:
+    assert after(node("a1", leaving=True)).leaving
+    assert not after(node("a0", leaving=True)).leaving

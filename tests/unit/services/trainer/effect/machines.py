@@ -18,7 +18,7 @@ from schemas.training import work_id_of
 from schemas.works import DescribeWork
 from services.billing.app import LEASE_KEYS
 from services.billing.giving import give_keys
-from services.scheduler.app import POOLS
+from services.scheduler.app import pool_owner
 from services.scheduler.watch import Watcher
 from services.trainer.adapters.memory_kills import count_memory_kills
 from services.trainer.adapters.notices import NoNotices
@@ -39,7 +39,6 @@ from tunery.platform.memory_servers import MemoryServers
 from tunery.platform.ports import Runtime
 from tunery.ranks.launching import RankLayout
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.journal.ports import HostLimits
@@ -216,13 +215,13 @@ async def node(
         *(notices or NoNotices(), health or Reported(), quota),
     )
     owner_runtime = world.runtime("scheduler")
-    owner = AggregateHost(owner_runtime, POOLS, limits=limits)
+    owner = pool_owner(owner_runtime, limits=limits)
     watcher = Watcher(owner_runtime, TTL_MS, POLL_MS, IDLE_MS_MAX)
     async with AsyncExitStack() as stack:
-        for host in (owner, watcher, agent, *(giving(world) if gives_keys else ())):
+        for host in (*owner, watcher, agent, *(giving(world) if gives_keys else ())):
             await stack.enter_async_context(running(host.run))
         await asyncio.wait_for(agent.ready(), WAIT_S_MAX)
-        yield Node(runtime, agent, folder)
+        yield Node(world.runtime("tests"), agent, folder)
 
 
 def giving(world: MemoryServers) -> tuple[Projector, EffectHost]:

@@ -38,7 +38,6 @@ from services.trainer.adapters.health import MachineHealth
 from services.trainer.adapters.nvml import DeviceWatch
 from services.trainer.adapters.processes import ProcessGroups, find_marked
 from services.trainer.domain.state import Grant
-from services.trainer.effect import agent as agents
 from services.trainer.ports import NoticesUnavailable
 from tests.log_lines import logged
 from tests.searches import STRAY_SEEDS
@@ -56,8 +55,6 @@ from tests.unit.tunery.work.samples import STARTED
 from tunery.platform.memory_servers import MemoryServers, memory_servers
 from tunery.ranks.launching import VISIBLE
 from tunery.runtime.blobs.abstract import BlobMissing
-from tunery.runtime.journal.ports import HostLimits
-from tunery.runtime.journal.reader import JournalReader
 from tunery.runtime.telemetry.trail import Trail, trail_context
 from tunery.work.codec import encode_event
 from tunery.work.events import Failed
@@ -336,34 +333,6 @@ async def test_two_leases_run_beside_each_other(tmp_path: Path) -> None:
     freed = only(events, pool.MemberFreed)
     assert isinstance(freed, pool.MemberFreed)
     assert freed.lease.token.lease == 2
-
-
-async def test_an_agent_begins_from_a_snapshot_and_not_from_the_first_record(
-    tmp_path: Path,
-) -> None:
-    """Section 4 of the review of the scheduler: each start read the journal of a year."""
-    world = await memory_servers()
-    often = HostLimits(snapshot_every=5)
-    async with node(world, tmp_path, lambda _: Script(then=DRAINS), often) as here:
-        await here.request("job1")
-        await here.until(pool.LeaseStarted)
-        for number in range(2, 8):  # they wait, and the second agent has one of them
-            await here.request(f"job{number}")
-        await here.until(pool.PlacementQueued, 7)
-    first_read: list[int] = []
-
-    class Reader(JournalReader):
-        async def open(self) -> None:
-            first_read.extend(position.offset for position in self.positions.values())
-            await super().open()
-
-    with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(agents, "JournalReader", Reader)
-        async with node(world, tmp_path, lambda _: Script(), often) as here:
-            events = await here.until(pool.MemberFreed, 7)
-    assert first_read[0] > 5
-    ended = [event.job_id for event in events if isinstance(event, pool.PlacementClosed)]
-    assert {f"job{number}" for number in range(2, 8)} <= set(ended)
 
 
 class Noticed:

@@ -5,6 +5,7 @@ import pytest
 from schemas.streams import service_of
 from schemas.topics import (
     ACCOUNT,
+    ASSIGNMENTS,
     ENDS,
     HEARTBEATS,
     JOB,
@@ -33,12 +34,12 @@ def on(resource: str, service: str, *, but: str = "") -> set[tuple[str, str]]:
     }
 
 
-def test_a_node_reports_counts_answers_and_reads_the_pool_and_sessions_alone() -> None:
+def test_a_node_reports_counts_answers_and_reads_assignments_and_sessions_alone() -> None:
     assert service_of("node.gpu-07") == "trainer"
     assert on("topic", "trainer", but="describe") == {
         (ACCOUNT.commands.name, "write"),
         (POOL.commands.name, "write"),
-        (POOL.journal.name, "read"),
+        (ASSIGNMENTS.name, "read"),
         (SESSION.commands.name, "write"),
         (SESSION.journal.name, "read"),
         (TELEMETRY.name, "write"),

@@ -21,7 +21,10 @@ async def test_a_broker_that_is_not_there_is_named() -> None:
 async def test_review2_p1_a_broker_that_does_not_know_new_topics_yet_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    topics = {topic.name: TopicState(PARTITIONS, 3, topic_settings(topic, 3)) for topic in TOPICS}
+    topics = {
+        topic.name: TopicState(topic.partitions or PARTITIONS, 3, topic_settings(topic, 3))
+        for topic in TOPICS
+    }
     answers = [{}, {TOPICS[0].name: topics[TOPICS[0].name]}, topics]
 
     async def create(*_: object) -> None:

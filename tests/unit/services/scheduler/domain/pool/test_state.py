@@ -17,7 +17,6 @@ from services.scheduler.domain.pool.state import (
     Node,
     Pool,
     free_devices,
-    is_described,
     is_run_by,
     keys_by_node,
     lease_key,
@@ -25,6 +24,7 @@ from services.scheduler.domain.pool.state import (
     leases_on,
     member_on,
     open_leases,
+    work_of,
 )
 from tests.histories.replaying import histories
 from tests.unit.services.gateway.jobs.job_events import TRAIN, placed
@@ -109,9 +109,9 @@ def test_only_the_agents_of_its_members_run_a_lease() -> None:
 def test_work_is_described_for_its_own_job_only() -> None:
     description = WorkDescription(job_id="ftjob-1", work_id=work_id_of(TRAIN), work=TRAIN)
     known = Pool(works=Map({"ftjob-1": (description,)}))
-    assert is_described(known, "ftjob-1", description.work_id)
-    assert not is_described(known, "ftjob-2", description.work_id)
-    assert not is_described(known, "ftjob-1", "ab" * 32)
+    assert work_of(known, "ftjob-1", description.work_id) == TRAIN
+    assert work_of(known, "ftjob-2", description.work_id) is None
+    assert work_of(known, "ftjob-1", "ab" * 32) is None
 
 
 def test_review2_e2_the_index_of_leases_by_node_follows_every_recorded_pool() -> None:
