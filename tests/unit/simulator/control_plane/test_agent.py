@@ -1,20 +1,12 @@
-"""The simulated agent: what the journal assigns, and what it reports about it."""
+"""The simulated agent: what it is assigned, and what it reports about it."""
 
+from msgspec.structs import replace
+
+from schemas.assignments import AssignedLease, AssignedNode, LeaseOrder
 from schemas.node import NodeDescription
-from schemas.pool import (
-    Event,
-    LeaseDraining,
-    LeaseGranted,
-    LeaseMember,
-    LeaseRef,
-    MemberFreed,
-    PlacementQueued,
-    Token,
-)
-from schemas.reasons import ending
-from schemas.works import WorkKept
+from schemas.pool import LeaseMember, LeaseRef, Token
 from simulator.control_plane.agent import STEPS_PER_CHECKPOINT, LeaseDiaries, SimAgent, SimAttempt
-from simulator.control_plane.samples import POOL, T0, checkpoint, describe, request
+from simulator.control_plane.samples import POOL, WORK, checkpoint, request
 
 NODE = NodeDescription(
     node_id="a", incarnation="a-1", slots=2, device="cpu", memory_bytes=8_000_000_000
@@ -32,20 +24,20 @@ MEMBER = LeaseMember(node_id="a", incarnation="a-1", slots=1, devices=(0,))
 OLD, NEW = checkpoint(10), checkpoint(20)
 
 
-def journal() -> tuple[Event, ...]:
-    """Up to the grant of lease 7 to this agent."""
-    placement = request(checkpoints=(NEW, OLD)).placement
-    return (
-        WorkKept(tenant="acme", description=describe().description),
-        PlacementQueued(placement=placement),
-        LeaseGranted(lease=LEASE, members=(MEMBER,)),
-    )
+ORDER = LeaseOrder(
+    lease=LEASE,
+    members=(MEMBER,),
+    placement=request(checkpoints=(NEW, OLD)).placement,
+    work=WORK,
+)
+ASSIGNED = AssignedLease(
+    pool=POOL, node_id="a", offset=1, incarnation="a-1", lease=7, target="run", order=ORDER
+)
 
 
 def running(diaries: LeaseDiaries) -> tuple[SimAgent, SimAttempt]:
     agent = SimAgent(NODE, diaries)
-    for event in journal():
-        agent.fold(event)
+    agent.take(ASSIGNED)
     (attempt,) = agent.reconcile()
     return agent, attempt
 
@@ -76,19 +68,17 @@ def test_it_begins_at_the_newest_checkpoint_that_can_be_read() -> None:
 
 def test_targets_only_harden_and_a_freed_lease_is_run_no_more() -> None:
     agent, attempt = running({})
-    order = LeaseDraining(lease=LEASE, deadline=T0, ended_by="tenant", reason=ending("paused"))
-    agent.fold(order)
+    agent.take(replace(ASSIGNED, order=None, target="drain"))
     assert attempt.harden(agent.target_of(attempt))
     assert not attempt.harden("drain")
     assert attempt.harden("kill")
-    agent.fold(MemberFreed(lease=LEASE, node_id="a"))
+    agent.take(AssignedNode(pool=POOL, node_id="a", offset=2, incarnation="a-1"))
     assert agent.reconcile() == ()
 
 
 def test_an_agent_that_leaves_takes_nothing_new() -> None:
     agent = SimAgent(NODE, {})
-    for event in journal():
-        agent.fold(event)
+    agent.take(ASSIGNED)
     assert agent.reconcile(takes_new=False) == ()
 
 
@@ -98,9 +88,3 @@ def test_a_heartbeat_lists_leases_and_how_long_each_stands_still() -> None:
     attempt.still_since_ms = 5_000
     beat = agent.heartbeat(12_000)
     assert (beat.leases, beat.idle_ms) == ((7,), (7_000,))
-
-
-def test_a_later_agent_knows_what_the_journal_said_before() -> None:
-    agent, _ = running({})
-    later = SimAgent(NODE, {}, agent.state)
-    assert later.state.works == agent.state.works
