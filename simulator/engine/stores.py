@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from schemas.units import Ms
 from simulator.engine.broker import Broker, TrueClock
 from simulator.engine.faulty_port import FaultyPort
-from tunery.runtime.blobs.abstract import BlobExists, BlobsUnavailable, Stored
+from tunery.runtime.blobs.abstract import BlobExists, BlobsUnavailable, Listed, Stored
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.store.abstract import (
     CommandResult,
@@ -203,6 +203,11 @@ class FaultyBlobs(MemoryBlobs):
         await self._reach()
         async for chunk in super().stream(key, sha256=sha256):
             yield chunk
+
+    async def listed(self, prefix: str) -> AsyncIterator[Listed]:
+        await self._reach()
+        async for each in super().listed(prefix):
+            yield each
 
     async def size(self, key: str) -> int | None:
         await self._reach()

@@ -32,6 +32,7 @@ from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import CommitResult, LeasedRow, RowBatch, SavedPosition
 from tunery.runtime.store.changes import fold
 from tunery.runtime.store.memory import MemoryStore
+from tunery.runtime.tools.archiving import ArchiveReport
 from tunery.runtime.watchdog import wait_forever
 
 # --- levels ---------------------------------------------------------------------------------------
@@ -259,6 +260,14 @@ async def trim_too_far(self: Any, topic: str, where: int, before: int) -> None:
     await self.pass_through()
     self.broker.on_trim(topic, where, before + 1)
     await self.broker.memory.trim(topic, where, before + 1)
+
+
+async def delete_unarchived(log: Any, stream: Any, where: int, before_ms: Ms) -> ArchiveReport:
+    """Kafka deletes what is behind the snapshots, and nothing was stored."""
+    pointers = await snapshots.read_pointers(log, stream, where)
+    before = min((each.offset for each in pointers.values()), default=0)
+    await log.kept.trim(stream.journal.name, where, before)
+    return ArchiveReport(stream=stream.name, partition=where, start=0, end=before)
 
 
 _open_snapshot = snapshots.Snapshots._open

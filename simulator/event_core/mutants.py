@@ -14,10 +14,11 @@ from simulator.engine import stores
 from simulator.engine.faults import Faults, FaultStep
 from simulator.event_core import broken_rules as broken
 from simulator.event_core import run
-from simulator.event_core.run import EMPTIED, RECREATED, TAIL_LOST, UPGRADE, EventCorePlan
+from simulator.event_core.run import ARCHIVED, EMPTIED, RECREATED, TAIL_LOST, UPGRADE, EventCorePlan
 from tunery.runtime.hosts import effects, projector, reactor
 from tunery.runtime.hosts import owner as partition
 from tunery.runtime.journal import acceptance, codec, decision, reader, snapshots
+from tunery.runtime.tools import archiving
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant("last decided command trimmed", port.FaultyPort, "trim", broken.trim_too_far, "trim"),
     Mutant("commands trimmed by age", _OWNER, "_trim_before", broken.trim_by_age, "trim"),
+    Mutant(
+        "journals trimmed without an archive",
+        archiving,
+        "archive",
+        broken.delete_unarchived,
+        "false stop",
+        faults=_once(ARCHIVED),
+    ),
     Mutant("at not clamped", decision, "max", broken.not_clamped, "time", 2),
     Mutant("decision reads the clock", *_SEATS, broken.CLOCK_READ, "fold"),
     Mutant(

@@ -35,6 +35,8 @@ TAIL_LOST, RECREATED, EMPTIED, UPGRADE = (
     "rolling upgrade",
 )
 RARE: Final = {TAIL_LOST: 0.08, RECREATED: 0.1, EMPTIED: 0.1, UPGRADE: 0.15}
+ARCHIVED: Final = "journals archived"
+ARCHIVED_CHANCE: Final = 0.3  # of runs; then it happens twice
 NEWEST: Final = 1_000_000  # number of a process that runs the next release, where there is one
 
 
@@ -115,6 +117,9 @@ def plan(seed: int) -> EventCorePlan:
         rare = {TAIL_LOST: 1}  # most invariants are off then
     faults = draw_faults(rng, FAULTY_MS - 3_000, KINDS)
     steps = [FaultStep(rng.randint(3_000, FAULTY_MS - 6_000), kind) for kind in rare]
+    later = Random(f"{seed}/archive")  # came later: a seed keeps the rest of its plan
+    if later.random() < ARCHIVED_CHANCE and TAIL_LOST not in rare:
+        steps += [FaultStep(later.randint(6_000, FAULTY_MS - 3_000), ARCHIVED) for _ in range(2)]
     ordered = tuple(sorted((*faults.steps, *steps), key=lambda step: step.at_ms))
     return EventCorePlan(
         seed,

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 import msgspec
@@ -16,14 +16,17 @@ from schemas.envelope import Claim, Idempotency
 from schemas.levels import LevelOrder
 from schemas.streams import LEVELS_TOPIC, PARTITIONS, UPGRADE_PARTITION, Stream
 from schemas.topics import LEVELS, SNAPSHOTS
+from schemas.units import Ms
 from simulator.engine.broker import LATE_MS_MAX, Broker
 from simulator.engine.cluster import Cluster, Process, keys_as
 from simulator.engine.faults import FaultTally
 from simulator.engine.faulty_port import FaultyPort
+from simulator.engine.stores import FaultyBlobs
 from simulator.engine.virtual_loop import run_virtual
 from simulator.event_core.releases import SEATS_NEWER, SEATS_PRAISING, SEATS_STRICTER, react_newer
 from simulator.event_core.run import (
     ACTIVE,
+    ARCHIVED,
     EMPTIED,
     FAULTY_MS,
     RECREATED,
@@ -36,7 +39,14 @@ from simulator.event_core.run import (
 )
 from simulator.event_core.streams import STREAMS, TALLY, TALLY_AGGREGATE, SeatsCounted
 from simulator.event_core.views import TICKET, VIEWS, ticket_effect
-from tunery.runtime.bus.abstract import AppendUnknown, Commit, Record, Unavailable
+from tunery.runtime.blobs.abstract import ListedBlobs
+from tunery.runtime.bus.abstract import (
+    AppendUnknown,
+    ArchiveDamaged,
+    Commit,
+    Record,
+    Unavailable,
+)
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
@@ -49,6 +59,9 @@ from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.reader import START, Accepted, JournalReader
 from tunery.runtime.journal.refusals import OPERATOR
 from tunery.runtime.levels import LogLevels
+from tunery.runtime.tools import archiving
+from tunery.runtime.tools.archived_log import Archive, ArchivedLog
+from tunery.runtime.tools.archiving import NotArchived
 from tunery.runtime.tools.verify import Replay, replay
 from tunery.runtime.verbs import Aggregate
 
@@ -56,6 +69,8 @@ SERVICE: Final = "toy"
 HEALING_S_MAX: Final = 90
 WORKING_S_MAX: Final = 900  # an outcome lost when all was tried is said again after 600
 TAKEN_BACK: Final = 0.3  # of upgrades
+KILLED: Final = 0.5  # of commands that archive
+ALL_OLD: Final[Ms] = 1 << 60
 LEARNT_S_MAX: Final = 6  # until a process, and then the next one, learns of a raised level
 PATIENCE_S: Final = 6  # before a client sends its request again
 RETRY_S: Final = 0.5
@@ -78,6 +93,7 @@ class _EventCoreSim:
             RECREATED: self._recreate,
             EMPTIED: self._empty,
             UPGRADE: self._upgrade,
+            ARCHIVED: self._archive,
         }
         self.maintenance = asyncio.Lock()
         self.decided: dict[str, asyncio.Event] = {}
@@ -92,7 +108,9 @@ class _EventCoreSim:
         limits = replace(LIMITS, standby=run.plan.standby)
         levels = LogLevels(seats.stream.level, keys_as(SERVICE))
         levels.take(self.broker.history[LEVELS_TOPIC, UPGRADE_PARTITION])
-        runtime = replace(process.runtime(SERVICE), levels=levels)
+        runtime = process.runtime(SERVICE)
+        log = with_archive(process.port, cast("ListedBlobs", runtime.blobs))
+        runtime = replace(runtime, log=log, levels=levels)
         self.levels[process.name] = levels
 
         async def work(of: str) -> None:
@@ -128,7 +146,8 @@ class _EventCoreSim:
         """Follow all partitions from zero, without faults; what it accepts is compared later."""
         await asyncio.sleep(delay_s)
         partitions = sorted(ACTIVE[stream.name])
-        reader = JournalReader(self.broker.memory, stream, dict.fromkeys(partitions, START))
+        log = with_archive(self.broker.memory, self.cluster.storage)
+        reader = JournalReader(log, stream, dict.fromkeys(partitions, START))
         await reader.open()
         views = self.run.views.setdefault(name, {})
         while True:
@@ -340,6 +359,28 @@ class _EventCoreSim:
         elif run.next_release is SEATS_PRAISING:
             await self._finalize(rng)
 
+    async def _archive(self, rng: Random) -> None:
+        """Move old records of all journals as an operator does, whose command may be killed."""
+        self.run.tally.add(ARCHIVED)
+        port = FaultyPort(self.broker, "operator", rng)
+        log = with_archive(port, FaultyBlobs(port, self.cluster.storage))
+
+        async def command() -> None:
+            for stream in STREAMS.values():
+                for partition in sorted(ACTIVE[stream.name]):
+                    done = await archiving.archive(log, stream, partition, ALL_OLD)
+                    self.run.tally.add("records archived", done.records)
+
+        if rng.random() < KILLED:
+            port.crash_after = rng.randint(1, 150)
+        task = asyncio.create_task(command())
+        port.on_crash = cast("Callable[[], None]", task.cancel)
+        await asyncio.wait([task])
+        if task.cancelled():
+            self.run.tally.add("archiving killed")
+        elif isinstance(error := task.exception(), ArchiveDamaged | NotArchived):
+            self.run.died.append(f"archive: {error!r}")
+
     async def _take_back(self, rng: Random) -> None:
         """The release before is started again, one process after the other."""
         self.run.back_from = self.cluster.started + 1
@@ -360,6 +401,11 @@ class _EventCoreSim:
         for process in list(self.cluster.processes):
             await asyncio.sleep(rng.uniform(0, LEARNT_S_MAX))
             self.levels[process.name].take(self.broker.history[LEVELS_TOPIC, UPGRADE_PARTITION])
+
+
+def with_archive(log: Any, blobs: ListedBlobs) -> ArchivedLog:
+    streams = {stream.journal.name: stream.name for stream in STREAMS.values()}
+    return ArchivedLog(log, Archive(lambda: blobs), streams)
 
 
 def read_id(record: Record) -> str:

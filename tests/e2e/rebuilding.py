@@ -7,7 +7,7 @@ After each loss the rows in PostgreSQL must be equal to them, and no webhook may
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,7 @@ from simulator.control_plane.usage_books import LedgerLine
 from tunery.billing.invoice import BilledMonth, make_invoices
 from tunery.billing.lines import select_usage
 from tunery.billing.periods import BillShare, period
+from tunery.cli.backup.surroundings import storage_settings
 from tunery.cli.demo.receiver import Receiver, receiving
 from tunery.cli.replay import verify as verification
 from tunery.local.paths import DataDir
@@ -39,10 +40,11 @@ from tunery.local.postgres import provide_database
 from tunery.local.settings import Settings
 from tunery.local.stack import AGENT, SERVICES, ServiceSpec, Stack, stack
 from tunery.platform.bus.kafka import KafkaLog
-from tunery.platform.connections import patient
+from tunery.platform.connections import archived, patient
 from tunery.platform.seal.directory import DirectoryKeyStore
 from tunery.platform.seal.sealer import Sealer
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.tools.archived_log import ArchivedLog
 from tunery.runtime.tools.verify import replay_stream
 
 CONTROL_PLANE: Final = tuple(
@@ -84,7 +86,7 @@ class Rebuilt:
 class Story:
     life: Life
     running: Stack
-    log: KafkaLog
+    log: ArchivedLog
     receiver: Receiver
     rebuilt: Rebuilt
 
@@ -204,8 +206,16 @@ class Story:
             (await client.get("/v1/tenants", headers=headers)).raise_for_status()
 
 
-async def rebuild(jobs: int, folder: Path, say: Callable[[str], None]) -> Rebuilt:
-    """Simulate, load the journals into servers in `folder`, then lose and rebuild each store."""
+async def rebuild(
+    jobs: int,
+    folder: Path,
+    say: Callable[[str], None],
+    tell: "Callable[[Story, Callable[[str], None]], Awaitable[None]] | None" = None,
+) -> Rebuilt:
+    """Simulate, load the journals into servers in `folder`, then lose and rebuild each store.
+
+    tell: does something else with the journals
+    """
     folders = DataDir(folder)
     folders.create()
     with receiving() as receiver:
@@ -223,7 +233,7 @@ async def rebuild(jobs: int, folder: Path, say: Callable[[str], None]) -> Rebuil
             rebuilt.seconds["load"] = time.monotonic() - begun
             say("records are in Kafka")
             story = Story(life, running, log, receiver, rebuilt)
-            await _tell(story, say)
+            await (tell or _tell)(story, say)
     return rebuilt
 
 
@@ -248,8 +258,10 @@ async def _tell(story: Story, say: Callable[[str], None]) -> None:
 
 
 @asynccontextmanager
-async def _log(running: Stack) -> AsyncIterator[KafkaLog]:
-    log = KafkaLog(patient(running.kafka_as()))
+async def _log(running: Stack) -> AsyncIterator[ArchivedLog]:
+    log = archived(
+        KafkaLog(patient(running.kafka_as())), lambda: storage_settings(running.folders, {})
+    )
     try:
         yield log
     finally:

@@ -31,7 +31,8 @@ OBJECTS_HEAD: Final = """
 
 Who may do what with the objects whose keys begin so; `*` is any tenant, `trainer` every node. What
 is not here is refused. All may see which keys there are, and end an upload whose id they know. What
-it means: [Secure S3](../how-to/secure-s3.md).
+it means: [Secure S3](../how-to/secure-s3.md). Readers of a journal may read its segments in the
+bucket of the [archive](../how-to/journal.md#archive), where no service writes or deletes.
 
 | prefix | read | write | delete |
 |---|---|---|---|

@@ -6,7 +6,7 @@ import pytest
 
 from simulator.engine.faults import KINDS
 from simulator.event_core.mutants import MUTANTS, Mutant
-from simulator.event_core.run import RARE
+from simulator.event_core.run import ARCHIVED, RARE
 from simulator.event_core.scenario import EVENT_CORE
 from tests.searches import EVENT_CORE_SEEDS, first_quick
 from tests.simulation.shards import Shards
@@ -18,6 +18,9 @@ MUTANT_SEEDS_MAX = 2_000
 FAULTS = (
     *KINDS,
     *RARE,
+    ARCHIVED,
+    "archiving killed",
+    "records archived",
     "append lost",
     "append late",
     "append unanswered",

@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tunery.cli.journal.connection import open_log
 from tunery.local import settings
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
-from tunery.platform.bus.kafka import KafkaLog, KafkaSettings
+from tunery.platform.bus.kafka import KafkaSettings
 from tunery.platform.connections import patient_kafka_settings
-from tunery.runtime.bus.abstract import BusError
+from tunery.runtime.tools.archived_log import ArchivedLog
 
 
 class VerifiedPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,26 +52,24 @@ R = TypeVar("R", bound=Result)
 
 
 @asynccontextmanager
-async def open_servers(folders: DataDir) -> AsyncIterator[tuple[KafkaLog, str]]:
+async def open_servers(folders: DataDir) -> AsyncIterator[tuple[ArchivedLog, str]]:
     """The log and PostgreSQL's address of the stack of `folders`, or as the environment says.
 
     Raises LocalError when there are none, or they do not answer inside the block.
     """
     reached, dsn = servers(folders, os.environ)
-    log = KafkaLog(reached)
     try:
-        yield log, dsn
+        async with open_log(folders) as log:
+            yield log, dsn
     except asyncpg.UndefinedTableError as error:
         raise LocalError(
             f"the database has no tables of the services ({error})", "start them with `tunery up`"
         ) from error
-    except (BusError, OSError, asyncpg.PostgresError) as error:
+    except (OSError, asyncpg.PostgresError) as error:
         raise LocalError(
             f"Kafka at {reached.bootstrap} or its PostgreSQL does not answer: {error}",
             "see `tunery status`; start the stack with `tunery up`",
         ) from error
-    finally:
-        await log.close()
 
 
 def servers(folders: DataDir, environ: Mapping[str, str]) -> tuple[KafkaSettings, str]:

@@ -20,6 +20,7 @@ from tunery.local.paths import VERSITYGW_VERSION, versitygw_binary
 from tunery.local.ports import HOST
 from tunery.local.s3_accounts import REGION, provide_accounts
 from tunery.local.secrets import Secrets
+from tunery.platform.object_policies import archive_bucket
 
 MODULE: Final = "github.com/versity/versitygw/cmd/versitygw"
 READY_MS_MAX: Final = 60_000
@@ -115,7 +116,8 @@ def child(folder: Path, port: int, keys: Secrets, bucket: str) -> Child:
         check_attributes(objects)
 
     def complete() -> None:
-        create_bucket(f"http://{HOST}:{port}", keys.s3_access_key, keys.s3_secret_key, bucket)
+        for name in (bucket, archive_bucket(bucket)):
+            create_bucket(f"http://{HOST}:{port}", keys.s3_access_key, keys.s3_secret_key, name)
         provide_accounts(folder, port, keys, bucket)
 
     return Child(

@@ -18,7 +18,12 @@ from schemas.topics import SERVICES
 from tunery.local.errors import LocalError
 from tunery.local.ports import HOST
 from tunery.local.secrets import Secrets
-from tunery.platform.object_policies import bucket_policy
+from tunery.platform.object_policies import (
+    Policy,
+    archive_bucket,
+    archive_policy,
+    bucket_policy,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -67,7 +72,9 @@ def provide_accounts(
             elif present[name] != secret:
                 body = _element("MutableProps", {"Secret": secret})
                 _ask(client, root, f"/update-user?access={quote(name, safe='')}", body)
-        _put_policy(storage, bucket, principals)
+        _put_policy(storage, bucket, bucket_policy(bucket, principals), principals)
+        archive = archive_bucket(bucket)
+        _put_policy(storage, archive, archive_policy(bucket, principals), principals)
 
 
 def _named(storage: Any, bucket: str) -> set[str]:
@@ -86,11 +93,11 @@ def _named(storage: Any, bucket: str) -> set[str]:
     return {name for names in named for name in ([names] if isinstance(names, str) else names)}
 
 
-def _put_policy(storage: Any, bucket: str, principals: Sequence[str]) -> None:
+def _put_policy(storage: Any, bucket: str, wanted: Policy, principals: Sequence[str]) -> None:
     """Raises LocalError where the file system has no room for it."""
     from botocore.exceptions import ClientError
 
-    policy = json.dumps(bucket_policy(bucket, principals), separators=(",", ":"))
+    policy = json.dumps(wanted, separators=(",", ":"))
     try:
         storage.put_bucket_policy(Bucket=bucket, Policy=policy)
     except ClientError as error:

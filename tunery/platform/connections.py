@@ -18,6 +18,7 @@ from tunery.platform.blobs.path_keys import TenantPathKeys
 from tunery.platform.blobs.s3 import S3Blobs, S3Settings
 from tunery.platform.bus.drivers import open_log
 from tunery.platform.bus.kafka import KafkaSettings
+from tunery.platform.object_policies import archive_bucket
 from tunery.platform.ports import Runtime
 from tunery.platform.seal.absent import NoKeys
 from tunery.platform.seal.abstract import KeyStore
@@ -27,8 +28,8 @@ from tunery.platform.seal.sealer import Sealer
 from tunery.platform.settings import LogSettings, RuntimeSettings, SettingsError
 from tunery.platform.store.postgres import open_store
 from tunery.runtime.backoff import Backoff, retry
-from tunery.runtime.blobs.abstract import Blobs, BlobsUnavailable
-from tunery.runtime.bus.abstract import BusError
+from tunery.runtime.blobs.abstract import Blobs, BlobsUnavailable, ListedBlobs
+from tunery.runtime.bus.abstract import BusError, OperatedLog
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.bus.signing import UNSIGNED, SenderKeys, read_keys
 from tunery.runtime.clock import Clock, SystemClock
@@ -36,6 +37,7 @@ from tunery.runtime.levels import LogLevels
 from tunery.runtime.store.absent import absent_store
 from tunery.runtime.store.abstract import Store, StoreUnavailable
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.tools.archived_log import Archive, ArchivedLog
 
 LOG: Final = logging.getLogger("tunery.process")
 BACKOFF: Final = Backoff(250, 2_000)
@@ -59,7 +61,8 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
     data_keys = key_store_of(settings, name)
     async with AsyncExitStack() as stack:
         gather_ms = GATHER_MS if name in UNHURRIED else KafkaSettings.gather_ms
-        log = open_log(dataclasses.replace(kafka_settings(settings), gather_ms=gather_ms))
+        kafka = open_log(dataclasses.replace(kafka_settings(settings), gather_ms=gather_ms))
+        log = archived(kafka, lambda: s3_settings(settings))
         stack.push_async_callback(log.close)
         blobs = S3Blobs(s3_settings(settings))
         stack.push_async_callback(blobs.close)
@@ -182,6 +185,20 @@ def patient(settings: KafkaSettings) -> KafkaSettings:
         append_ms_max=PATIENCE_MS,
         request_ms_max=PATIENCE_MS,
     )
+
+
+def archived(log: OperatedLog, settings: Callable[[], S3Settings]) -> ArchivedLog:
+    """The log with the records that `tunery journal archive` has moved to object storage.
+
+    settings: how to reach the bucket of objects, computed when an older record is wanted
+    """
+
+    def connect() -> ListedBlobs:
+        objects = settings()
+        return S3Blobs(dataclasses.replace(objects, bucket=archive_bucket(objects.bucket)))
+
+    streams = {stream.journal.name: stream.name for stream in STREAMS.values()}
+    return ArchivedLog(log, Archive(connect), streams)
 
 
 def s3_settings(settings: RuntimeSettings) -> S3Settings:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from schemas.access import OBJECTS
 from schemas.streams import service_of
-from schemas.topics import SERVICES
+from schemas.topics import SERVICES, STREAMS
 
 Verb: TypeAlias = Literal["read", "write", "delete"]
 Policy: TypeAlias = dict[str, Any]
@@ -55,7 +55,51 @@ def identity_policy(bucket: str, service: str) -> Policy:
 
     Raises KeyError for a name that is no service.
     """
-    return {"Version": VERSION, "Statement": [_of_all(bucket), *_of_service(bucket, service)]}
+    archive = archive_bucket(bucket)
+    read = [stream.name for stream in STREAMS.values() if service in stream.readers]
+    return {
+        "Version": VERSION,
+        "Statement": [
+            _of_all(bucket),
+            *_of_service(bucket, service),
+            *([_lists(archive), _segments(archive, *read)] if read else ()),
+        ],
+    }
+
+
+def archive_bucket(bucket: str) -> str:
+    """The bucket with old records of the journals, which no service may write or delete."""
+    return f"{bucket}-archive"
+
+
+def archive_policy(bucket: str, accounts: Sequence[str]) -> Policy:
+    """The policy of the bucket of the archive: who reads a journal may read its segments."""
+    archive = archive_bucket(bucket)
+    readers = {
+        stream.name: [account for account in accounts if service_of(account) in stream.readers]
+        for stream in STREAMS.values()
+    }
+    lists = [account for account in accounts if any(account in each for each in readers.values())]
+    return {
+        "Version": VERSION,
+        "Statement": [
+            {**_short(_lists(archive)), "Principal": _alone(lists)},
+            *(
+                {**_short(_segments(archive, stream)), "Principal": _alone(named)}
+                for stream, named in readers.items()
+            ),
+        ],
+    }
+
+
+def _lists(archive: str) -> Policy:
+    resources = [f"arn:aws:s3:::{archive}"]
+    return {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": resources}
+
+
+def _segments(archive: str, *streams: str) -> Policy:
+    resources = [f"arn:aws:s3:::{archive}/{stream}/*" for stream in streams]
+    return {"Effect": "Allow", "Action": [ACTIONS["read"]], "Resource": resources}
 
 
 def bucket_policy(bucket: str, accounts: Sequence[str]) -> Policy:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Protocol
+from typing import Final
 
 from tunery.cli._options import Address
 from tunery.cli.backup.folder import DAMAGED, Backup, BackupFolder
@@ -20,18 +20,11 @@ from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 from tunery.platform.blobs.s3 import S3Blobs
 from tunery.platform.seal.directory import SUFFIX
-from tunery.runtime.blobs.abstract import BlobExists, BlobMissing, Blobs, BlobsUnavailable, Listed
+from tunery.runtime.blobs.abstract import BlobExists, BlobMissing, BlobsUnavailable, ListedBlobs
 
 HEADS: Final = "heads/"
 RUN: Final = re.compile(r"(?:segments/\w+-|inventories/)(\d+)-")  # that wrote a file
 AT_ONCE_MAX: Final = 8
-
-
-class ListedBlobs(Blobs, Protocol):
-    """Object storage that can be listed."""
-
-    def listed(self, prefix: str) -> AsyncIterator[Listed]:
-        """Yield what is stored below a prefix."""
 
 
 class BucketFolder:

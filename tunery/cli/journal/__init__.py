@@ -1,4 +1,4 @@
-"""`tunery journal`: inspects, verifies, exports and imports journals."""
+"""`tunery journal`: inspects, verifies, exports, imports and archives journals."""
 
 import asyncio
 import os
@@ -12,6 +12,7 @@ from tunery.cli import _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
+    from tunery.runtime.tools.archiving import ArchiveReport
     from tunery.runtime.tools.inspection import PartitionReport, RecordReport
 
 STREAMS: Final = (
@@ -36,6 +37,8 @@ Examples:
   tunery journal verify job --json
   tunery journal export job job.jsonl
   tunery journal export job - | zstd > job.jsonl.zst
+  tunery journal archive --dry-run            what has been on the log for 90 days
+  tunery journal archive --older-than 30
   tunery journal import job.jsonl             into an empty stream
   tunery journal import job.jsonl --replace   in place of its content
 \b
@@ -45,7 +48,7 @@ They read the log of the running stack, or of $TUNERY_KAFKA_BOOTSTRAP.
 
 @click.group("journal", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
-    """Inspect, verify, export and import journals.
+    """Inspect, verify, export, import and archive journals.
 
     All state is computed from journals: the decisions of the services, one topic for each stream.
     """
@@ -240,6 +243,45 @@ def export(stream: str, file: str, partition: int | None, folders: DataDir, as_j
                 return await scan.export(log, stream, scan.partitions_of(partition), target)
 
     _report(asyncio.run(write()), as_json, err=file == "-")
+
+
+@command.command("archive")
+@click.argument("streams", nargs=-1, type=click.Choice(STREAMS))
+@click.option(
+    "--older-than",
+    "days",
+    type=click.IntRange(min=0),
+    default=90,
+    show_default=True,
+    help="Leave records of the last N days in Kafka.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be archived, and change nothing.")
+@_options.data_dir
+@_options.as_json
+def archive(
+    streams: tuple[str, ...], days: int, dry_run: bool, folders: DataDir, as_json: bool
+) -> None:
+    """Move old records of STREAMS [all] from Kafka to object storage, in the bucket BUCKET-archive.
+
+    Only records behind both snapshots of their partition, and only after they were read back from
+    there and compared. Services and commands go on reading journals from the first record on.
+    Services may run meanwhile. It can be killed at any moment, and run again.
+    """
+    from schemas.units import DAY_MS
+    from tunery.cli.journal import archiving, render
+    from tunery.cli.journal.connection import open_log
+    from tunery.runtime.clock import SystemClock
+
+    async def move() -> "list[ArchiveReport]":
+        before_ms = SystemClock().now_ms() - days * DAY_MS
+        async with open_log(folders) as log:
+            return await archiving.archive_all(log, streams or STREAMS, before_ms, dry_run=dry_run)
+
+    reports = asyncio.run(move())
+    if as_json:
+        _json(reports)
+    else:
+        render.print_archived(reports, dry_run=dry_run)
 
 
 @command.command("import")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import click
 import msgspec
 from rich.console import Console
 from rich.markup import escape
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from schemas.units import Ms
 from tunery.cli import _api
+from tunery.runtime.tools.archiving import ArchiveReport
 from tunery.runtime.tools.inspection import PartitionReport, RecordReport, Verdict
 
 COLOURS: Final[dict[Verdict, str]] = {
@@ -60,6 +62,24 @@ def print_record(record: RecordReport) -> None:
     if record.content is not None:
         text = msgspec.json.format(msgspec.json.encode(record.content), indent=2).decode()
         _print(escape(text))
+
+
+def print_archived(reports: Sequence[ArchiveReport], *, dry_run: bool) -> None:
+    """Print a row per partition that is not empty, and what it comes to."""
+    grid = Table("partition", "archived", "in Kafka", "segments", "limit")
+    for each in reports:
+        if each.end:
+            partition, kept = f"{each.stream}/{each.partition}", each.end - each.kept
+            cells = (each.records, kept, each.segments)
+            grid.add_row(partition, *map(str, cells), each.why)
+    Console(width=None if _api.interactive() else _api.PIPE_WIDTH).print(grid, highlight=False)
+    records = sum(each.records for each in reports)
+    size = sum(each.bytes for each in reports)
+    click.echo(
+        f"{records} records would be archived"
+        if dry_run
+        else f"{records} records are archived, {size} bytes in object storage"
+    )
 
 
 def print_table(tallies: Sequence[PartitionReport], *, err: bool) -> None:

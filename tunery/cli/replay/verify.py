@@ -15,7 +15,6 @@ from tunery.cli._verification import VerifiedPart, open_servers
 from tunery.cli.replay import rows
 from tunery.cli.replay.catalogue import AGGREGATES, PROJECTIONS
 from tunery.local.paths import DataDir
-from tunery.platform.bus.kafka import KafkaLog
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.codec import state_hash
@@ -119,7 +118,7 @@ async def run(folders: DataDir) -> Verification:
         return await until_settled(log, dsn)
 
 
-async def until_settled(log: KafkaLog, dsn: str, wait_s_max: float = SETTLE_S_MAX) -> Verification:
+async def until_settled(log: Log, dsn: str, wait_s_max: float = SETTLE_S_MAX) -> Verification:
     """Verify until the result is equal, or a difference lasts while nothing else changes."""
     deadline = time.monotonic() + wait_s_max
     while True:
@@ -146,7 +145,7 @@ async def positions(dsn: str) -> list[Any]:
         await connection.close()
 
 
-async def verify(log: KafkaLog, dsn: str) -> tuple[Verification, bool]:
+async def verify(log: Log, dsn: str) -> tuple[Verification, bool]:
     """Verify once; also return whether an owner's digest is older than its journal."""
     connection = await asyncpg.connect(dsn)
     try:
@@ -165,7 +164,7 @@ async def verify(log: KafkaLog, dsn: str) -> tuple[Verification, bool]:
 
 
 async def _states(
-    log: KafkaLog, connection: "asyncpg.Connection[Any]"
+    log: Log, connection: "asyncpg.Connection[Any]"
 ) -> tuple[list[VerifiedPart], int, bool]:
     parts, records, behind = [], 0, False
     quota: dict[tuple[str, str], int] = {}

@@ -12,7 +12,12 @@ from typing import Any, Final, TypeVar
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    FlexibleChecksumError,
+    HTTPClientError,
+)
 
 from schemas.units import Ms
 from tunery.runtime.blobs.abstract import (
@@ -92,6 +97,8 @@ def named_errors(key: str) -> Iterator[None]:
         if code in ("ConditionalRequestConflict", "OperationAborted"):
             raise _Conflict(f"S3 did not choose a winner for {key}") from error
         raise BlobsUnavailable(f"S3 refused {key}: {error}") from error
+    except FlexibleChecksumError as error:  # of the bytes when they were stored: no later try helps
+        raise BlobCorrupt(key, "its own", "another") from error
     except (BotoCoreError, HTTPClientError, OSError) as error:
         raise BlobsUnavailable(f"S3 cannot be used for {key}: {error}") from error
 

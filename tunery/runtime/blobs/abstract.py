@@ -157,6 +157,13 @@ class Blobs(Protocol):
         """Free connections and threads."""
 
 
+class ListedBlobs(Blobs, Protocol):
+    """Object storage that can be listed."""
+
+    def listed(self, prefix: str) -> AsyncIterator[Listed]:
+        """Yield what is stored below a prefix. Raises BlobsUnavailable."""
+
+
 def check_key(key: str) -> None:
     """Raises ValueError for a key that some storage would refuse or confuse."""
     parts = key.split("/")

@@ -41,6 +41,12 @@ class Unavailable(BusError):
     """The log cannot be reached; nothing was written by this call."""
 
 
+class ArchiveAway(Unavailable):
+    """Older records of a journal are in an archive that cannot be reached."""
+
+    fix = "see that the bucket of the archive exists, and that this account may list and read it"
+
+
 class LevelTooLow(Unavailable):
     """The command came with a later level of the log than operators have raised it to: an older
     release could not read it. It can be sent after `tunery upgrade finalize`.
@@ -64,6 +70,18 @@ class OutOfRange(BusError):
     def __init__(self, topic: str, partition: int, offset: int, start: int, end: int) -> None:
         super().__init__(f"{topic}/{partition}: offset {offset} is outside [{start}, {end}]")
         self.partition, self.start, self.end = partition, start, end
+        self.why = (
+            f"the log has [{start}, {end}): its start or its end is lost, or it is another log"
+        )
+
+
+class ArchiveDamaged(OutOfRange):
+    """The log begins later, and its archive cannot be read there; `fix` says what to do."""
+
+    def __init__(self, at: OutOfRange, why: str, fix: str) -> None:
+        Exception.__init__(self, why)
+        self.partition, self.start, self.end = at.partition, at.start, at.end
+        self.why, self.fix = why, fix
 
 
 def check_size(value: bytes) -> None:

@@ -1,6 +1,6 @@
 """Reads a partition without following it: one record, or all that it has now."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from schemas.units import Ms
@@ -23,9 +23,14 @@ async def record_at(log: Log, topic: str, partition: int, offset: int) -> Record
     return records[0]
 
 
-async def records_now(log: Log, topic: str, partition: int) -> AsyncIterator[Record]:
-    """All records that the partition has now, in order. Raises OutOfRange, Unavailable."""
-    following, end = await log.bounds(topic, partition)
+async def records_now(
+    log: Log, topic: str, partition: int, bounds: tuple[int, int] | None = None
+) -> AsyncGenerator[Record]:
+    """All records that the partition has now, in order, or those within the bounds.
+
+    Raises OutOfRange, Unavailable.
+    """
+    following, end = bounds or await log.bounds(topic, partition)
     reader = await log.reader(topic, {partition: following})
     try:
         while following < end:

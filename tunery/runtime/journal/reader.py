@@ -143,7 +143,7 @@ class JournalReader:
             start, end = await self._log.bounds(topic, partition)
             self._ends[partition] = end
             if not start <= position.offset <= end:
-                self._stop(_out_of_range(self._stream, partition, position.offset, start, end))
+                self._stop_outside(OutOfRange(topic, partition, position.offset, start, end))
         await self._reopen()
 
     def caught_up(self, partition: int) -> bool:
@@ -164,8 +164,7 @@ class JournalReader:
         try:
             records = await self._reader.poll(wait_ms, records_max)
         except OutOfRange as error:
-            offset = self.positions[error.partition].offset
-            self._stop(_out_of_range(self._stream, error.partition, offset, error.start, error.end))
+            self._stop_outside(error)
             await self._reopen()
             return {}
         return self._take(records)
@@ -199,6 +198,10 @@ class JournalReader:
             for partition, entries in accepted.items()
         }
 
+    def _stop_outside(self, error: OutOfRange) -> None:
+        offset = self.positions[error.partition].offset
+        self._stop(Divergence(self._stream.name, error.partition, offset, error.why))
+
     def _stop(self, stopped: PartitionStopped) -> None:
         self.stopped[stopped.partition] = stopped
         self._unraised.append(stopped)
@@ -212,8 +215,3 @@ class JournalReader:
             if partition not in self.stopped
         }
         self._reader = await self._log.reader(self._stream.journal.name, live)
-
-
-def _out_of_range(stream: Stream, partition: int, offset: int, start: int, end: int) -> Divergence:
-    why = f"the log has [{start}, {end}): its start or its end is lost, or it is another log"
-    return Divergence(stream.name, partition, offset, why)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from schemas.envelope import Sha256
 from schemas.streams import SNAPSHOTS_TOPIC, Stream
 from tunery.runtime.blobs.abstract import BlobError
-from tunery.runtime.bus.abstract import BusError
+from tunery.runtime.bus.abstract import BusError, Log
 from tunery.runtime.journal.acceptance import record_hash
 from tunery.runtime.journal.codec import MALFORMED, canonical
 from tunery.runtime.journal.fold import Fold
@@ -46,6 +46,39 @@ class Pointer(Struct, frozen=True, kw_only=True):
 
 class _NotGood(Exception):
     """Why a snapshot is not used."""
+
+
+async def read_pointers(log: Log, stream: Stream, partition: int) -> dict[int, Pointer]:
+    """The snapshots of a partition that there are, by slot. Raises Unavailable, OutOfRange."""
+    start, end = await log.bounds(SNAPSHOTS_TOPIC, partition)
+    pointers: dict[int, Pointer] = {}
+    if start == end:
+        return pointers
+    reader = await log.reader(SNAPSHOTS_TOPIC, {partition: start})
+    try:
+        following = start
+        for _ in range(READ_EMPTY_MAX):
+            while records := await reader.poll(READ_WAIT_MS, 1_000):
+                following = records[-1].offset + 1
+                for record in records:
+                    try:
+                        pointer = msgspec.json.decode(record.value, type=Pointer)
+                    except MALFORMED as error:
+                        _warn(stream, partition, "snapshot.pointer_unreadable", error)
+                        continue
+                    if (pointer.stream, pointer.partition) == (stream.name, partition):
+                        pointers[pointer.slot] = pointer
+                if following >= end:
+                    return pointers
+    finally:
+        await reader.close()
+    return pointers
+
+
+def _warn(stream: Stream, partition: int, event: str, why: Exception, **fields: Any) -> None:
+    log_event(
+        LOG, logging.WARNING, event, stream=stream.name, partition=partition, why=why, **fields
+    )
 
 
 class SnapshotReader(Generic[S]):
@@ -83,7 +116,7 @@ class SnapshotReader(Generic[S]):
         Raises nothing of its own.
         """
         try:
-            self._pointers = await self._read_pointers()
+            self._pointers = await read_pointers(self._log, self._stream, self._partition)
         except BusError as error:
             self._warn("snapshot.pointers_not_read", error)
             self._pointers = {}
@@ -128,44 +161,8 @@ class SnapshotReader(Generic[S]):
             await reader.close()
         raise _NotGood("its last record cannot be read")
 
-    async def _read_pointers(self) -> dict[int, Pointer]:
-        start, end = await self._log.bounds(SNAPSHOTS_TOPIC, self._partition)
-        pointers: dict[int, Pointer] = {}
-        if start == end:
-            return pointers
-        reader = await self._log.reader(SNAPSHOTS_TOPIC, {self._partition: start})
-        try:
-            following = start
-            for _ in range(READ_EMPTY_MAX):
-                while records := await reader.poll(READ_WAIT_MS, 1_000):
-                    following = records[-1].offset + 1
-                    self._note(pointers, [record.value for record in records])
-                    if following >= end:
-                        return pointers
-        finally:
-            await reader.close()
-        return pointers
-
-    def _note(self, pointers: dict[int, Pointer], values: list[bytes]) -> None:
-        for value in values:
-            try:
-                pointer = msgspec.json.decode(value, type=Pointer)
-            except MALFORMED as error:
-                self._warn("snapshot.pointer_unreadable", error)
-                continue
-            if (pointer.stream, pointer.partition) == (self._stream.name, self._partition):
-                pointers[pointer.slot] = pointer
-
     def _warn(self, event: str, why: Exception, **fields: Any) -> None:
-        log_event(
-            LOG,
-            logging.WARNING,
-            event,
-            stream=self._stream.name,
-            partition=self._partition,
-            why=why,
-            **fields,
-        )
+        _warn(self._stream, self._partition, event, why, **fields)
 
 
 class Snapshots(SnapshotReader[S]):

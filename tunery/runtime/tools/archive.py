@@ -13,6 +13,7 @@ from msgspec import Struct
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.journal.codec import MALFORMED
+from tunery.runtime.journal.reader import Position
 
 FORMAT: Final = 1
 LINE_BYTES_MAX: Final = 4_000_000  # a record in base64, and some overhead
@@ -44,8 +45,14 @@ class ArchivedRecord(
     base64: bytes = b""
 
 
-class ArchiveEnd(Struct, frozen=True, kw_only=True, tag="end", tag_field="line"):
+class ArchiveEnd(
+    Struct, frozen=True, kw_only=True, tag="end", tag_field="line", omit_defaults=True
+):
+    """Last line of an archive."""
+
     records: int
+    #: of a segment: where readers go on behind it, with the head of the hash chain
+    position: Position | None = None
 
 
 ArchiveLine: TypeAlias = ArchiveHead | ArchivedRecord | ArchiveEnd
@@ -77,8 +84,8 @@ class ArchiveWriter:
             self._file.write(_line(record) + b"\n")
             self._records += 1
 
-    def end(self) -> None:
-        self._put(ArchiveEnd(records=self._records))
+    def end(self, position: Position | None = None) -> None:
+        self._put(ArchiveEnd(records=self._records, position=position))
 
     def _put(self, line: ArchiveLine) -> None:
         self._file.write(_ENCODE(line) + b"\n")
@@ -119,6 +126,7 @@ class ArchiveReader:
         if not isinstance(head, ArchiveHead) or head.format != FORMAT:
             raise _wrong(number, f"this is not the head of a journal in format {FORMAT}")
         self.stream, self.partitions = head.stream, head.partitions
+        self.position: Position | None = None  # of the end, once it is read
 
     def records(self) -> Iterator[Record]:
         """All of them, checked against the head."""
@@ -134,10 +142,11 @@ class ArchiveReader:
                     count += 1
                     value = bytes(line.value) or line.base64
                     yield Record(line.partition, line.offset, line.timestamp, line.key, value)
-                case ArchiveEnd(records=records):
+                case ArchiveEnd(records=records, position=position):
                     ends = {partition: end for partition, (_, end) in self.partitions.items()}
                     if records != count or following != ends or next(self._lines, None):
                         raise _wrong(number, "the records before it are not those of the head")
+                    self.position = position
                     return
                 case ArchiveHead():
                     raise _wrong(number, "a second head")

@@ -3,26 +3,34 @@
 import gzip
 import io
 import json
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import Result
 
 from schemas import topics
 from schemas.account import RevokeKey
-from schemas.streams import PARTITIONS
-from schemas.topics import STREAMS
-from tests.histories.recorder import TENANT
+from schemas.streams import PARTITIONS, SNAPSHOTS_TOPIC
+from schemas.topics import ACCOUNT, STREAMS
+from tests.histories.recorder import TENANT, keys
 from tests.histories.stories.account import ID
 from tests.unit.tunery.cli.journal.journals import OWNERS, RECORDED, Front, change, filled, records
 from tests.unit.tunery.runtime.journal.memory_fixture import envelope
 from tunery.cli import journal
+from tunery.cli.journal import scan
+from tunery.cli.journal.archiving import archive_all
 from tunery.local.paths import DataDir
 from tunery.platform.seal.directory import DirectoryKeyStore
 from tunery.platform.seal.sealer import Sealer
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.bus.abstract import ArchiveDamaged
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.journal.codec import state_hash
+from tunery.runtime.journal.snapshots import Pointer
 from tunery.runtime.tools.archive import ArchiveReader
+from tunery.runtime.tools.archived_log import Archive, ArchivedLog
 
 HERE = OWNERS.partition
 POOL = RECORDED["pool.lost_and_killed"]
@@ -72,6 +80,76 @@ def test_tail_ends_with_the_record_that_stops_readers(tunery: Front) -> None:
     change(tunery.log, 8, b"EndpointCreated.v1", b"EndpointCreated.v7")
     *_, last = tunery.lines("tail", "account")
     assert (last["offset"], last["verdict"]) == (8, "unreadable")
+
+
+# --- archive --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def archiving(monkeypatch: pytest.MonkeyPatch) -> tuple[Front, MemoryLog, MemoryBlobs]:
+    """A partition with two snapshots, the older one behind 12 records."""
+    log, blobs = filled(OWNERS.name), MemoryBlobs()
+    for slot, offset in enumerate((12, 15)):
+        pointer = Pointer(
+            stream="account",
+            partition=HERE,
+            slot=slot,
+            offset=offset,
+            fold_version=1,
+            blob="x",
+            sha256="0" * 64,
+        )
+        log.put(SNAPSHOTS_TOPIC, HERE, b"", msgspec.json.encode(pointer))
+    archived = ArchivedLog(log, Archive(lambda: blobs), {ACCOUNT.journal.name: "account"})
+    return Front(monkeypatch, archived), log, blobs
+
+
+def test_archive_moves_old_records_and_journals_read_as_before(
+    archiving: tuple[Front, MemoryLog, MemoryBlobs],
+) -> None:
+    tunery, log, blobs = archiving
+    words = ("archive", "account", "--older-than", 7)
+    before = tunery.json("verify", "account")
+    assert "12 records would be archived" in tunery(*words, "--dry-run").stdout
+    assert not blobs.bodies
+    shown = tunery(*words).stdout
+    assert f"account/{HERE}" in shown
+    assert "12 records are archived" in shown
+    assert len(blobs.bodies) == 1
+    assert log.topics[ACCOUNT.journal.name][HERE].start == 11
+    assert tunery.json("verify", "account") == before
+    again = tunery.json(*words)
+    assert [each["why"] for each in again if each["end"]] == ["its older snapshot is of offset 12"]
+    blobs.bodies.clear()
+    with pytest.raises(ArchiveDamaged, match="it is missing"):
+        raise_from(tunery("verify", "account", code=1))
+
+
+def raise_from(result: Result) -> None:
+    assert result.exception is not None
+    raise result.exception
+
+
+async def test_erasing_a_tenant_reaches_archived_records(
+    archiving: tuple[Front, MemoryLog, MemoryBlobs],
+) -> None:
+    """Texts are sealed with the tenant's key there, too, and open nowhere once it is destroyed."""
+    tunery, log, blobs = archiving
+    await archive_all(tunery.log, ["account"], 1 << 60, dry_run=False)
+    assert log.topics[ACCOUNT.journal.name][HERE].start > 1
+    (body,) = blobs.bodies.values()
+    assert b"TenantCreated.v1" in gzip.decompress(body)
+    assert b"ACME" not in gzip.decompress(body)
+    store = keys()
+
+    async def name() -> str:
+        show = partial(Sealer(store).open, field="name")
+        content = (await scan.inspect(tunery.log, "account", HERE, 1, show)).content
+        return str(content["events"][0]["name"])
+
+    assert await name() == "ACME Inc."
+    store.destroy(TENANT)
+    assert await name() == "[redacted]"
 
 
 # --- inspect --------------------------------------------------------------------------------------

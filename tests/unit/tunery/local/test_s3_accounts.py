@@ -53,8 +53,8 @@ class Server:
 
 @contextmanager
 def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Requests reach the server; yields policies that were written."""
-    policies, client = list[str](), httpx.Client
+    """Requests reach the server; yields policies of the bucket of objects that were written."""
+    policies, archive, client = list[str](), list[str](), httpx.Client
 
     def connected(**settings: Any) -> httpx.Client:
         return client(transport=httpx.MockTransport(server.answer), **settings)
@@ -67,11 +67,10 @@ def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
             return {"Policy": policies[-1]}
 
         def put_bucket_policy(self, **wanted: str) -> None:
-            policies.append(wanted["Policy"])
             if server.is_full:
                 answer: Any = {"Error": {}, "ResponseMetadata": {"HTTPStatusCode": 500}}
-                policies.pop()
                 raise ClientError(answer, "PutBucketPolicy")
+            (policies if wanted["Bucket"] == "tunery" else archive).append(wanted["Policy"])
 
         def close(self) -> None:
             pass
@@ -80,6 +79,7 @@ def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
         patched.setattr(httpx, "Client", connected)
         patched.setattr(boto3, "client", lambda *_, **__: Bucket())
         yield policies
+    assert len(archive) == len(policies)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tunery.platform.blobs.encrypted import EncryptedBlobs
 from tunery.platform.blobs.path_keys import TenantPathKeys
 from tunery.platform.blobs.s3 import S3Blobs, S3Settings
 from tunery.platform.seal.memory import MemoryKeyStore
-from tunery.runtime.blobs.abstract import Blobs, BlobsUnavailable
+from tunery.runtime.blobs.abstract import BlobCorrupt, Blobs, BlobsUnavailable
 
 FAIL_S_MAX = 180
 
@@ -63,3 +63,13 @@ class TestS3Blobs(BlobsSuite):
         with pytest.raises(BlobsUnavailable, match="SignatureDoesNotMatch"):
             await wrong.put("t/a/b", b"x")
         await wrong.close()
+
+    async def test_a_bit_that_flipped_on_the_disk_is_damage_and_no_outage(
+        self, servers: Stack, blobs: S3Blobs
+    ) -> None:
+        """A job that waits for the outage to end would wait for ever."""
+        await blobs.put("t/a/flipped", b"content")
+        path = servers.folders.server("s3") / "objects" / servers.s3_bucket / "t/a/flipped"
+        path.write_bytes(b"cOntent")
+        with pytest.raises(BlobCorrupt):
+            await blobs.get("t/a/flipped")

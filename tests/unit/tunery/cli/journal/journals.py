@@ -63,11 +63,11 @@ def change(log: MemoryLog, offset: int, old: bytes, new: bytes, history: History
 class Front:
     """`tunery journal …` over the log."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, log: MemoryLog) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, log: Any) -> None:
         self.log = log
 
         @asynccontextmanager
-        async def open_log(_: DataDir) -> AsyncIterator[MemoryLog]:
+        async def open_log(_: DataDir) -> AsyncIterator[Any]:
             yield self.log
 
         monkeypatch.setattr(connection, "open_log", open_log)
