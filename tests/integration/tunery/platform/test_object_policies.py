@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from schemas.access import OBJECTS
 from schemas.streams import NODE, service_of
-from schemas.topics import SERVICES
+from schemas.topics import SERVICES, STREAMS
 from tests.stacks import temporary_data_dir
 from tunery.local import own_servers
 from tunery.local.errors import LocalError
@@ -27,6 +27,7 @@ pytestmark = pytest.mark.security
 
 NODES: Final = ("node.policies-a", "node.policies-b")
 PRINCIPALS: Final = (*(name for name in SERVICES if name != NODE), *NODES)
+ARCHIVE: Final = "tunery-archive"
 REFUSED: Final = {"AccessDenied", "403", "Forbidden"}
 #: servers that a stack with object storage alone does not start
 ELSEWHERE: Final = {
@@ -47,10 +48,10 @@ def settings_of(running: Stack, principal: str) -> S3Settings:
     return S3Settings(*(variables[f"TUNERY_S3_{name}"] for name in names))
 
 
-def outcome(operation: Any, **arguments: Any) -> str:
+def outcome(operation: Any, bucket: str = "tunery", **arguments: Any) -> str:
     """ "" when it is done, else the code of the refusal."""
     try:
-        operation(Bucket="tunery", **arguments)
+        operation(Bucket=bucket, **arguments)
     except ClientError as error:
         return str(error.response["Error"]["Code"])
     return ""
@@ -63,6 +64,8 @@ async def storage(servers: Stack) -> AsyncIterator[Stack]:
     root = login(servers, "")
     for row in OBJECTS:
         root.put_object(Bucket="tunery", Key=key(row.prefix), Body=b"secret")
+    for name in STREAMS:
+        root.put_object(Bucket=ARCHIVE, Key=f"{name}/policies", Body=b"records")
     yield servers
 
 
@@ -94,6 +97,20 @@ def test_security_m3_a_principal_does_what_the_table_names(storage: Stack, princ
             if codes != {not may} or (may and any(outcomes)):
                 wrong.append((row.prefix, verb, outcomes))
     assert wrong == []
+    client.close()
+
+
+@pytest.mark.parametrize("principal", PRINCIPALS)
+def test_security_m3_a_principal_reads_the_archive_of_its_journals_and_changes_none(
+    storage: Stack, principal: str
+) -> None:
+    client, service = login(storage, principal), service_of(principal)
+    for name, stream in STREAMS.items():
+        segment = f"{name}/policies"
+        refused = outcome(client.get_object, ARCHIVE, Key=segment)
+        assert (refused == "") == (service in stream.readers), (name, refused)
+        assert outcome(client.put_object, ARCHIVE, Key=segment, Body=b"others") in REFUSED
+        assert outcome(client.delete_object, ARCHIVE, Key=segment) in REFUSED
     client.close()
 
 
