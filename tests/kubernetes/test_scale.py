@@ -1,7 +1,7 @@
 """500 leases of eight agents on 1,000 simulated nodes: nothing is left over.
 
 `make test-kubernetes ARGS="-m soak -s -n0"` prints the requests that a lease costs. It has run with
-60 leases of four agents on 100 nodes (4.0 requests a lease); in its full size it has not.
+40 leases of four agents on 60 nodes (6.0 requests a lease); in its full size it has not.
 """
 
 import asyncio
