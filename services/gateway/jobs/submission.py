@@ -299,12 +299,12 @@ class Submissions:
         return {row.id: row.benchmark for row in rows}, policy
 
     async def _policy(self, tenant_id: str, base: Base | None) -> GatePolicy:
-        """Return the gate policy of a tenant for a base model."""
-        for base_id in (EVERY_BASE,) if base is None else (base.base_id, EVERY_BASE):
-            where = {"tenant": tenant_id, "id": base_id}
-            if (row := await self._deps.views.first(POLICIES, where)) is not None:
-                return row.policy
-        return GatePolicy()
+        """Return the gate policy of a tenant for a base model, else that for all of them."""
+        names = (EVERY_BASE,) if base is None else (base.base_id, EVERY_BASE)
+        where = {"tenant": tenant_id, "id": names}
+        rows = await self._deps.views.page(POLICIES, where, limit=len(names))
+        kept = {row.id: row.policy for row in rows}
+        return next((kept[name] for name in names if name in kept), GatePolicy())
 
     async def _file(self, caller: Principal, reference: str | None) -> FileRow | None:
         return None if reference is None else await find_file(self._deps, caller, reference)
