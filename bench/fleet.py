@@ -42,9 +42,11 @@ from tunery.platform.bus.kafka import KafkaLog, KafkaSettings
 from tunery.platform.bus.sender_keys import keys_of
 from tunery.platform.memory_servers import memory_servers
 from tunery.platform.seal.orders import open_order
+from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.bus.signing import SenderKeys
+from tunery.runtime.hosts.abstract import Host
 
 SECRET: Final = b"a bench has nothing that is secret"
 BEAT_S: Final = 5.0
@@ -61,8 +63,18 @@ async def schedule(bootstrap: str) -> None:
     keys = SenderKeys(nodes=keys_of(SECRET, "scheduler").nodes)
     sender, plain = Sender(log, STREAMS), servers.runtime("scheduler")
     runtime = replace(plain, log=log, sender=sender, keys=keys)
-    hosts = (*pool_owner(runtime), Watcher(runtime, TTL_MS, 500, 900_000))
-    await asyncio.gather(*(host.run() for host in hosts))
+    hosts: tuple[Host, ...] = (*pool_owner(runtime), Watcher(runtime, TTL_MS, 500, 900_000))
+    await asyncio.gather(*map(_run_again, hosts))
+
+
+async def _run_again(host: Host) -> None:
+    """Run a host, after an outage again, as a process of a service does."""
+    while True:
+        try:
+            await host.run()
+        except BusError as outage:
+            print(f"{host.name}: {outage!r}", file=sys.stderr)
+        await asyncio.sleep(1)
 
 
 @dataclass
