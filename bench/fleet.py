@@ -150,10 +150,13 @@ class Fleet:
     async def tell_all(self, command_of: Callable[[Agent], Message]) -> None:
         await asyncio.gather(*(self.tell(command_of(agent)) for agent in self.agents.values()))
 
-    async def until(self, holds: Callable[[Agent], bool]) -> None:
-        """Wait until something is true of all agents. Raises TimeoutError."""
+    async def until(self, value_of: Callable[[Agent], int], total: int) -> None:
+        """Wait until a value of all agents has this sum: one may run two leases, another none.
+
+        Raises TimeoutError.
+        """
         async with asyncio.timeout(PHASE_S_MAX):
-            while not all(map(holds, self.agents.values())):
+            while sum(map(value_of, self.agents.values())) < total:
                 self._news.clear()
                 await self._news.wait()
 
@@ -258,26 +261,26 @@ async def measure(nodes: int) -> dict[str, Any]:
 
         async with phase("join"):
             await fleet.tell_all(Agent.register)
-            await fleet.until(lambda agent: agent.state.registered)
+            await fleet.until(lambda agent: agent.state.registered, nodes)
             await fleet.tell_all(Agent.join)
         async with phase("work"):
             await fleet.submit(1)
-            await fleet.until(lambda agent: agent.ended == 1)
+            await fleet.until(lambda agent: agent.ended, nodes)
         async with phase("takeover"):
             await scheduler.kill()
             await fleet.submit(nodes + 1)
             await scheduler.start()
-            await fleet.until(lambda agent: agent.ended == 2)
+            await fleet.until(lambda agent: agent.ended, 2 * nodes)
         async with phase("drain"):
             for agent in fleet.agents.values():
                 agent.holds = True
             await fleet.submit(2 * nodes + 1)
-            await fleet.until(lambda agent: len(agent.begun) == 3)
+            await fleet.until(lambda agent: len(agent.begun), 3 * nodes)
             await fleet.tell_all(lambda agent: DrainNode(node_id=agent.node_id))
-            await fleet.until(lambda agent: agent.ended == 3)
+            await fleet.until(lambda agent: agent.ended, 3 * nodes)
         async with phase("leave"):
             await fleet.tell_all(Agent.leave)
-            await fleet.until(lambda agent: agent.state.leaving)
+            await fleet.until(lambda agent: agent.state.leaving, nodes)
             await fleet.tell_all(Agent.retire)
         figures.update(await _totals(log, fleet))
     return figures
