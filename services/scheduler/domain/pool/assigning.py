@@ -45,7 +45,7 @@ def assigned_after(
             case NodeForgotten() | NodeLeaving() | MemberFreed():
                 yield _node(pools, key, event.node_id, offset)
             case NodeKeysWithdrawn():
-                for pool in pools:
+                for pool in sorted(pools):
                     yield _node(pools, pool, event.node_id, offset)
             case Rejected() if event.reason.code == "sender_withdrawn":
                 sender = str(event.reason.params["sender"])
@@ -68,15 +68,17 @@ def assigned_after(
 
 
 def assigned_in(pools: Pools, offset: int) -> Iterator[Assigned]:
-    """Records of all that nodes should know. What is over has none."""
-    for key, pool in pools.items():
+    """Records of all that nodes should know, in an order that no hash decides. What is over has
+    none.
+    """
+    for key, pool in sorted(pools.items()):
         if key == GLOBAL:
             continue
-        for lease in pool.leases.values():
+        for _, lease in sorted(pool.leases.items()):
             for member in held_members(lease):
                 said = ("order", "sealed_keys", "rendezvous")
                 yield _lease(key, lease, member, offset, *said)
-        for node_id in pool.nodes:
+        for node_id in sorted(pool.nodes):
             yield _node(pools, key, node_id, offset)
         yield AssignedAll(pool=key, offset=offset)
 
