@@ -97,7 +97,7 @@ integration: setup
 	$(PYTEST) $(BESIDE) $(AGAIN) tests/unit tests/repo -m "train and not soak"
 	$(PYTEST) $(BESIDE) $(AGAIN) $(WITHIN) -m "not soak" --ignore=$(OUTAGES) --ignore=$(FOCUS) $(SLOW)
 	$(PYTEST) $(AGAIN) -m "not soak" $(OUTAGES)
-	@$(MAKE) test-kubernetes ARGS="-n0 $(AGAIN) -k test_leases"
+	@$(BIN)/python -m tests.kubernetes --if-built -n0 $(AGAIN) -k test_leases
 	@$(MAKE) focus
 
 check: setup ## within a minute: format, lint, types, import contracts, quick tests that a change may concern; FULL=1: all

@@ -1,6 +1,7 @@
 """`python -m tests.kubernetes`: builds a control plane once, then runs the suite on it.
 
 Where it cannot be built it says so in a line. Exit status: that of the tests, or 1.
+With `--if-built` first it builds none: without one it says that nothing is run, and exits 0.
 """
 
 import subprocess
@@ -9,7 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from tunery.local.errors import LocalError
-from tunery.local.kubernetes.programs import folder_of_programs
+from tunery.local.kubernetes.programs import folder_of_programs, programs_path
+
+IF_BUILT: Final = "--if-built"
 
 # The longest ones first, one for each worker.
 FILES: Final = ("failures", "flow", "leases", "laptop", "chart", "scale")
@@ -17,6 +20,12 @@ FILES: Final = ("failures", "flow", "leases", "laptop", "chart", "scale")
 
 def main() -> int:
     """Run the suite, or say why it cannot."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == [IF_BUILT]:
+        arguments.pop(0)
+        if not programs_path().exists():
+            print("kubernetes: not run: `make test-kubernetes` builds a control plane first")
+            return 0
     try:
         folder_of_programs()
     except LocalError as error:
@@ -34,7 +43,7 @@ def main() -> int:
         *("-m", "not soak"),
         *(str(Path(__file__).with_name(f"test_{name}.py")) for name in FILES),
     ]
-    return subprocess.run([*command, *sys.argv[1:]], check=False).returncode
+    return subprocess.run([*command, *arguments], check=False).returncode
 
 
 if __name__ == "__main__":

