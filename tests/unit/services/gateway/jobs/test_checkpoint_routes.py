@@ -44,8 +44,9 @@ async def checkpoint_of_job(
         await api.world.blobs.put(file.blob, b"0123456789")
     start = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=20)
     started = RecordStarted(job_id=job_id, attempt=1, start=start)
+    await api.send(JOB, tenant, RecordDataset(job_id=job_id, prepared=PREPARED))
+    await api.until(owner, path, lambda job: job["status"] == "queued")
     for fact in (
-        RecordDataset(job_id=job_id, prepared=PREPARED),
         RecordGranted(job_id=job_id, attempt=1, node_ids=("a",)),
         started,
         RecordCheckpoint(job_id=job_id, checkpoint=replace(CHECKPOINT, files=files)),

@@ -167,8 +167,10 @@ async def trained(plane: ControlPlane) -> Trained:
         billable_gpu_ms=1_000,
         lost_gpu_ms=0,
     )
+    await plane.send(JOB, tenant, RecordDataset(job_id=job_id, prepared=PREPARED))
+    path = f"/v1/fine_tuning/jobs/{job_id}"
+    await plane.until(client, path, lambda job: job["status"] == "queued")
     for fact in (
-        RecordDataset(job_id=job_id, prepared=PREPARED),
         RecordGranted(job_id=job_id, attempt=1, node_ids=("a",)),
         RecordStarted(job_id=job_id, attempt=1, start=start),
         RecordCheckpoint(job_id=job_id, checkpoint=replace(CHECKPOINT, files=files)),
@@ -184,7 +186,6 @@ async def trained(plane: ControlPlane) -> Trained:
     ):
         await plane.send(JOB, tenant, fact)
     async with publishing(plane):
-        path = f"/v1/fine_tuning/jobs/{job_id}"
         job = await plane.until(client, path, lambda job: job["status"] in ("succeeded", "failed"))
     assert job["status"] == "succeeded", job
     return Trained(plane, client, file_id, job)
