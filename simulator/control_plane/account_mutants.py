@@ -98,7 +98,7 @@ ACCOUNT_MUTANTS: Final = (
     Mutant("any key revokes another", decide, "_may_revoke", _anybody, "api key", seed=110),
     Mutant("events to strangers", endpoints, "_announce", _also_unconfirmed, "endpoint", seed=215),
     Mutant("any code confirms an address", endpoints, "_confirm", _any_code, "endpoint", seed=215),
-    Mutant("credits pay earlier months", prepaid, "_usable", _of_any_month, "prepaid", seed=72),
+    Mutant("credits pay earlier months", prepaid, "_usable", _of_any_month, "prepaid", seed=1413),
     Mutant("credits never expire", prepaid, "follow_closing", _never_expired, "prepaid", seed=8),
     Mutant("revoked credits pay on", evolve, "_prepaid", _never_revoked, "prepaid"),
     Mutant(

@@ -102,14 +102,14 @@ def _never_spot(pool: Pool, grant: PlannedGrant) -> LeaseHardware | None:
 NODE_MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("domains are ignored", planned_pool, "demands", _of_any_domain, "domain", seed=7),
     Mutant("domains are given up at once", pools, "domain_until_of", _at_once, "domain", seed=7),
-    Mutant("spot nodes for all", capacity, "suits", _spot_or_not, "spot", seed=381),
+    Mutant("spot nodes for all", capacity, "suits", _spot_or_not, "spot", seed=412),
     Mutant("late on spot nodes", evolve, "with_spot_given_up", _still_spot, "spot", seed=128),
     Mutant(
         "losses keep nobody off", price_classes, "kept_off_until", _never_kept_off, "spot", seed=65
     ),
     Mutant("warned nodes are drained", pools, "_decide_fact", _as_if_noticed, "warning", seed=118),
     Mutant("nodes are warned again", nodes, "decide_warned", _warned_again, "warning", seed=12),
-    Mutant("warnings are ignored", requests, "Kind", _never_warned, "warning", seed=287),
+    Mutant("warnings are ignored", requests, "Kind", _never_warned, "warning", seed=370),
     Mutant("a drain ends nothing", nodes, "_drain", _nothing_drained, "drain", seed=20),
     Mutant(
         "nodes in service are forgotten", nodes, "decide_order", _although_up, "forgotten", seed=20

@@ -8,7 +8,7 @@ from schemas.topics import STREAMS, TOPICS
 
 def test_every_topic_has_a_name_of_its_own_with_its_version() -> None:
     names = [topic.name for topic in TOPICS]
-    assert len(set(names)) == len(names) == 2 * len(STREAMS) + 10
+    assert len(set(names)) == len(names) == 2 * len(STREAMS) + 11
     assert all(name.startswith("tunery.") and name.endswith(".v1") for name in names)
 
 

@@ -31,12 +31,12 @@ def test_names_with_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture
 
 
 NOUNS: Final = {"base", "budget", "file", "job", "key", "model", "tenant", "webhook"}
-LOCAL: Final = ("export", "import", "register", "verify", "where")
+LOCAL: Final = ("export", "import", "register", "serve", "verify", "where")
 CALLS: Final = [
     words
     for words, command in ALL.items()
     if words[0] in NOUNS
-    and words not in {("model", name) for name in LOCAL}  # read a local folder first
+    and words not in {("model", name) for name in LOCAL}  # read a local folder, or ask an engine
     and not isinstance(command, click.Group)
 ]
 CHOSEN: Final[dict[tuple[str, ...], list[str]]] = {  # options without which there is nothing to do
