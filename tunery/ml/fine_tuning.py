@@ -45,7 +45,8 @@ INEXACT: Final = (
     "the self-check of this lease took its first steps twice, and a rank came to other bytes: an "
     "attempt that goes on sees the same rows, and its last bits may differ"
 )
-# A shorter training loses less where its memory runs out than a trial step costs all of them.
+# A shorter training of one slot loses less where its memory runs out than a trial step costs all
+# of them. Ranks take it always: it also brings shards back that the packing proof has gathered.
 TRIED_FROM_STEPS: Final = 20
 # Knobs that change no result
 MEMORY_ALONE: Final = {"recompute": False}
@@ -176,7 +177,7 @@ def _try_longest_rows(
     run: TrainingRun, loop: TrainingLoop, proofs: Proofs, torch_device: torch.device
 ) -> None:
     """Try a step with the longest rows first. Raises what running out of memory raises."""
-    if run.plan.total_steps < TRIED_FROM_STEPS:
+    if run.ranks is ALONE and run.plan.total_steps < TRIED_FROM_STEPS:
         return
 
     def attempt() -> int:
