@@ -26,7 +26,7 @@ from tunery.runtime.tools.inspection import PartitionScan
 pytestmark = pytest.mark.long
 JOBS: Final = 8
 LIVED: Final = ("account", "job", "pool")  # streams of the simulated control plane
-READING_MS_MAX: Final = 4_000  # from the first end that is read to the last
+READING_MS_MAX: Final = 8_000  # from the first end that is read to the last; a job is placed sooner
 RESTORED: Final = 8  # moments at which a whole world is restored and goes on
 Journals = Mapping[str, Sequence[Record]]
 Cut = Mapping[str, int]
