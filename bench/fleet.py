@@ -11,7 +11,6 @@ assignments. Heartbeats come every five seconds, in place of every second.
 
 import argparse
 import asyncio
-import os
 import signal
 import sys
 import time
@@ -19,13 +18,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from msgspec import structs
 
-from bench.measures import data_folder, print_figures
+from bench.measures import TICKS_S, cpu_ticks, data_folder, print_figures
 from schemas.assignments import Assigned, AssignedAll, AssignedLease
 from schemas.envelope import Message
 from schemas.node import DrainNode, NodeDescription
@@ -42,11 +40,11 @@ from tunery.platform.bus.kafka import KafkaLog, KafkaSettings
 from tunery.platform.bus.sender_keys import keys_of
 from tunery.platform.memory_servers import memory_servers
 from tunery.platform.seal.orders import open_order
-from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.bus.signing import SenderKeys
 from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.keeping import keep
 
 SECRET: Final = b"a bench has nothing that is secret"
 BEAT_S: Final = 5.0
@@ -64,17 +62,7 @@ async def schedule(bootstrap: str) -> None:
     sender, plain = Sender(log, STREAMS), servers.runtime("scheduler")
     runtime = replace(plain, log=log, sender=sender, keys=keys)
     hosts: tuple[Host, ...] = (*pool_owner(runtime), Watcher(runtime, TTL_MS, 500, 900_000))
-    await asyncio.gather(*map(_run_again, hosts))
-
-
-async def _run_again(host: Host) -> None:
-    """Run a host, after an outage again, as a process of a service does."""
-    while True:
-        try:
-            await host.run()
-        except BusError as outage:
-            print(f"{host.name}: {outage!r}", file=sys.stderr)
-        await asyncio.sleep(1)
+    await asyncio.gather(*map(keep, hosts))
 
 
 @dataclass
@@ -100,8 +88,7 @@ class Scheduler:
         """Seconds of a processor so far."""
         if self.process is None:
             return self.cpu_s
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2].split()
-        return self.cpu_s + sum(map(int, stat[11:13])) / os.sysconf("SC_CLK_TCK")
+        return self.cpu_s + sum(cpu_ticks(self.process.pid)[:2]) / TICKS_S
 
 
 class Agent(SimAgent):

@@ -51,12 +51,16 @@ def print_figures(
         print(f"goal: {goal}")
 
 
+def cpu_ticks(pid: int) -> tuple[int, ...]:
+    """Ticks that a process computed, in user and system mode, and those of children that ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return tuple(map(int, fields[11:15]))
+
+
 def cpu_s_below(service: int) -> float:
     """Processor time of all processes that a process has started, those that have ended, too."""
     ticks = 0
     for pid in (service, *processes.descendants(service)):
         with suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            first = 13 if pid == service else 11  # its own two, those of its children
-            ticks += sum(map(int, fields[first:15]))
+            ticks += sum(cpu_ticks(pid)[2 if pid == service else 0 :])
     return ticks / TICKS_S

@@ -113,7 +113,7 @@ async def _submitter(client: httpx.AsyncClient) -> Callable[[], Awaitable[float]
 
 
 async def _idle_share() -> float:
-    """CPU seconds of the stack in a second in which nobody asks for anything."""
+    """Measure the CPU seconds that an idle stack needs in a second."""
     await asyncio.sleep(SETTLED_S)
     before = cpu_s_below(os.getpid())
     await asyncio.sleep(IDLE_S)

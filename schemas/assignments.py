@@ -15,7 +15,7 @@ TargetState: TypeAlias = Literal["run", "drain", "kill"]
 
 
 class LeaseOrder(Part, omit_defaults=True):
-    """What to run under a lease."""
+    """The work of a lease, and who takes part in it."""
 
     lease: LeaseRef
     members: tuple[LeaseMember, ...]  # all parts of the lease

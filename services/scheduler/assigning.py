@@ -8,9 +8,10 @@ know yet that it is none writes records with lower offsets, which agents take fo
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -24,7 +25,7 @@ from services.scheduler.domain.pool.assigning import assigned_after, assigned_in
 from services.scheduler.domain.pool.state import Pools
 from tunery.platform.seal.orders import seal_order
 from tunery.runtime.backoff import Backoff, retry
-from tunery.runtime.bus.abstract import AppendUnknown, TooLarge, Unavailable
+from tunery.runtime.bus.abstract import AppendUnknown, TooLarge, Unavailable, check_size
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.signing import node_keys
 from tunery.runtime.hosts.owner import PartitionOwner, Settled
@@ -76,7 +77,7 @@ class Assigning:
             self._wake.set()
 
     async def ready(self) -> None:
-        """Return at once: agents wait for what they are told."""
+        """Return at once: no other host waits for this one."""
 
     async def run(self) -> None:
         """Write until cancelled; an outage is waited out."""
@@ -128,25 +129,29 @@ class Assigning:
 
     async def _write(self) -> None:
         """Write the oldest records, of each partition one after the other."""
-        batch = [self._queue[n] for n in range(min(len(self._queue), BATCH_MAX))]
-        by_partition = defaultdict[int, list[Assigned]](list)
+        batch = list(islice(self._queue, BATCH_MAX))
+        by_partition = defaultdict[int, list[tuple[bytes, bytes]]](list)
         for partition, record in batch:
-            by_partition[partition].append(record)
+            value = msgspec.json.encode(record)
+            try:
+                check_size(value)
+            except TooLarge as error:  # the pool ends a lease that does not start
+                log_event(LOG, logging.ERROR, "assignment.too_large", why=error)
+            else:
+                by_partition[partition].append((_key(record), value))
         await asyncio.gather(*(self._append(*group) for group in by_partition.items()))
         for _ in batch:
             self._queue.popleft()
 
-    async def _append(self, partition: int, records: list[Assigned]) -> None:
-        for record in records:
-            key = b"" if isinstance(record, AssignedAll) else agent_of(record.node_id).encode()
-            value = msgspec.json.encode(record)
-            send = partial(self._log.send, ASSIGNMENTS.name, key, value, partition)
-            try:
-                await retry(send, (Unavailable, AppendUnknown), clock=self._clock, backoff=RETRIES)
-            except TooLarge as error:  # the pool ends a lease that does not start
-                log_event(LOG, logging.ERROR, "assignment.too_large", why=error)
+    async def _append(self, partition: int, records: Sequence[tuple[bytes, bytes]]) -> None:
+        """Append keys and values; again as a whole where some may be there: agents ignore those."""
+        send = partial(self._log.send_all, ASSIGNMENTS.name, partition, records)
+        await retry(send, (Unavailable, AppendUnknown), clock=self._clock, backoff=RETRIES)
+
+
+def _key(record: Assigned) -> bytes:
+    return b"" if isinstance(record, AssignedAll) else agent_of(record.node_id).encode()
 
 
 def _partition(record: Assigned) -> int:
-    key = "" if isinstance(record, AssignedAll) else agent_of(record.node_id)
-    return partition_of(key.encode(), ASSIGNMENTS.partitions)
+    return partition_of(_key(record), ASSIGNMENTS.partitions)

@@ -39,7 +39,7 @@ from simulator.engine.faults import FaultTally
 from simulator.engine.stores import Database
 from simulator.engine.virtual_loop import RUN_S_MAX, run_virtual
 from tunery.billing.answers import AnswersOfMonth
-from tunery.billing.invoice import BilledMonth, close_invoice, is_billable, make_invoices
+from tunery.billing.invoice import BilledMonth, make_invoices, statement_of
 from tunery.billing.lines import LedgerRow, select_usage
 from tunery.billing.periods import CLOSE_AFTER_MS, BillShare, Cut, Period, period_of
 from tunery.runtime.store.abstract import StoreUnavailable
@@ -75,7 +75,7 @@ class SimBooks:
         rows = await self._database.rows(LEDGER, {"tenant": tenant})
         mine = [msgspec.convert(row, LedgerRow) for row in rows]
         books = books_on_log(self._context.decisions["account"])
-        currency, cut = books[ended.price_version].currency, share.cut
+        currency = books[ended.price_version].currency
         billed = BilledMonth(
             tenant=tenant,
             month=share.month,
@@ -90,18 +90,7 @@ class SimBooks:
             answers=self._answers(tenant, share.month),
         )
         invoices = make_invoices(billed, select_usage(mine, share), books)
-        own = {invoice.currency: invoice for invoice in invoices}.get(currency)
-        return Statement(
-            period=share.month.name,
-            cut=() if cut is None else cut.offsets,
-            currency=currency,
-            soft_gpu_ms=ended.soft_gpu_ms,
-            gpu_ms=0 if own is None else own.gpu_ms,
-            amount_micro=0 if own is None else own.amount_micro,
-            incarnations=() if cut is None else cut.incarnations,
-            bills=tuple(close_invoice(entry) for entry in invoices if is_billable(entry)),
-            terms=ended.terms,
-        )
+        return statement_of(ended, share, invoices, currency)
 
     def _of(self, tenant: str, kind: type[Any]) -> list[Any]:
         return [

@@ -112,7 +112,7 @@ WORK_MUTANTS: Final = (
         "figures of ended jobs are not mirrored", jobs, "_mirror", _of_open_jobs, "mirror", seed=21
     ),
     Mutant("a gate run publishes", steps, "after_verdict", _published_again, "gate run", seed=22),
-    Mutant("sweeps wait for ends", jobs, "follow_sweeps", _only_after_ends, "stuck", seed=181),
+    Mutant("sweeps wait for ends", jobs, "follow_sweeps", _only_after_ends, "stuck", seed=1791),
     Mutant(
         "open jobs of a sweep are free", sweeps, "_over_budget", _only_what_ended, "sweep", seed=287
     ),

@@ -84,7 +84,7 @@ async def sound(folder: Path) -> tuple[dict[str, str], int]:
 
 
 async def take_snapshots(story: Story, blobs: S3Blobs) -> None:
-    """As owners do, who take some after thousands of decisions alone."""
+    """Save both snapshots of each partition, as owners do after thousands of decisions."""
     parts: Any = Parts(story.log, blobs)
     for aggregate in (each for service in AGGREGATES.values() for each in service):
         for replay in await replay_stream(story.log, aggregate):

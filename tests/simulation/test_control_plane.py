@@ -65,7 +65,7 @@ def idle_kinds(sums: Counter[str]) -> list[str]:
     return [kind for kind, more_than in wanted.items() if sums[kind] <= more_than]
 
 
-@pytest.mark.timeout(1_800)  # where a seed has moved, others are played
+@pytest.mark.timeout(900)  # where a seed has moved, others are played
 @pytest.mark.parametrize(
     "mutant",
     first_quick(MUTANTS),

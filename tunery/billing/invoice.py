@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from schemas.account import PeriodEnded
 from schemas.billing import (
     AnswerCharge,
     Bill,
@@ -30,7 +31,7 @@ from tunery.billing.contract import UseOfMonth, committed_currency, contract_lin
 from tunery.billing.currency import minor_unit_micro, round_to_minor
 from tunery.billing.lines import BilledUsage, Line, bill_lines
 from tunery.billing.overage import Limit, limit_of, overage_lines
-from tunery.billing.periods import Period
+from tunery.billing.periods import BillShare, Period
 from tunery.billing.sessions import SessionUse
 from tunery.billing.storage import StorageUse, storage_charges
 from tunery.billing.volume import MonthLine, volume_lines
@@ -178,6 +179,25 @@ def close_invoice(invoice: Invoice) -> Bill:
         volume_micro=sum(line.amount_micro for line in invoice.volume),
         storage_charges=invoice.storage,
         answer_charges=invoice.answers,
+    )
+
+
+def statement_of(
+    ended: PeriodEnded, share: BillShare, invoices: Iterable[Invoice], currency: str
+) -> Statement:
+    """Return what is recorded when a month is closed. currency: that of its prices."""
+    invoices, cut = tuple(invoices), share.cut
+    own = next((invoice for invoice in invoices if invoice.currency == currency), None)
+    return Statement(
+        period=share.month.name,
+        cut=() if cut is None else cut.offsets,
+        currency=currency,
+        soft_gpu_ms=ended.soft_gpu_ms,
+        gpu_ms=0 if own is None else own.gpu_ms,
+        amount_micro=0 if own is None else own.amount_micro,
+        incarnations=() if cut is None else cut.incarnations,
+        bills=tuple(close_invoice(invoice) for invoice in invoices if is_billable(invoice)),
+        terms=ended.terms,
     )
 
 

@@ -17,7 +17,7 @@ from schemas.topics import POOL
 from schemas.units import HOUR_MS, Ms
 from services.billing.adapters.usage import QueryConnection, read_usage
 from tunery.billing.answers import AnswersOfMonth
-from tunery.billing.invoice import BilledMonth, Invoice, close_invoice, is_billable, make_invoices
+from tunery.billing.invoice import BilledMonth, Invoice, make_invoices, statement_of
 from tunery.billing.lines import WHERE_BOOKS_ARE, LedgerRow, PriceMissing
 from tunery.billing.periods import BillShare, Cut, Period, in_force, share_of
 from tunery.billing.storage import FOREVER, BookPeriod, StorageUse, StoredObject, storage_of_month
@@ -214,7 +214,7 @@ class PostgresBooks:
         return await asyncio.gather(*starmap(self._make, closings), return_exceptions=True)
 
     async def _make(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
-        month, cut = share.month, share.cut
+        month = share.month
         books = await read_prices(self._connection)
         currency = _currency(books, ended.price_version)
         closed = _closed(await self._connection.fetch(MONTHS, tenant))
@@ -232,18 +232,7 @@ class PostgresBooks:
         )
         usage = await read_usage(self._connection, tenant, share, books, closed)
         invoices = make_invoices(billed, usage, books)
-        own = {invoice.currency: invoice for invoice in invoices}.get(currency)
-        return Statement(
-            period=month.name,
-            cut=() if cut is None else cut.offsets,
-            currency=currency,
-            soft_gpu_ms=ended.soft_gpu_ms,
-            gpu_ms=0 if own is None else own.gpu_ms,
-            amount_micro=0 if own is None else own.amount_micro,
-            incarnations=() if cut is None else cut.incarnations,
-            bills=tuple(close_invoice(entry) for entry in invoices if is_billable(entry)),
-            terms=ended.terms,
-        )
+        return statement_of(ended, share, invoices, currency)
 
 
 def _closed(months: Iterable[Mapping[str, Any]]) -> dict[str, Statement]:

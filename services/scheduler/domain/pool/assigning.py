@@ -1,4 +1,4 @@
-"""What nodes are told of a pool: records of the topic `assignments`, from its state.
+"""Records of the topic `assignments`, computed from the state of a pool.
 
 After each decision those that it concerns, and at the begin of an owner's term all of them. Both
 say the same: an agent that has read either knows what its node should run.

@@ -91,7 +91,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
 
 class Handover(Struct, frozen=True, kw_only=True):
-    """What the agents of a lease are told before it has started, and know from then on."""
+    """Facts of a lease that its agents need to start it; they keep them from then on."""
 
     placement: Placement
     work: Work

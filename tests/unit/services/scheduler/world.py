@@ -132,7 +132,7 @@ class World:
         for node in self.nodes:
             node.broken = self.weather.random() < 0.15
         self.gone: list[WorldNode] = []
-        self.lost_terms = Random(f"{seed}/terms")  # when an owner dies before it has told nodes
+        self.lost_terms = Random(f"{seed}/terms")  # terms that end before nodes are told
         self.beats: dict[Agent, list[Beat]] = {}
         self.diaries: LeaseDiaries = {}
         self.books, self.incarnations = SecondBooks(self.beats, self.diaries), 0

@@ -48,4 +48,4 @@ def test_our_own_engine_needs_no_server_and_nobody_answers_without_one() -> None
 
 
 def _writer(*_: object) -> Any:
-    """Write nothing: nobody asks."""
+    """Write no line for a request."""

@@ -1,4 +1,4 @@
-"""What a submission costs in queries."""
+"""Queries of a submission, counted by table."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -67,7 +67,7 @@ async def test_security_an_agent_reads_no_journal_and_nothing_of_other_nodes(
 async def test_an_agent_that_was_away_for_too_long_registers_again(
     tmp_path: Path, start: int, incarnations: int
 ) -> None:
-    """What it has missed may be the end of a lease. After a power cut all is written anew."""
+    """Records it missed may end a lease. After a power cut the owner writes all anew."""
     world = NodeServers(**vars(await memory_servers()))
     world.losses.append(OutOfRange(ASSIGNMENTS.name, 0, 0, start, 9))
     async with node(world, tmp_path, lambda _: Script()) as here:

@@ -1,4 +1,4 @@
-"""Orders of leases: the node opens its own, and nobody else's."""
+"""Orders of leases are opened by the node that they are sealed to, and by no other."""
 
 import pytest
 

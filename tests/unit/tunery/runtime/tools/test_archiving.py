@@ -1,4 +1,4 @@
-"""Old records of a journal move to an archive, and nobody who reads the journal notices."""
+"""Old records of a journal move to an archive, and readers of the journal go on as before."""
 
 import asyncio
 import contextlib
